@@ -1,0 +1,108 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Cluster is a member of the clusterset. Its name is the cluster id. The admin creates it when inviting the member and owns
+// its spec; the member's agent writes its status and nothing else.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Namespaced,shortName=mcl,categories=multicluster
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.spec.clusterSetIPBlocks`,description="Addresses this cluster may hand out"
+// +kubebuilder:printcolumn:name="Namespaces",type=string,JSONPath=`.spec.allowedNamespaces`,description="Namespaces this cluster may export from; empty means all but system namespaces"
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`
+// +kubebuilder:printcolumn:name="Data Plane",type=string,JSONPath=`.status.dataPlane`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",message="the name is the cluster id: one RFC-1123 label (lower-case letters, digits and '-'), or two joined by a dot"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name is the cluster id: at most 63 characters, because it is also a label value"
+type Cluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec ClusterSpec `json:"spec,omitempty"`
+	// +optional
+	Status ClusterStatus `json:"status,omitempty"`
+}
+
+// ClusterSpec is what the broker's admin grants a member.
+type ClusterSpec struct {
+	// ClusterSetIPBlocks are the address blocks from which this cluster allocates clusterset IPs: one per family at most,
+	// disjoint from every other member's.
+	//
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:XValidation:rule="self.filter(r, isCIDR(r) && cidr(r).ip().family() == 4).size() <= 1 && self.filter(r, isCIDR(r) && cidr(r).ip().family() == 6).size() <= 1",message="at most one block per address family"
+	// +listType=atomic
+	// +optional
+	ClusterSetIPBlocks []CIDR `json:"clusterSetIPBlocks,omitempty"`
+
+	// AllowedNamespaces are the namespaces this cluster may export services from. Empty means all but kube-* and
+	// Seamark's own; those are allowed only by naming them here.
+	//
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +listType=set
+	// +optional
+	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
+}
+
+// ClusterStatus is what a member tells about itself. Nobody decides anything by it: it is for people and tools.
+type ClusterStatus struct {
+	// AgentVersion is the version of the agent that last wrote this status.
+	//
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	AgentVersion string `json:"agentVersion,omitempty"`
+
+	// DataPlane is how this cluster reaches imported services.
+	//
+	// +optional
+	DataPlane DataPlane `json:"dataPlane,omitempty"`
+
+	// PodCIDRs are the ranges of this cluster's pods, as far as its nodes tell. Members whose ranges overlap cannot reach
+	// each other's pods.
+	//
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	// +optional
+	PodCIDRs []CIDR `json:"podCIDRs,omitempty"`
+
+	// ServiceCIDRs are the ranges of this cluster's own ClusterIPs.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	ServiceCIDRs []CIDR `json:"serviceCIDRs,omitempty"`
+
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// DataPlane is how a cluster makes imported services reachable.
+//
+// +kubebuilder:validation:Enum=service;nftables;none
+type DataPlane string
+
+const (
+	// DataPlaneService gives each import a selectorless Service; the cluster's own Service implementation does the rest.
+	DataPlaneService DataPlane = "service"
+	// DataPlaneNFTables lets seamark-proxy balance the clusterset-wide address on each node.
+	DataPlaneNFTables DataPlane = "nftables"
+	// DataPlaneNone publishes the address and leaves routing it to something else.
+	DataPlaneNone DataPlane = "none"
+)
+
+// ClusterList is a list of Clusters.
+//
+// +kubebuilder:object:root=true
+type ClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Cluster `json:"items"`
+}

@@ -1,0 +1,108 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ClusterSet holds the settings that all members of a clusterset share. There is one in each broker namespace, written by
+// the broker's admin when the broker is deployed; members only read it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Namespaced,shortName=cset,categories=multicluster
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Clusterset IP",type=boolean,JSONPath=`.spec.clusterSetIP.enabledByDefault`,description="Whether an export gets a clusterset IP unless it asks otherwise"
+// +kubebuilder:printcolumn:name="Ranges",type=string,JSONPath=`.spec.clusterSetIP.ranges`,description="Address ranges of clusterset IPs"
+// +kubebuilder:printcolumn:name="Stale Endpoints",type=string,JSONPath=`.spec.staleEndpoints`,description="What happens to endpoints of a silent member"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63",message="the name of a clusterset must be an RFC-1123 label of at most 63 characters: every member stores it"
+type ClusterSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ClusterSetSpec `json:"spec"`
+	// +optional
+	Status ClusterSetStatus `json:"status,omitempty"`
+}
+
+// ClusterSetSpec is what the admin decides for the whole clusterset.
+type ClusterSetSpec struct {
+	// ClusterSetIP says whether services get an address of their own in the clusterset, and from which ranges.
+	ClusterSetIP ClusterSetIPSettings `json:"clusterSetIP"`
+
+	// StaleEndpoints says what importers do with the endpoints of a member whose heartbeat has stopped.
+	//
+	// +kubebuilder:default=Failover
+	// +optional
+	StaleEndpoints StaleEndpointsPolicy `json:"staleEndpoints,omitempty"`
+}
+
+// ClusterSetIPSettings are the clusterset-wide settings of clusterset IPs.
+//
+// +kubebuilder:validation:XValidation:rule="self.ranges.all(r, !isCIDR(r) || (cidr(r).ip().family() == 4 ? self.blockPrefixLengths.ipv4 > cidr(r).prefixLength() : self.blockPrefixLengths.ipv6 > cidr(r).prefixLength()))",message="a block must be smaller than the range it is cut from: raise blockPrefixLengths or widen ranges"
+type ClusterSetIPSettings struct {
+	// EnabledByDefault is what an export gets when neither its annotation nor its cluster's flag says otherwise: a
+	// clusterset IP (true), or classic mode (false).
+	//
+	// +kubebuilder:default=true
+	// +optional
+	EnabledByDefault *bool `json:"enabledByDefault,omitempty"`
+
+	// Ranges are the address ranges from which every member gets a block: one per family at most. A range can be added
+	// later, but one that is there stays: addresses of it are in use.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=2
+	// +listType=atomic
+	// +kubebuilder:validation:XValidation:rule="self.filter(r, isCIDR(r) && cidr(r).ip().family() == 4).size() <= 1 && self.filter(r, isCIDR(r) && cidr(r).ip().family() == 6).size() <= 1",message="at most one range per address family"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.all(r, r in self)",message="a range cannot be removed or changed while the clusterset exists: addresses of it are in use; deploy a new broker instead"
+	Ranges []CIDR `json:"ranges"`
+
+	// BlockPrefixLengths are the sizes of the blocks members get by default.
+	//
+	// +kubebuilder:default={ipv4: 16, ipv6: 112}
+	// +optional
+	BlockPrefixLengths BlockPrefixLengths `json:"blockPrefixLengths,omitempty"`
+}
+
+// BlockPrefixLengths are the prefix lengths of a member's blocks, by address family.
+type BlockPrefixLengths struct {
+	// +kubebuilder:validation:Minimum=8
+	// +kubebuilder:validation:Maximum=30
+	// +kubebuilder:default=16
+	// +optional
+	IPv4 int32 `json:"ipv4,omitempty"`
+	// +kubebuilder:validation:Minimum=32
+	// +kubebuilder:validation:Maximum=126
+	// +kubebuilder:default=112
+	// +optional
+	IPv6 int32 `json:"ipv6,omitempty"`
+}
+
+// StaleEndpointsPolicy is what happens to the endpoints of a member whose heartbeat has stopped.
+//
+// +kubebuilder:validation:Enum=Failover;Remove
+type StaleEndpointsPolicy string
+
+const (
+	// StaleEndpointsFailover drops them where another live cluster serves the same service and keeps them where none does.
+	StaleEndpointsFailover StaleEndpointsPolicy = "Failover"
+	// StaleEndpointsRemove drops them always.
+	StaleEndpointsRemove StaleEndpointsPolicy = "Remove"
+)
+
+// ClusterSetStatus is what is observed of a clusterset.
+type ClusterSetStatus struct {
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ClusterSetList is a list of ClusterSets.
+//
+// +kubebuilder:object:root=true
+type ClusterSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterSet `json:"items"`
+}

@@ -1,0 +1,177 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// ExportRecord is what one cluster contributes to one service. Its name is <service>.<namespace>.<cluster>: dots separate
+// the parts because neither a service nor a namespace may contain one. Only the member it names writes it; every member
+// merges all records of a service for itself and comes to the same result.
+//
+// A record carries what a Service says, as it says it. Values this version does not know (a newer trafficDistribution, say)
+// pass through: they must never drop an export.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Namespaced,shortName=xrec,categories=multicluster
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.serviceName`
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.serviceNamespace`
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.clusterID`
+// +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`
+// +kubebuilder:printcolumn:name="Ports",type=string,JSONPath=`.spec.ports[*].port`,priority=1
+// +kubebuilder:printcolumn:name="Exported",type=date,JSONPath=`.spec.exportedAt`,description="When the ServiceExport was created: the oldest wins conflicts"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.serviceName + '.' + self.spec.serviceNamespace + '.' + self.spec.clusterID",message="the name must be <serviceName>.<serviceNamespace>.<clusterID> of its spec"
+type ExportRecord struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ExportRecordSpec `json:"spec"`
+	// +optional
+	Status ExportRecordStatus `json:"status,omitempty"`
+}
+
+// ExportRecordSpec describes an exported service as its cluster has it.
+//
+// +kubebuilder:validation:XValidation:rule="self.type == 'Headless' || self.ports.size() > 0",message="a service that is not headless has at least one port"
+// +kubebuilder:validation:XValidation:rule="self.exportedAt != oldSelf.exportedAt || self.useClusterSetIP == oldSelf.useClusterSetIP",message="useClusterSetIP is decided when a service is exported: delete the ServiceExport and create it again to change it"
+type ExportRecordSpec struct {
+	// ServiceName is the name of the Service and of its ServiceExport.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable"
+	ServiceName string `json:"serviceName"`
+
+	// ServiceNamespace is their namespace.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable"
+	ServiceNamespace string `json:"serviceNamespace"`
+
+	// ClusterID is the exporting cluster.
+	//
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable"
+	ClusterID ClusterID `json:"clusterID"`
+
+	// ExportedAt is the creation time of the ServiceExport. The oldest export wins conflicts; ties go to the smaller
+	// cluster id.
+	ExportedAt metav1.Time `json:"exportedAt"`
+
+	// Type is ClusterSetIP for every Service with a ClusterIP, Headless for one without.
+	//
+	// +kubebuilder:validation:Enum=ClusterSetIP;Headless
+	Type mcsv1beta1.ServiceImportType `json:"type"`
+
+	// Ports are the ports of the Service, in its order.
+	//
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || self.all(p, has(p.name) && p.name != '')",message="every port needs a name when there is more than one"
+	// +kubebuilder:validation:XValidation:rule="self.map(p, has(p.name) ? p.name : '').all(n, self.filter(p, (has(p.name) ? p.name : '') == n).size() == 1)",message="port names must be unique"
+	// +kubebuilder:validation:XValidation:rule="self.map(p, p.protocol + '/' + string(p.port)).all(k, self.filter(p, p.protocol + '/' + string(p.port) == k).size() == 1)",message="each protocol and port number may appear once"
+	// +listType=atomic
+	// +optional
+	Ports []ServicePort `json:"ports"`
+
+	// IPFamilies are the address families of the Service, its primary one first.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:Enum=IPv4;IPv6
+	// +listType=set
+	IPFamilies []corev1.IPFamily `json:"ipFamilies"`
+
+	// SessionAffinity of the Service. Empty means None.
+	//
+	// +optional
+	SessionAffinity corev1.ServiceAffinity `json:"sessionAffinity,omitempty"`
+
+	// SessionAffinityConfig of the Service.
+	//
+	// +optional
+	SessionAffinityConfig *corev1.SessionAffinityConfig `json:"sessionAffinityConfig,omitempty"`
+
+	// InternalTrafficPolicy of the Service. Empty means Cluster.
+	//
+	// +optional
+	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy `json:"internalTrafficPolicy,omitempty"`
+
+	// TrafficDistribution of the Service; any string passes through.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
+
+	// ExportedLabels and ExportedAnnotations come from the spec of the ServiceExport, never from anybody's metadata.
+	//
+	// +optional
+	ExportedLabels map[string]string `json:"exportedLabels,omitempty"`
+	// +optional
+	ExportedAnnotations map[string]string `json:"exportedAnnotations,omitempty"`
+
+	// UseClusterSetIP is what this export asked for when it was first published: a clusterset IP, or classic mode. It
+	// stays as long as the ServiceExport lives.
+	UseClusterSetIP bool `json:"useClusterSetIP"`
+
+	// RequestedClusterSetIP is what its annotation and its cluster's flag ask for now. Where it differs from what the
+	// service has, that is reported as a conflict and nothing else changes.
+	RequestedClusterSetIP bool `json:"requestedClusterSetIP"`
+
+	// ClusterIPs are the addresses of the Service in its own cluster, in the order of ipFamilies: what clients reach in
+	// classic mode. Empty when headless.
+	//
+	// +kubebuilder:validation:MaxItems=2
+	// +listType=atomic
+	// +optional
+	ClusterIPs []IP `json:"clusterIPs,omitempty"`
+
+	// Prefer is the value of the annotation seamark.dev/prefer on the ServiceExport; any string passes through.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Prefer string `json:"prefer,omitempty"`
+}
+
+// ServicePort is a port of a Service as clients see it.
+type ServicePort struct {
+	// Name within the service; may be empty only where the service has one port.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	// +optional
+	Name string `json:"name,omitempty"`
+
+	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
+	// +kubebuilder:default=TCP
+	Protocol corev1.Protocol `json:"protocol"`
+
+	// AppProtocol is passed on as it is.
+	//
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +optional
+	AppProtocol *string `json:"appProtocol,omitempty"`
+
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+}
+
+// ExportRecordStatus is reserved for what importers may want to tell the exporter.
+type ExportRecordStatus struct {
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ExportRecordList is a list of ExportRecords.
+//
+// +kubebuilder:object:root=true
+type ExportRecordList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ExportRecord `json:"items"`
+}

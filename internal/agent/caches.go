@@ -1,0 +1,66 @@
+package agent
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/seamark-dev/seamark/internal/member"
+)
+
+// localCache keeps of this cluster's objects what the agent needs. The budget is 80 MiB of resident memory at 1,000 exports;
+// Services and slices are most of it, so what nobody here reads is dropped before it is kept.
+func localCache() cache.Options {
+	return cache.Options{
+		DefaultTransform: stripMeta,
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Node{}:               {Transform: member.StripNode},
+			&corev1.Namespace{}:          {Transform: stripNamespace},
+			&corev1.Service{}:            {Transform: stripService},
+			&discoveryv1.EndpointSlice{}: {Transform: stripSlice},
+		},
+	}
+}
+
+// brokerCache keeps the broker's namespace.
+func brokerCache(namespace string) cache.Options {
+	return cache.Options{
+		DefaultTransform:  stripMeta,
+		DefaultNamespaces: map[string]cache.Config{namespace: {}},
+	}
+}
+
+func stripMeta(obj any) (any, error) {
+	if o, ok := obj.(metav1.Object); ok {
+		o.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+func stripNamespace(obj any) (any, error) {
+	if ns, ok := obj.(*corev1.Namespace); ok {
+		ns.ManagedFields, ns.Annotations, ns.Spec, ns.Status = nil, nil, corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
+	}
+	return obj, nil
+}
+
+// stripService drops labels and annotations too: they never travel.
+func stripService(obj any) (any, error) {
+	if svc, ok := obj.(*corev1.Service); ok {
+		svc.ManagedFields, svc.Labels, svc.Annotations, svc.Spec.Selector, svc.Status = nil, nil, nil, nil, corev1.ServiceStatus{}
+	}
+	return obj, nil
+}
+
+// stripSlice drops the pods' references: only names and addresses are of use elsewhere.
+func stripSlice(obj any) (any, error) {
+	if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
+		s.ManagedFields = nil
+		for i := range s.Endpoints {
+			s.Endpoints[i].TargetRef = nil
+		}
+	}
+	return obj, nil
+}

@@ -1,0 +1,211 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
+	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/aggregate"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/export"
+	"github.com/seamark-dev/seamark/internal/imports"
+	"github.com/seamark-dev/seamark/internal/index"
+	"github.com/seamark-dev/seamark/internal/member"
+	"github.com/seamark-dev/seamark/internal/trigger"
+)
+
+// Retries of a failed reconcile: quick at first, then rare enough not to burden a server in trouble.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 15 * time.Second
+)
+
+func staticMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) { return newMapper(), nil }
+
+func (a *agent) addReconcilers(context.Context) error {
+	return errors.Join(a.addExport(), a.addAggregate(), a.addImport(), a.addIdentity())
+}
+
+func (a *agent) add(name string, r reconcile.Reconciler, sources ...source.Source) error {
+	c, err := controller.New(name, a.manager, controller.Options{
+		Reconciler:  r,
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	})
+	if err != nil {
+		return fmt.Errorf("set up %s: %w", name, err)
+	}
+	for _, s := range sources {
+		if err := c.Watch(s); err != nil {
+			return fmt.Errorf("set up %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (a *agent) addExport() error {
+	local, remote := a.manager.GetCache(), a.broker.GetCache()
+	return a.add("export", &export.Reconciler{
+		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: a.localWriter, BrokerWriter: a.brokerWriter,
+		Settings: a.state.ExportSettings, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
+	},
+		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
+		trigger.Watch(local, &corev1.Service{}, trigger.Name),
+		trigger.Watch(local, &discoveryv1.EndpointSlice{}, keyOf(index.SourceService)),
+		trigger.Watch(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord]),
+		trigger.Watch(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
+			if s.Labels[mcsv1beta1.LabelSourceCluster] != a.membership.ClusterID {
+				return nil // others' endpoints do not change what we publish
+			}
+			return ofBroker(s)
+		}),
+		a.exports.Source(),
+	)
+}
+
+func (a *agent) addAggregate() error {
+	remote := a.broker.GetCache()
+	return a.add("aggregate", &aggregate.Reconciler{
+		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
+		Broker: a.broker.GetClient(), Writer: aggregateWriter(a), Connected: a.state.Connected, Stale: a.state.Liveness.Stale,
+	},
+		trigger.Watch(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord]),
+		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, ofBroker[*mcsv1beta1.ServiceImport]),
+		a.aggregate.Source(),
+	)
+}
+
+func (a *agent) addImport() error {
+	local, remote := a.manager.GetCache(), a.broker.GetCache()
+	lost := imports.NewLost()
+	noteLost := func(r *v1alpha1.ExportRecord) {
+		if service, ok := broker.ServiceOf(r); ok {
+			lost.Note(service)
+		}
+	}
+	return a.add("import", &imports.Reconciler{
+		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: importWriter(a),
+		Settings: a.state.ImportSettings, Stale: a.state.Liveness.Stale, IsNodeAddress: a.nodes.IsAddress, RegionOf: a.nodes.RegionOf,
+		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost,
+	},
+		trigger.WatchLost(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord], noteLost),
+		trigger.Watch(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
+			if s.Labels[mcsv1beta1.LabelSourceCluster] == a.membership.ClusterID {
+				return nil // our own endpoints come from our own slices
+			}
+			return ofBroker(s)
+		}),
+		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, ofBroker[*mcsv1beta1.ServiceImport]),
+		trigger.Watch(local, &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport) []types.NamespacedName {
+			if _, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]; onBroker {
+				return nil
+			}
+			return trigger.Name(si)
+		}),
+		trigger.Watch(local, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
+			if service, ok := index.SourceService(s); ok {
+				return []types.NamespacedName{service}
+			}
+			return keyOf(index.ImportedService)(s)
+		}),
+		trigger.Watch(local, &corev1.Namespace{}, a.servicesOf),
+		a.importsPush.Source(),
+	)
+}
+
+func (a *agent) addIdentity() error {
+	one := types.NamespacedName{Name: a.membership.ClusterID}
+	stillMember := func(ctx context.Context) (bool, error) {
+		secret := &corev1.Secret{}
+		err := a.localDirect.Get(ctx, types.NamespacedName{Namespace: broker.AgentNamespace, Name: broker.MembershipSecret}, secret)
+		return err == nil && secret.DeletionTimestamp == nil, client.IgnoreNotFound(err)
+	}
+	all := func() []types.NamespacedName { return []types.NamespacedName{one} }
+	return a.add("identity", &member.IdentityReconciler{Local: a.manager.GetClient(), Membership: a.membership, StillMember: stillMember},
+		trigger.Watch(a.manager.GetCache(), &aboutv1beta1.ClusterProperty{}, func(*aboutv1beta1.ClusterProperty) []types.NamespacedName { return all() }),
+		trigger.Watch(a.manager.GetCache(), &claimsv1.ClusterClaim{}, func(*claimsv1.ClusterClaim) []types.NamespacedName { return all() }),
+	)
+}
+
+func keyOf[T client.Object](of func(T) (types.NamespacedName, bool)) trigger.KeysOf[T] {
+	return func(obj T) []types.NamespacedName {
+		if key, ok := of(obj); ok {
+			return []types.NamespacedName{key}
+		}
+		return nil
+	}
+}
+
+func ofBroker[T client.Object](obj T) []types.NamespacedName {
+	return keyOf(func(o T) (types.NamespacedName, bool) { return broker.ServiceOf(o) })(obj)
+}
+
+// servicesOf are the services the clusterset has in a namespace: they appear with it.
+func (a *agent) servicesOf(ns *corev1.Namespace) []types.NamespacedName {
+	return a.records(context.Background(), client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns.Name})
+}
+
+// records lists the services that have records on the broker. Before those are known there are none, and each will come by
+// itself.
+func (a *agent) records(ctx context.Context, opts ...client.ListOption) []types.NamespacedName {
+	if !a.state.Connected() {
+		return nil
+	}
+	var list v1alpha1.ExportRecordList
+	if err := a.broker.GetClient().List(ctx, &list, opts...); err != nil {
+		a.Log.Error(err, "cannot list records")
+		return nil
+	}
+	keys := make([]types.NamespacedName, 0, len(list.Items))
+	for i := range list.Items {
+		keys = append(keys, ofBroker(&list.Items[i])...)
+	}
+	return keys
+}
+
+// pushImports looks at every import again.
+func (a *agent) pushImports(ctx context.Context) func() {
+	return func() {
+		go func() {
+			keys := a.records(ctx)
+			a.importsPush.Push(keys...)
+			a.aggregate.Push(keys...)
+		}()
+	}
+}
+
+// pushExports looks at every export again.
+func (a *agent) pushExports(ctx context.Context) func() {
+	return func() {
+		go func() {
+			var list mcsv1beta1.ServiceExportList
+			if err := a.manager.GetClient().List(ctx, &list); err != nil {
+				if !errors.Is(err, context.Canceled) && !apierrors.IsNotFound(err) && !errors.As(err, new(*cache.ErrCacheNotStarted)) {
+					a.Log.Error(err, "cannot list ServiceExports")
+				}
+				return
+			}
+			for i := range list.Items {
+				a.exports.Push(client.ObjectKeyFromObject(&list.Items[i]))
+			}
+		}()
+	}
+}

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/apply"
+	"github.com/seamark-dev/seamark/internal/member"
+	"github.com/seamark-dev/seamark/internal/version"
+)
+
+// statusEvery is how often the member compares what it tells about itself with what is true. Only a difference is written.
+const statusEvery = time.Minute
+
+// importWriter and aggregateWriter are apart from the exporter's, so that one reconciler never waits for another's echoes.
+func importWriter(a *agent) *apply.Writer    { return apply.NewWriter(a.manager.GetClient()) }
+func aggregateWriter(a *agent) *apply.Writer { return apply.NewWriter(a.broker.GetClient()) }
+
+// judge decides every second who is stale, and looks again at the services of those for whom that changed.
+func (a *agent) judge(ctx context.Context) error {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		for _, cluster := range a.state.Liveness.Judge(time.Now()) {
+			a.Log.Info("liveness of a cluster changed", "cluster", cluster, "stale", a.state.Liveness.Stale()[cluster])
+			keys := a.records(ctx, client.MatchingLabels{mcsv1beta1.LabelSourceCluster: cluster})
+			a.importsPush.Push(keys...)
+			a.aggregate.Push(keys...)
+		}
+	}
+}
+
+// tellStatus keeps the status of this member's Cluster object true.
+func (a *agent) tellStatus(ctx context.Context) error {
+	told := false
+	for {
+		wait := statusEvery
+		if !told {
+			wait = time.Second
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		if !a.state.Connected() {
+			continue
+		}
+		current := a.state.Cluster().DeepCopy()
+		want := *current.Status.DeepCopy()
+		want.AgentVersion = version.String()
+		want.DataPlane = a.membership.DataPlane
+		want.PodCIDRs = cidrs(a.nodes.PodCIDRs(64))
+		want.ServiceCIDRs = cidrs(member.ServiceCIDRs(ctx, a.localDirect))
+		if equality.Semantic.DeepEqual(current.Status, want) {
+			told = true
+			continue
+		}
+		current.Status = want
+		if err := a.brokerDirect.Status().Update(ctx, current); err != nil {
+			a.Log.V(1).Info("cannot tell this member's status; trying again", "error", err.Error())
+			continue
+		}
+		told = true
+	}
+}
+
+func cidrs(in []string) []v1alpha1.CIDR {
+	out := make([]v1alpha1.CIDR, len(in))
+	for i, c := range in {
+		out[i] = v1alpha1.CIDR(c)
+	}
+	return out
+}
+
+// cachesSynced is the readiness of the agent: it has seen its own cluster. A broker that is away does not make it unready,
+// since it keeps what it has and does its work at home.
+func (a *agent) cachesSynced(req *http.Request) error {
+	ctx, cancel := context.WithTimeout(req.Context(), time.Second)
+	defer cancel()
+	if !a.manager.GetCache().WaitForCacheSync(ctx) {
+		return errors.New("the objects of this cluster have not all been listed yet")
+	}
+	return nil
+}

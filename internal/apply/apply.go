@@ -1,0 +1,199 @@
+// Package apply writes the difference between what is and what should be, and remembers what it wrote until the watch has
+// shown it: a reconciler that reads a cache older than its own last write would write again.
+package apply
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// EchoPatience bounds how long a key waits for the echo of a write. It is only reached when a server lost the write (it was
+// reset to an older state): then reading the cache again is right.
+const EchoPatience = 5 * time.Second
+
+// Changes are the writes that turn what is into what should be. Updates carry the resourceVersion they were decided on, so
+// a concurrent writer is noticed rather than overwritten.
+type Changes struct {
+	Create []client.Object
+	Update []client.Object
+	Delete []client.Object
+}
+
+// Empty tells that there is nothing to write.
+func (c Changes) Empty() bool { return len(c.Create)+len(c.Update)+len(c.Delete) == 0 }
+
+// Writer applies changes to one API server on behalf of reconcile keys.
+type Writer struct {
+	client client.Client
+
+	mu      sync.Mutex
+	pending map[types.NamespacedName]*pending
+}
+
+type pending struct {
+	writes []echo
+	since  time.Time
+}
+
+// echo is a write the cache has yet to show.
+type echo struct {
+	obj     client.Object
+	version int64 // 0: the object was deleted
+}
+
+// NewWriter returns a writer for the API server behind c. Reads of c must come from a cache that watches what is written.
+func NewWriter(c client.Client) *Writer {
+	return &Writer{client: c, pending: map[types.NamespacedName]*pending{}}
+}
+
+// Apply makes the changes, all at once, and returns when all are done. An object that is already gone counts as deleted.
+func (w *Writer) Apply(ctx context.Context, key types.NamespacedName, c Changes) error {
+	var group errorGroup
+	for _, obj := range c.Create {
+		group.Go(func() error { return w.Create(ctx, key, obj) })
+	}
+	for _, obj := range c.Update {
+		group.Go(func() error { return w.Update(ctx, key, obj) })
+	}
+	for _, obj := range c.Delete {
+		group.Go(func() error { return w.Delete(ctx, key, obj) })
+	}
+	return group.Wait()
+}
+
+// Create creates obj for key.
+func (w *Writer) Create(ctx context.Context, key types.NamespacedName, obj client.Object) error {
+	if err := w.client.Create(ctx, obj); err != nil {
+		return err
+	}
+	w.wrote(key, obj)
+	return nil
+}
+
+// Update updates obj for key.
+func (w *Writer) Update(ctx context.Context, key types.NamespacedName, obj client.Object) error {
+	if err := w.client.Update(ctx, obj); err != nil {
+		return err
+	}
+	w.wrote(key, obj)
+	return nil
+}
+
+// UpdateStatus updates the status of obj for key.
+func (w *Writer) UpdateStatus(ctx context.Context, key types.NamespacedName, obj client.Object) error {
+	if err := w.client.Status().Update(ctx, obj); err != nil {
+		return err
+	}
+	w.wrote(key, obj)
+	return nil
+}
+
+// Delete deletes exactly the obj that was read: one that changed since, or a new one of the same name, stays.
+func (w *Writer) Delete(ctx context.Context, key types.NamespacedName, obj client.Object) error {
+	err := w.client.Delete(ctx, obj, client.Preconditions{UID: ptr.To(obj.GetUID()), ResourceVersion: ptr.To(obj.GetResourceVersion())})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	w.remember(key, echo{obj: obj})
+	return nil
+}
+
+func (w *Writer) wrote(key types.NamespacedName, obj client.Object) {
+	if version := resourceVersion(obj); version > 0 {
+		w.remember(key, echo{obj: obj, version: version})
+	}
+}
+
+func (w *Writer) remember(key types.NamespacedName, e echo) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.pending[key]
+	if p == nil {
+		p = &pending{}
+		w.pending[key] = p
+	}
+	p.since = time.Now()
+	p.writes = append(p.writes, e)
+}
+
+// Settled tells whether the cache shows everything written for key. While it does not, deciding again would repeat writes;
+// the echo itself will trigger the next reconcile.
+func (w *Writer) Settled(ctx context.Context, key types.NamespacedName) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.pending[key]
+	if p == nil {
+		return true
+	}
+	for _, e := range p.writes {
+		if !w.shown(ctx, e) && time.Since(p.since) < EchoPatience {
+			return false
+		}
+	}
+	delete(w.pending, key)
+	return true
+}
+
+func (w *Writer) shown(ctx context.Context, e echo) bool {
+	seen, ok := e.obj.DeepCopyObject().(client.Object)
+	if !ok {
+		return true
+	}
+	err := w.client.Get(ctx, client.ObjectKeyFromObject(e.obj), seen)
+	if e.version == 0 {
+		return apierrors.IsNotFound(err) || (err == nil && seen.GetUID() != e.obj.GetUID())
+	}
+	// Not in the cache: either not yet, or deleted since. Not yet is far more likely, and patience bounds the other.
+	return err == nil && resourceVersion(seen) >= e.version
+}
+
+// resourceVersion is an integer that grows with every write (KEP-5504); 0 where a server does otherwise, which turns the
+// waiting off.
+func resourceVersion(obj client.Object) int64 {
+	v, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+// errorGroup runs functions side by side and joins all their errors: one failed write must not hide another.
+type errorGroup struct {
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	errs []error
+}
+
+// Go runs f.
+func (g *errorGroup) Go(f func() error) {
+	g.wg.Go(func() {
+		if err := f(); err != nil {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.errs = append(g.errs, err)
+		}
+	})
+}
+
+// Wait waits for all and returns their errors.
+func (g *errorGroup) Wait() error {
+	g.wg.Wait()
+	return errors.Join(g.errs...)
+}
+
+// Together runs the functions side by side and joins their errors.
+func Together(functions ...func() error) error {
+	var group errorGroup
+	for _, f := range functions {
+		group.Go(f)
+	}
+	return group.Wait()
+}

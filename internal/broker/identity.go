@@ -1,0 +1,43 @@
+package broker
+
+import (
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
+	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
+)
+
+// Identity is what a member's identity objects say: the id under the names of both kinds, and which clusterset it belongs to.
+// The membership objects come last, because admission makes the id immutable from then on.
+func Identity(m Membership) []client.Object {
+	return []client.Object{
+		clusterProperty(aboutv1beta1.PropertyClusterID, m.ClusterID),
+		clusterProperty(aboutv1beta1.PropertyClusterIDOld, m.ClusterID),
+		clusterClaim(claimsv1.ClaimClusterID, m.ClusterID),
+		clusterProperty(aboutv1beta1.PropertyClusterSet, m.ClusterSet),
+		clusterClaim(claimsv1.ClaimClusterSet, m.ClusterSet),
+	}
+}
+
+func clusterProperty(name, value string) *aboutv1beta1.ClusterProperty {
+	p := &aboutv1beta1.ClusterProperty{}
+	p.Name, p.Spec.Value = name, value
+	return p
+}
+
+func clusterClaim(name, value string) *claimsv1.ClusterClaim {
+	c := &claimsv1.ClusterClaim{}
+	c.Name, c.Spec.Value = name, value
+	return c
+}
+
+// IdentityValue is what an identity object says.
+func IdentityValue(obj client.Object) string {
+	switch typed := obj.(type) {
+	case *aboutv1beta1.ClusterProperty:
+		return typed.Spec.Value
+	case *claimsv1.ClusterClaim:
+		return typed.Spec.Value
+	}
+	return ""
+}

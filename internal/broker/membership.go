@@ -1,0 +1,113 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+)
+
+// MembershipSecret is the Secret in the agent's namespace that holds how this cluster reaches its broker, and as whom.
+const MembershipSecret = "seamark-broker"
+
+// Keys of the membership Secret.
+const (
+	keyClusterID       = "clusterID"
+	keyClusterSet      = "clusterSet"
+	keyNamespace       = "namespace"
+	keyServer          = "server"
+	keyCA              = "ca.crt"
+	keyToken           = "token"
+	keyUseClusterSetIP = "useClusterSetIP"
+	keyDataPlane       = "dataPlane"
+)
+
+// Membership is what makes a cluster a member: its id, its broker, and its own credential there, which is good for nothing
+// but that member's work.
+type Membership struct {
+	ClusterID  string `json:"clusterID"`
+	ClusterSet string `json:"clusterSet"`
+	// Namespace is the broker's namespace.
+	Namespace string `json:"namespace"`
+	// Server is the URL of the broker's API server.
+	Server string `json:"server"`
+	CAData []byte `json:"caData,omitempty"`
+	Token  string `json:"token"`
+	// UseClusterSetIP is this member's default; nil leaves it to the clusterset.
+	UseClusterSetIP *bool `json:"useClusterSetIP,omitempty"`
+	// DataPlane is how imported services are reached in this cluster.
+	DataPlane v1alpha1.DataPlane `json:"dataPlane,omitempty"`
+}
+
+// Validate names the first thing that is missing.
+func (m Membership) Validate() error {
+	for _, field := range []struct{ name, value string }{
+		{keyClusterID, m.ClusterID}, {keyClusterSet, m.ClusterSet}, {keyNamespace, m.Namespace}, {keyServer, m.Server}, {keyToken, m.Token},
+	} {
+		if field.value == "" {
+			return fmt.Errorf("the membership has no %s: join the cluster again (seamark join)", field.name)
+		}
+	}
+	return nil
+}
+
+// Config is a client configuration for the broker as this member, with the token of m.
+func (m Membership) Config() *rest.Config {
+	return &rest.Config{
+		Host:            m.Server,
+		BearerToken:     m.Token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: m.CAData},
+		QPS:             -1, // the API server's own fairness limits us; a second limit here would only add delay
+		UserAgent:       "seamark-agent/" + m.ClusterID,
+	}
+}
+
+// Secret is the membership as it is stored in the member.
+func (m Membership) Secret() *corev1.Secret {
+	data := map[string][]byte{
+		keyClusterID: []byte(m.ClusterID), keyClusterSet: []byte(m.ClusterSet), keyNamespace: []byte(m.Namespace),
+		keyServer: []byte(m.Server), keyCA: m.CAData, keyToken: []byte(m.Token),
+	}
+	if m.UseClusterSetIP != nil {
+		data[keyUseClusterSetIP] = strconv.AppendBool(nil, *m.UseClusterSetIP)
+	}
+	if m.DataPlane != "" {
+		data[keyDataPlane] = []byte(m.DataPlane)
+	}
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: AgentNamespace, Name: MembershipSecret,
+			Labels: map[string]string{LabelManagedBy: ManagedBySeamark},
+		},
+		Type: corev1.SecretTypeOpaque,
+		Data: data,
+	}
+}
+
+// MembershipFrom reads a membership back from its Secret.
+func MembershipFrom(secret *corev1.Secret) (Membership, error) {
+	if secret == nil {
+		return Membership{}, errors.New("this cluster is not a member of a clusterset: run seamark join")
+	}
+	get := func(key string) string { return string(secret.Data[key]) }
+	m := Membership{
+		ClusterID: get(keyClusterID), ClusterSet: get(keyClusterSet), Namespace: get(keyNamespace),
+		Server: get(keyServer), CAData: secret.Data[keyCA], Token: get(keyToken), DataPlane: v1alpha1.DataPlane(get(keyDataPlane)),
+	}
+	if text := get(keyUseClusterSetIP); text != "" {
+		use, err := strconv.ParseBool(text)
+		if err != nil {
+			return m, fmt.Errorf("secret %s/%s: %s must be true or false, not %q", secret.Namespace, secret.Name, keyUseClusterSetIP, text)
+		}
+		m.UseClusterSetIP = &use
+	}
+	if err := m.Validate(); err != nil {
+		return m, fmt.Errorf("secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	return m, nil
+}

@@ -1,0 +1,190 @@
+// Package export publishes this cluster's exported services: ServiceExport + Service + EndpointSlices become an
+// ExportRecord and EndpointSlices on the broker, and the ServiceExport's conditions tell how that went.
+//
+// decide.go and slices.go decide, without any I/O; reconciler.go reads, asks them, and writes the difference.
+package export
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/merge"
+)
+
+// ReasonNamespaceNotAllowed is the reason of Valid=False for an export from a namespace the broker's admin excluded.
+const ReasonNamespaceNotAllowed mcsv1beta1.ServiceExportConditionReason = "NamespaceNotAllowed"
+
+// Settings are the member's own settings that decide what is exported, and how.
+type Settings struct {
+	ClusterID string
+	// BrokerNamespace is where the records go.
+	BrokerNamespace string
+	// AllowedNamespaces is what the member's Cluster object allows; see broker.NamespaceAllowed.
+	AllowedNamespaces []string
+	// UseClusterSetIP is what an export gets that does not say.
+	UseClusterSetIP bool
+}
+
+// Input is all that was read to decide about one service.
+type Input struct {
+	Settings
+	Export  *mcsv1beta1.ServiceExport // nil: not exported
+	Service *corev1.Service           // nil: there is none
+	// Slices are the Service's own EndpointSlices.
+	Slices []*discoveryv1.EndpointSlice
+	// RegionOf tells the region of a node, "" where it is unknown.
+	RegionOf func(node string) string
+	// Records are all clusters' records of this service on the broker, this cluster's among them.
+	Records []*v1alpha1.ExportRecord
+}
+
+// Plan is what the broker should hold of this cluster, and what the ServiceExport should say.
+type Plan struct {
+	// Record is nil when nothing of the service may be on the broker.
+	Record *v1alpha1.ExportRecord
+	Slices []*discoveryv1.EndpointSlice
+	// Valid and Conflict are conditions of the ServiceExport; Ready depends on how writing went.
+	Valid    metav1.Condition
+	Conflict *metav1.Condition
+}
+
+// Decide turns what was read into what should be.
+func Decide(in Input) Plan {
+	if in.Export == nil || in.Export.DeletionTimestamp != nil {
+		return Plan{}
+	}
+	valid := validity(in)
+	if valid.Status != metav1.ConditionTrue {
+		return Plan{Valid: valid}
+	}
+	record := recordOf(in)
+	merged := merge.Merge(withOwn(in.Records, record))
+	conflict := conflictCondition(merged)
+	return Plan{
+		Record:   record,
+		Slices:   Slices(in, merged.Mode),
+		Valid:    valid,
+		Conflict: &conflict,
+	}
+}
+
+func validity(in Input) metav1.Condition {
+	namespace, name := in.Export.Namespace, in.Export.Name
+	switch {
+	case !broker.NamespaceAllowed(in.AllowedNamespaces, namespace):
+		return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, ReasonNamespaceNotAllowed, fmt.Sprintf(
+			"cluster %s may not export from namespace %s: the broker's admin must allow it (seamark broker invite %s --allow-namespaces …)",
+			in.ClusterID, namespace, in.ClusterID))
+	case in.Service == nil:
+		return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoService, fmt.Sprintf(
+			"there is no Service %s in namespace %s: create it, and it is exported", name, namespace))
+	case in.Service.Spec.Type == corev1.ServiceTypeExternalName:
+		return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			"a Service of type ExternalName cannot be exported: create one in each cluster instead")
+	}
+	return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonValid,
+		"the Service can be exported")
+}
+
+// conflictCondition says the same on every constituent export, whichever agent writes it.
+func conflictCondition(merged merge.Result) metav1.Condition {
+	status, reason, message := merged.Condition()
+	return metav1.Condition{Type: string(mcsv1beta1.ServiceExportConditionConflict), Status: status, Reason: reason, Message: message}
+}
+
+func condition(t mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason mcsv1beta1.ServiceExportConditionReason, message string) metav1.Condition {
+	return metav1.Condition{Type: string(t), Status: status, Reason: string(reason), Message: message}
+}
+
+// withOwn is the records with this cluster's replaced by what it is about to publish.
+func withOwn(records []*v1alpha1.ExportRecord, own *v1alpha1.ExportRecord) []v1alpha1.ExportRecordSpec {
+	specs := make([]v1alpha1.ExportRecordSpec, 0, len(records)+1)
+	for _, r := range records {
+		if r.Spec.ClusterID != own.Spec.ClusterID {
+			specs = append(specs, r.Spec)
+		}
+	}
+	return append(specs, own.Spec)
+}
+
+func recordOf(in Input) *v1alpha1.ExportRecord {
+	service := types.NamespacedName{Namespace: in.Export.Namespace, Name: in.Export.Name}
+	svc := &in.Service.Spec
+	requested := requestedClusterSetIP(in.Export, in.UseClusterSetIP)
+	record := &v1alpha1.ExportRecord{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: in.BrokerNamespace,
+			Name:      broker.RecordName(service, in.ClusterID),
+			Labels:    broker.Labels(service, in.ClusterID),
+		},
+		Spec: v1alpha1.ExportRecordSpec{
+			ServiceName:      service.Name,
+			ServiceNamespace: service.Namespace,
+			ClusterID:        v1alpha1.ClusterID(in.ClusterID),
+			// Seconds, as the API server keeps it: a record must compare equal to what is read back.
+			ExportedAt:            metav1.NewTime(in.Export.CreationTimestamp.UTC()),
+			Type:                  mcsv1beta1.ClusterSetIP,
+			Ports:                 make([]v1alpha1.ServicePort, 0, len(svc.Ports)),
+			IPFamilies:            svc.IPFamilies,
+			SessionAffinity:       svc.SessionAffinity,
+			SessionAffinityConfig: svc.SessionAffinityConfig,
+			InternalTrafficPolicy: svc.InternalTrafficPolicy,
+			TrafficDistribution:   svc.TrafficDistribution,
+			ExportedLabels:        in.Export.Spec.ExportedLabels,
+			ExportedAnnotations:   in.Export.Spec.ExportedAnnotations,
+			UseClusterSetIP:       requested,
+			RequestedClusterSetIP: requested,
+			Prefer:                in.Export.Annotations[v1alpha1.AnnotationPrefer],
+		},
+	}
+	if IsHeadless(in.Service) {
+		record.Spec.Type = mcsv1beta1.Headless
+	} else {
+		for _, ip := range svc.ClusterIPs {
+			record.Spec.ClusterIPs = append(record.Spec.ClusterIPs, v1alpha1.IP(ip))
+		}
+	}
+	for _, p := range svc.Ports {
+		record.Spec.Ports = append(record.Spec.Ports, v1alpha1.ServicePort{
+			Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port,
+		})
+	}
+	// What an export asked for first holds as long as the export lives (spec 5, "Updating annotation").
+	if old := own(in.Records, in.ClusterID); old != nil && old.Spec.ExportedAt.Equal(&record.Spec.ExportedAt) {
+		record.Spec.UseClusterSetIP = old.Spec.UseClusterSetIP
+	}
+	return record
+}
+
+func own(records []*v1alpha1.ExportRecord, clusterID string) *v1alpha1.ExportRecord {
+	for _, r := range records {
+		if string(r.Spec.ClusterID) == clusterID {
+			return r
+		}
+	}
+	return nil
+}
+
+// IsHeadless tells a Service without a ClusterIP.
+func IsHeadless(svc *corev1.Service) bool { return svc.Spec.ClusterIP == corev1.ClusterIPNone }
+
+// requestedClusterSetIP is what the export's annotation asks for, its alias where only that is set, or else the default. A
+// value that is neither true nor false asks for nothing.
+func requestedClusterSetIP(export *mcsv1beta1.ServiceExport, byDefault bool) bool {
+	for _, annotation := range []string{v1alpha1.AnnotationUseClusterSetIP, v1alpha1.AnnotationUseClusterSetIPAlias} {
+		switch export.Annotations[annotation] {
+		case "true":
+			return true
+		case "false":
+			return false
+		}
+	}
+	return byDefault
+}

@@ -1,0 +1,150 @@
+package export
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/merge"
+)
+
+// Slices is what the broker holds of the service's endpoints: one slice per source slice, so that a pod change moves one
+// slice; in classic mode one slice per family with the Service's own address, since that is what clients reach. The
+// importer uses it too: a cluster's own endpoints reach its own imports without the broker.
+func Slices(in Input, mode merge.Mode) []*discoveryv1.EndpointSlice {
+	if in.Service == nil {
+		return nil
+	}
+	if mode == merge.ModeClassic {
+		return classicSlices(in)
+	}
+	service := client.ObjectKeyFromObject(in.Service)
+	out := make([]*discoveryv1.EndpointSlice, 0, len(in.Slices))
+	for _, source := range in.Slices {
+		if source.AddressType == discoveryv1.AddressTypeFQDN || source.DeletionTimestamp != nil {
+			continue // names of another cluster's DNS mean nothing elsewhere
+		}
+		slice := newSlice(in, service, source.Name, source.AddressType)
+		slice.Ports = source.Ports
+		slice.Endpoints = make([]discoveryv1.Endpoint, len(source.Endpoints))
+		for i := range source.Endpoints {
+			slice.Endpoints[i] = ForeignEndpoint(&source.Endpoints[i])
+		}
+		slice.Annotations = RegionAnnotations(slice.Endpoints, in.RegionOf)
+		out = append(out, slice)
+	}
+	return out
+}
+
+// ForeignEndpoint is an endpoint as other clusters see it: hints and the reference to the pod mean something only at home.
+func ForeignEndpoint(e *discoveryv1.Endpoint) discoveryv1.Endpoint {
+	return discoveryv1.Endpoint{
+		Addresses:  e.Addresses,
+		Conditions: e.Conditions,
+		Hostname:   e.Hostname,
+		NodeName:   e.NodeName,
+		Zone:       e.Zone,
+	}
+}
+
+// classicSlices hold the Service's own address, ready while any of its pods is.
+func classicSlices(in Input) []*discoveryv1.EndpointSlice {
+	service := client.ObjectKeyFromObject(in.Service)
+	ready := anyReady(in.Slices)
+	var out []*discoveryv1.EndpointSlice
+	for i, ip := range in.Service.Spec.ClusterIPs {
+		if i >= len(in.Service.Spec.IPFamilies) || ip == corev1.ClusterIPNone {
+			break
+		}
+		family := in.Service.Spec.IPFamilies[i]
+		slice := newSlice(in, service, "clusterip/"+string(family), discoveryv1.AddressType(family))
+		slice.Endpoints = []discoveryv1.Endpoint{{
+			Addresses:  []string{ip},
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(ready), Serving: ptr.To(ready), Terminating: ptr.To(false)},
+		}}
+		for _, p := range in.Service.Spec.Ports {
+			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
+				Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To(p.Port), AppProtocol: p.AppProtocol,
+			})
+		}
+		out = append(out, slice)
+	}
+	return out
+}
+
+func newSlice(in Input, service types.NamespacedName, source string, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
+	labels := broker.Labels(service, in.ClusterID)
+	labels[discoveryv1.LabelManagedBy] = broker.ManagedBy
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: in.BrokerNamespace,
+			Name:      broker.SliceName(service, in.ClusterID, source),
+			Labels:    labels,
+		},
+		AddressType: family,
+	}
+}
+
+func anyReady(sources []*discoveryv1.EndpointSlice) bool {
+	for _, s := range sources {
+		for i := range s.Endpoints {
+			// An absent condition means ready (EndpointConditions in the discovery API).
+			if ptr.Deref(s.Endpoints[i].Conditions.Ready, true) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Regions travel in annotations, because an EndpointSlice has a field for the zone but none for the region.
+const (
+	// AnnotationRegion is the region of the slice's endpoints.
+	AnnotationRegion = "seamark.dev/region"
+	// AnnotationNodeRegions is a JSON object from node to region for the nodes that are elsewhere.
+	AnnotationNodeRegions = "seamark.dev/node-regions"
+)
+
+// RegionAnnotations tells where the nodes of these endpoints are, as short as it can be: clusters that span regions are rare.
+func RegionAnnotations(endpoints []discoveryv1.Endpoint, regionOf func(string) string) map[string]string {
+	byNode := map[string]string{}
+	count := map[string]int{}
+	for i := range endpoints {
+		node := ptr.Deref(endpoints[i].NodeName, "")
+		if node == "" {
+			continue
+		}
+		region := regionOf(node)
+		if _, seen := byNode[node]; seen || region == "" {
+			continue
+		}
+		byNode[node] = region
+		count[region]++
+	}
+	if len(byNode) == 0 {
+		return nil
+	}
+	main := ""
+	for _, region := range slices.Sorted(maps.Keys(count)) {
+		if main == "" || count[region] > count[main] {
+			main = region
+		}
+	}
+	maps.DeleteFunc(byNode, func(_, region string) bool { return region == main })
+	annotations := map[string]string{AnnotationRegion: main}
+	if len(byNode) > 0 {
+		encoded, err := json.Marshal(byNode) // keys are sorted; a map of strings always encodes
+		if err == nil {
+			annotations[AnnotationNodeRegions] = string(encoded)
+		}
+	}
+	return annotations
+}

@@ -1,0 +1,207 @@
+// Package imports makes the services of the clusterset appear in this cluster: the records and slices on the broker become a
+// ServiceImport and EndpointSlices in the service's namespace.
+//
+// decide.go and slices.go decide, without any I/O; reconciler.go reads, asks them, and writes the difference.
+package imports
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/merge"
+)
+
+// AnnotationMode tells on a ServiceImport that clients reach it in classic mode: through each cluster's own ClusterIP.
+const AnnotationMode = "seamark.dev/mode"
+
+// Settings are what the clusterset and this member decide for all imports.
+type Settings struct {
+	ClusterID         string
+	AllowedNamespaces []string
+	StaleEndpoints    v1alpha1.StaleEndpointsPolicy
+	// Ranges are the clusterset's address ranges: an address outside them is not accepted as a clusterset IP.
+	Ranges []netip.Prefix
+	// Families are the address families this cluster has.
+	Families []corev1.IPFamily
+}
+
+// Input is all that was read to decide about one service.
+type Input struct {
+	Settings
+	Service types.NamespacedName
+	Records []*v1alpha1.ExportRecord
+	// Slices are the broker's slices of the other clusters and this cluster's own, all in the broker's form.
+	Slices []*discoveryv1.EndpointSlice
+	// Aggregate is the ServiceImport on the broker: only its clusterset IPs are taken from it.
+	Aggregate *mcsv1beta1.ServiceImport
+	// Stale are the clusters that have not been heard from.
+	Stale map[string]bool
+	// IsNodeAddress tells addresses of this cluster's own nodes, which no other cluster may name as its endpoint.
+	IsNodeAddress func(netip.Addr) bool
+}
+
+// Plan is what this cluster should hold of a service.
+type Plan struct {
+	// Import is nil when the service is not imported. Its status is what the status should be, but for the transition times.
+	Import *mcsv1beta1.ServiceImport
+	// Slices lack only the owner reference, which needs the ServiceImport's uid.
+	Slices []*discoveryv1.EndpointSlice
+	// Refused says which addresses of which clusters were not imported and why, in a fixed order.
+	Refused []string
+}
+
+// Decide merges what the clusters export and turns it into what this cluster should hold.
+func Decide(in Input) Plan {
+	specs := make([]v1alpha1.ExportRecordSpec, 0, len(in.Records))
+	for _, r := range in.Records {
+		specs = append(specs, r.Spec)
+	}
+	merged := merge.Merge(specs)
+	if merged.Empty() || !importable(in) {
+		return Plan{}
+	}
+	families := common(merged.Spec.IPFamilies, in.Families)
+	dropped, kept := staleClusters(in, merged)
+	slices, refused := importSlices(in, merged, families, dropped)
+	return Plan{
+		Import:  importOf(in, merged, families, kept),
+		Slices:  slices,
+		Refused: refused,
+	}
+}
+
+// importable tells whether services of a namespace may appear here: any but the reserved ones, which only the broker's admin
+// opens. A limit on what this cluster exports is no limit on what it imports.
+func importable(in Input) bool {
+	return !broker.IsReserved(in.Service.Namespace) || slices.Contains(in.AllowedNamespaces, in.Service.Namespace)
+}
+
+func importOf(in Input, merged merge.Result, families []corev1.IPFamily, kept []string) *mcsv1beta1.ServiceImport {
+	si := &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   in.Service.Namespace,
+			Name:        in.Service.Name,
+			Labels:      maps.Clone(merged.Labels),
+			Annotations: maps.Clone(merged.Annotations),
+		},
+		Spec: merged.Spec,
+	}
+	if si.Labels == nil {
+		si.Labels = map[string]string{}
+	}
+	si.Labels[broker.LabelManagedBy] = broker.ManagedBySeamark
+	if merged.Mode == merge.ModeClassic {
+		if si.Annotations == nil {
+			si.Annotations = map[string]string{}
+		}
+		si.Annotations[AnnotationMode] = string(merge.ModeClassic)
+	}
+	if len(families) > 0 {
+		si.Spec.IPFamilies = families
+	}
+	if merged.Mode == merge.ModeClusterSetIP {
+		si.Spec.IPs, si.Spec.IPFamilies = clusterSetIPs(in, si.Spec.IPFamilies)
+	}
+	si.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
+	clusters := slices.Sorted(slices.Values(merged.Clusters))
+	for _, c := range clusters {
+		si.Status.Clusters = append(si.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
+	}
+	si.Status.Conditions = []metav1.Condition{ready(in, merged, families, kept)}
+	return si
+}
+
+// clusterSetIPs are the aggregate's addresses that lie in the clusterset's ranges and families, and the families in the
+// same number and order. Without addresses the families stay as they are: they tell what will be allocated.
+func clusterSetIPs(in Input, families []corev1.IPFamily) ([]string, []corev1.IPFamily) {
+	if in.Aggregate == nil {
+		return nil, families
+	}
+	var ips []string
+	var theirs []corev1.IPFamily
+	for _, family := range families {
+		for _, text := range in.Aggregate.Spec.IPs {
+			addr, err := netip.ParseAddr(text)
+			if err != nil || FamilyOf(addr) != family || !slices.ContainsFunc(in.Ranges, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+				continue
+			}
+			ips, theirs = append(ips, text), append(theirs, family)
+			break
+		}
+	}
+	if len(ips) == 0 {
+		return nil, families
+	}
+	return ips, theirs
+}
+
+func ready(in Input, merged merge.Result, families []corev1.IPFamily, kept []string) metav1.Condition {
+	c := metav1.Condition{
+		Type:   string(mcsv1beta1.ServiceImportConditionReady),
+		Status: metav1.ConditionTrue,
+		Reason: string(mcsv1beta1.ServiceImportReasonReady),
+	}
+	switch {
+	case len(families) == 0:
+		c.Status, c.Reason = metav1.ConditionFalse, string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported)
+		c.Message = fmt.Sprintf("the service has only %s, this cluster only %s", familyNames(merged.Spec.IPFamilies), familyNames(in.Families))
+	case len(kept) > 0:
+		c.Message = fmt.Sprintf("cluster %s has not been heard from; its last known endpoints are kept, because no other cluster serves this service",
+			strings.Join(kept, ", "))
+	default:
+		c.Message = "the service is imported"
+	}
+	return c
+}
+
+// staleClusters tells whose endpoints are dropped because their cluster is silent, and whose are kept although it is.
+func staleClusters(in Input, merged merge.Result) (dropped map[string]bool, kept []string) {
+	serving := map[string]bool{} // by a cluster that is alive
+	for _, s := range in.Slices {
+		source := s.Labels[mcsv1beta1.LabelSourceCluster]
+		if slices.Contains(merged.Clusters, source) && !in.Stale[source] && hasReady(s) {
+			serving[source] = true
+		}
+	}
+	dropped = map[string]bool{}
+	for _, c := range merged.Clusters {
+		switch {
+		case !in.Stale[c]:
+		case len(serving) > 0 || in.StaleEndpoints == v1alpha1.StaleEndpointsRemove:
+			dropped[c] = true
+		default:
+			kept = append(kept, c)
+		}
+	}
+	slices.Sort(kept)
+	return dropped, kept
+}
+
+func common(theirs, ours []corev1.IPFamily) []corev1.IPFamily {
+	var out []corev1.IPFamily
+	for _, f := range theirs {
+		if slices.Contains(ours, f) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func familyNames(families []corev1.IPFamily) string {
+	names := make([]string, len(families))
+	for i, f := range families {
+		names[i] = string(f)
+	}
+	return strings.Join(names, " and ")
+}

@@ -1,0 +1,271 @@
+package imports
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+var web = types.NamespacedName{Namespace: "shop", Name: "web"}
+
+// record is what a cluster exports of shop/web; age is in hours, so that a larger one wins.
+func record(cluster string, age int, change ...func(*v1alpha1.ExportRecordSpec)) *v1alpha1.ExportRecord {
+	r := &v1alpha1.ExportRecord{
+		ObjectMeta: metav1.ObjectMeta{Name: broker.RecordName(web, cluster), Labels: broker.Labels(web, cluster)},
+		Spec: v1alpha1.ExportRecordSpec{
+			ServiceName: web.Name, ServiceNamespace: web.Namespace, ClusterID: v1alpha1.ClusterID(cluster),
+			ExportedAt: metav1.NewTime(time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC).Add(-time.Duration(age) * time.Hour)),
+			Type:       mcsv1beta1.ClusterSetIP,
+			Ports:      []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, UseClusterSetIP: true, RequestedClusterSetIP: true,
+		},
+	}
+	for _, c := range change {
+		c(&r.Spec)
+	}
+	return r
+}
+
+func slice(cluster, source string, addresses ...string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: broker.SliceName(web, cluster, source), Labels: broker.Labels(web, cluster)},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](8080)}},
+	}
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
+	}
+	return s
+}
+
+func unready(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	for i := range s.Endpoints {
+		s.Endpoints[i].Conditions.Ready = ptr.To(false)
+	}
+	return s
+}
+
+func input(records []*v1alpha1.ExportRecord, slices ...*discoveryv1.EndpointSlice) Input {
+	return Input{
+		Settings: Settings{
+			ClusterID: "here", Families: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ranges: []netip.Prefix{netip.MustParsePrefix("243.0.0.0/8"), netip.MustParsePrefix("fd00:243::/64")},
+		},
+		Service: web, Records: records, Slices: slices, IsNodeAddress: func(netip.Addr) bool { return false },
+	}
+}
+
+// addresses are what the plan imports, by cluster.
+func addresses(p Plan) map[string][]string {
+	out := map[string][]string{}
+	for _, s := range p.Slices {
+		for _, e := range s.Endpoints {
+			source := s.Labels[mcsv1beta1.LabelSourceCluster]
+			out[source] = append(out[source], e.Addresses...)
+		}
+	}
+	return out
+}
+
+func readyCondition(p Plan) metav1.Condition { return p.Import.Status.Conditions[0] }
+
+func TestStaleClusters(t *testing.T) {
+	both := []*v1alpha1.ExportRecord{record("a", 2), record("b", 1)}
+	a, b := slice("a", "s", "10.1.0.1"), slice("b", "s", "10.2.0.1")
+	for name, test := range map[string]struct {
+		records []*v1alpha1.ExportRecord
+		slices  []*discoveryv1.EndpointSlice
+		stale   []string
+		policy  v1alpha1.StaleEndpointsPolicy
+		want    map[string][]string
+		message string
+	}{
+		"nobody stale": {both, []*discoveryv1.EndpointSlice{a, b}, nil, "", map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "is imported"},
+		"another cluster serves it: dropped": {
+			both, []*discoveryv1.EndpointSlice{a, b}, []string{"a"}, v1alpha1.StaleEndpointsFailover, map[string][]string{"b": {"10.2.0.1"}}, "is imported"},
+		"sole provider: kept, and said": {
+			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsFailover, map[string][]string{"a": {"10.1.0.1"}}, "cluster a has not been heard from"},
+		"the other exports it but serves nothing: kept": {
+			both, []*discoveryv1.EndpointSlice{a, unready(slice("b", "s", "10.2.0.1"))}, []string{"a"}, v1alpha1.StaleEndpointsFailover,
+			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "cluster a has not been heard from"},
+		"both stale: both kept": {
+			both, []*discoveryv1.EndpointSlice{a, b}, []string{"a", "b"}, v1alpha1.StaleEndpointsFailover,
+			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "cluster a, b has not been heard from"},
+		"Remove drops a sole provider too": {
+			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsRemove, map[string][]string{}, "is imported"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(test.records, test.slices...)
+			in.StaleEndpoints, in.Stale = test.policy, map[string]bool{}
+			for _, c := range test.stale {
+				in.Stale[c] = true
+			}
+			plan := Decide(in)
+			if diff := cmp.Diff(test.want, addresses(plan)); diff != "" {
+				t.Error(diff)
+			}
+			if c := readyCondition(plan); c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, test.message) {
+				t.Errorf("ready: %+v", c)
+			}
+			if len(plan.Import.Status.Clusters) != len(test.records) {
+				t.Errorf("clusters: %v", plan.Import.Status.Clusters)
+			}
+		})
+	}
+}
+
+// Lesson: bad addresses were imported as they came.
+func TestAddressesThatNobodyMayPointUsTo(t *testing.T) {
+	for address, why := range map[string]string{
+		"127.0.0.1": "loopback", "127.9.9.9": "loopback", "169.254.169.254": "link-local", "224.0.0.1": "multicast", "0.0.0.0": "unusable",
+		"255.255.255.255": "unusable", "192.0.2.7": "own nodes", "::1": "not IPv4", "not-an-address": "no address", "": "no address",
+	} {
+		in := input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "s", "10.1.0.1", address))
+		in.IsNodeAddress = func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.7") }
+		plan := Decide(in)
+		if diff := cmp.Diff(map[string][]string{"a": {"10.1.0.1"}}, addresses(plan)); diff != "" {
+			t.Errorf("%s: %s", address, diff)
+		}
+		if len(plan.Refused) != 1 || !strings.Contains(plan.Refused[0], why) || !strings.Contains(plan.Refused[0], "cluster a") {
+			t.Errorf("%s: refused %q, want a reason with %q", address, plan.Refused, why)
+		}
+	}
+	for _, address := range []string{"::1", "fe80::1", "ff02::1", "::", "::ffff:10.0.0.1", "fe80::1%eth0"} {
+		s := slice("a", "s", address)
+		s.AddressType = discoveryv1.AddressTypeIPv6
+		in := input([]*v1alpha1.ExportRecord{record("a", 1, func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} })}, s)
+		in.Families = []corev1.IPFamily{corev1.IPv6Protocol}
+		if plan := Decide(in); len(addresses(plan)) != 0 || len(plan.Refused) != 1 {
+			t.Errorf("%s was imported", address)
+		}
+	}
+}
+
+// A cluster's own host-network pods have its nodes' addresses: only from elsewhere are they suspect.
+func TestOwnNodeAddressesAreFine(t *testing.T) {
+	in := input([]*v1alpha1.ExportRecord{record("here", 1)}, slice("here", "s", "192.0.2.7"))
+	in.IsNodeAddress = func(netip.Addr) bool { return true }
+	if plan := Decide(in); len(plan.Refused) != 0 || len(addresses(plan)["here"]) != 1 {
+		t.Errorf("refused: %v", plan.Refused)
+	}
+}
+
+// Lesson: a newer cluster's port with the same name and another number still got traffic, because slices match ports by name.
+func TestPortThatLostIsNotInTheSlices(t *testing.T) {
+	loser := record("b", 1, func(r *v1alpha1.ExportRecordSpec) {
+		r.Ports = []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 81}, {Name: "metrics", Protocol: corev1.ProtocolTCP, Port: 9000}}
+	})
+	s := slice("b", "s", "10.2.0.1")
+	s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr.To("metrics"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](9000)})
+	plan := Decide(input([]*v1alpha1.ExportRecord{record("a", 2), loser}, slice("a", "s", "10.1.0.1"), s))
+	got := map[string][]string{}
+	for _, s := range plan.Slices {
+		for _, p := range s.Ports {
+			got[s.Labels[mcsv1beta1.LabelSourceCluster]] = append(got[s.Labels[mcsv1beta1.LabelSourceCluster]], *p.Name)
+		}
+	}
+	if diff := cmp.Diff(map[string][]string{"a": {"http"}, "b": {"metrics"}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFamilies(t *testing.T) {
+	v6 := record("a", 1, func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} })
+	plan := Decide(input([]*v1alpha1.ExportRecord{v6}))
+	c := readyCondition(plan)
+	if c.Status != metav1.ConditionFalse || c.Reason != "IPFamilyNotSupported" || c.Message != "the service has only IPv6, this cluster only IPv4" {
+		t.Errorf("ready: %+v", c)
+	}
+	dual := record("a", 1, func(r *v1alpha1.ExportRecordSpec) {
+		r.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
+	})
+	plan = Decide(input([]*v1alpha1.ExportRecord{dual}))
+	if c := readyCondition(plan); c.Status != metav1.ConditionTrue || !slices.Equal(plan.Import.Spec.IPFamilies, []corev1.IPFamily{corev1.IPv4Protocol}) {
+		t.Errorf("dual stack service in an IPv4 cluster: %+v, families %v", c, plan.Import.Spec.IPFamilies)
+	}
+}
+
+func TestClusterSetIPs(t *testing.T) {
+	for name, test := range map[string]struct {
+		families []corev1.IPFamily
+		ips      []string
+		want     []string
+		wantFam  []corev1.IPFamily
+	}{
+		"in range":          {[]corev1.IPFamily{"IPv4"}, []string{"243.1.0.5"}, []string{"243.1.0.5"}, []corev1.IPFamily{"IPv4"}},
+		"outside the range": {[]corev1.IPFamily{"IPv4"}, []string{"10.0.0.1"}, nil, []corev1.IPFamily{"IPv4"}},
+		"no address":        {[]corev1.IPFamily{"IPv4"}, []string{"nonsense"}, nil, []corev1.IPFamily{"IPv4"}},
+		"order of families": {[]corev1.IPFamily{"IPv6", "IPv4"}, []string{"243.1.0.5", "fd00:243::7"}, []string{"fd00:243::7", "243.1.0.5"}, []corev1.IPFamily{"IPv6", "IPv4"}},
+		"one is enough":     {[]corev1.IPFamily{"IPv4", "IPv6"}, []string{"243.1.0.5"}, []string{"243.1.0.5"}, []corev1.IPFamily{"IPv4"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input([]*v1alpha1.ExportRecord{record("a", 1, func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = test.families })})
+			in.Families = []corev1.IPFamily{"IPv4", "IPv6"}
+			in.Aggregate = &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: test.ips}}
+			spec := Decide(in).Import.Spec
+			if !slices.Equal(spec.IPs, test.want) || !slices.Equal(spec.IPFamilies, test.wantFam) {
+				t.Errorf("ips %v families %v", spec.IPs, spec.IPFamilies)
+			}
+		})
+	}
+}
+
+func TestReservedNamespaces(t *testing.T) {
+	for namespace, allowed := range map[string][]string{"kube-system": nil, "seamark-system": nil, "kube-public": {"shop"}} {
+		in := input([]*v1alpha1.ExportRecord{record("a", 1)})
+		in.Service.Namespace, in.AllowedNamespaces = namespace, allowed
+		if Decide(in).Import != nil {
+			t.Errorf("%s was imported", namespace)
+		}
+	}
+	in := input([]*v1alpha1.ExportRecord{record("a", 1)})
+	in.Service.Namespace, in.AllowedNamespaces = "kube-system", []string{"kube-system"}
+	if Decide(in).Import == nil {
+		t.Error("a namespace the admin named was not imported")
+	}
+	in = input([]*v1alpha1.ExportRecord{record("a", 1)})
+	in.AllowedNamespaces = []string{"other"}
+	if Decide(in).Import == nil {
+		t.Error("a limit on exports kept an import out")
+	}
+}
+
+func TestNothingExportedIsNothingImported(t *testing.T) {
+	if plan := Decide(input(nil, slice("a", "s", "10.1.0.1"))); plan.Import != nil || len(plan.Slices) != 0 {
+		t.Errorf("imported %+v", plan)
+	}
+}
+
+func TestImportNames(t *testing.T) {
+	plan := Decide(input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "one", "10.1.0.1"), slice("a", "two", "10.1.0.2"), slice("b", "one", "10.9.0.1")))
+	if len(plan.Slices) != 2 {
+		t.Fatalf("%d slices: a cluster without a record must not be imported", len(plan.Slices))
+	}
+	if plan.Slices[0].Name == plan.Slices[1].Name {
+		t.Error("two source slices share a name")
+	}
+	for _, s := range plan.Slices {
+		if _, ok := s.Labels[discoveryv1.LabelServiceName]; ok {
+			t.Error("an imported slice carries kubernetes.io/service-name")
+		}
+		if s.Labels[discoveryv1.LabelManagedBy] != broker.ManagedBy || s.Labels[mcsv1beta1.LabelServiceName] != "web" {
+			t.Errorf("labels: %v", s.Labels)
+		}
+	}
+	if plan.Import.Spec.Ports == nil || plan.Import.Status.EndpointSliceObjects != mcsv1beta1.EndpointSliceObjectsPresent {
+		t.Errorf("import: %+v", plan.Import)
+	}
+}

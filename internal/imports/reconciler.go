@@ -1,0 +1,257 @@
+package imports
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/apply"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/export"
+	"github.com/seamark-dev/seamark/internal/index"
+	"github.com/seamark-dev/seamark/internal/merge"
+)
+
+// Reconciler imports the clusterset's services into this cluster.
+type Reconciler struct {
+	Local           client.Client
+	Broker          client.Client
+	BrokerNamespace string
+	Writer          *apply.Writer
+	// Settings are known once the broker has been reached.
+	Settings func() (Settings, bool)
+	// Stale are the clusters that have not been heard from.
+	Stale         func() map[string]bool
+	IsNodeAddress func(netip.Addr) bool
+	RegionOf      func(node string) string
+	// CreateNamespaces makes missing namespaces rather than leaving their services out.
+	CreateNamespaces bool
+	Recorder         events.EventRecorder
+	// Lost remembers services whose records vanished unseen.
+	Lost *Lost
+}
+
+// Reconcile brings this cluster's copy of one service up to date.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	key := req.NamespacedName
+	if !r.Writer.Settled(ctx, key) {
+		return ctrl.Result{RequeueAfter: apply.EchoPatience}, nil
+	}
+	have, err := r.existing(ctx, key)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	settings, connected := r.Settings()
+	wait := r.Lost.Wait(key)
+	if !connected || wait > 0 {
+		// What is here stays as it is, but for this cluster's own endpoints.
+		return ctrl.Result{RequeueAfter: max(wait, time.Second)}, r.refreshOwn(ctx, key, have)
+	}
+	in, err := r.gather(ctx, key, settings)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	plan := Decide(in)
+	if plan.Import != nil {
+		if ok, err := r.namespaceReady(ctx, key.Namespace); err != nil {
+			return ctrl.Result{}, err
+		} else if !ok {
+			return ctrl.Result{}, nil // it comes with the namespace
+		}
+	}
+	err = r.write(ctx, key, have, plan)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil // somebody edited it: decide again on what is there now
+	}
+	return ctrl.Result{}, err
+}
+
+// imported is what this cluster holds of a service.
+type imported struct {
+	serviceImport *mcsv1beta1.ServiceImport
+	slices        []*discoveryv1.EndpointSlice
+}
+
+func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (imported, error) {
+	var have imported
+	si := &mcsv1beta1.ServiceImport{}
+	err := r.Local.Get(ctx, key, si)
+	if client.IgnoreNotFound(err) != nil {
+		return have, fmt.Errorf("read ServiceImport %s: %w", key, err)
+	}
+	if err == nil {
+		have.serviceImport = si
+	}
+	have.slices, err = index.ImportedSlices(ctx, r.Local, key)
+	return have, err
+}
+
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, settings Settings) (Input, error) {
+	in := Input{Settings: settings, Service: key, Stale: r.Stale(), IsNodeAddress: r.IsNodeAddress}
+	var err error
+	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil || len(in.Records) == 0 {
+		return in, err
+	}
+	foreign, err := index.BrokerSlices(ctx, r.Broker, key)
+	if err != nil {
+		return in, err
+	}
+	for _, s := range foreign {
+		if s.Labels[mcsv1beta1.LabelSourceCluster] != settings.ClusterID {
+			in.Slices = append(in.Slices, s)
+		}
+	}
+	own, err := r.ownSlices(ctx, key, settings.ClusterID, in.Records)
+	if err != nil {
+		return in, err
+	}
+	in.Slices = append(in.Slices, own...)
+	aggregate := &mcsv1beta1.ServiceImport{}
+	err = r.Broker.Get(ctx, types.NamespacedName{Namespace: r.BrokerNamespace, Name: broker.AggregateName(key)}, aggregate)
+	if client.IgnoreNotFound(err) != nil {
+		return in, fmt.Errorf("read the aggregate of %s: %w", key, err)
+	}
+	if err == nil {
+		in.Aggregate = aggregate
+	}
+	return in, nil
+}
+
+// ownSlices are this cluster's endpoints of a service it exports, straight from its own slices.
+func (r *Reconciler) ownSlices(ctx context.Context, key types.NamespacedName, clusterID string, records []*v1alpha1.ExportRecord) ([]*discoveryv1.EndpointSlice, error) {
+	exported := false
+	specs := make([]v1alpha1.ExportRecordSpec, 0, len(records))
+	for _, rec := range records {
+		exported = exported || string(rec.Spec.ClusterID) == clusterID
+		specs = append(specs, rec.Spec)
+	}
+	if !exported {
+		return nil, nil
+	}
+	return r.localSlices(ctx, key, clusterID, merge.Merge(specs).Mode)
+}
+
+func (r *Reconciler) localSlices(ctx context.Context, key types.NamespacedName, clusterID string, mode merge.Mode) ([]*discoveryv1.EndpointSlice, error) {
+	svc := &corev1.Service{}
+	if err := r.Local.Get(ctx, key, svc); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	sources, err := index.SourceSlices(ctx, r.Local, key)
+	if err != nil {
+		return nil, err
+	}
+	return export.Slices(export.Input{
+		Settings: export.Settings{ClusterID: clusterID, BrokerNamespace: r.BrokerNamespace},
+		Service:  svc, Slices: sources, RegionOf: r.RegionOf,
+	}, mode), nil
+}
+
+// namespaceReady tells whether services can be imported into a namespace.
+func (r *Reconciler) namespaceReady(ctx context.Context, name string) (bool, error) {
+	ns := &corev1.Namespace{}
+	err := r.Local.Get(ctx, types.NamespacedName{Name: name}, ns)
+	if apierrors.IsNotFound(err) && r.CreateNamespaces {
+		ns.Name = name
+		ns.Labels = map[string]string{broker.LabelManagedBy: broker.ManagedBySeamark}
+		if err := r.Local.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
+			return false, fmt.Errorf("create namespace %s for its imports: %w", name, err)
+		}
+		return true, nil
+	}
+	if err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return ns.DeletionTimestamp == nil, nil
+}
+
+// write applies the plan. The ServiceImport comes first, because the slices name its uid as their owner.
+func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have imported, plan Plan) error {
+	if plan.Import == nil {
+		return r.remove(ctx, key, have)
+	}
+	current := have.serviceImport
+	switch {
+	case current == nil:
+		current = plan.Import.DeepCopy()
+		current.Status = mcsv1beta1.ServiceImportStatus{}
+		if err := r.Writer.Create(ctx, key, current); err != nil {
+			return err
+		}
+	case current.DeletionTimestamp != nil:
+		return nil // the one after it is ours
+	case !sameImport(current, plan.Import):
+		current = current.DeepCopy()
+		current.Labels, current.Annotations, current.Spec = plan.Import.Labels, plan.Import.Annotations, plan.Import.Spec
+		if err := r.Writer.Update(ctx, key, current); err != nil {
+			return err
+		}
+	}
+	for _, s := range plan.Slices {
+		s.OwnerReferences = []metav1.OwnerReference{ownerOf(current)}
+	}
+	var changes apply.Changes
+	apply.DiffSlices(&changes, have.slices, plan.Slices)
+	return apply.Together(
+		func() error { return r.Writer.Apply(ctx, key, changes) },
+		func() error { return r.writeStatus(ctx, key, current, plan) },
+	)
+}
+
+func ownerOf(si *mcsv1beta1.ServiceImport) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName, Name: si.Name, UID: si.UID,
+	}
+}
+
+// remove takes back what was imported. A ServiceImport somebody else made is left alone.
+func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, have imported) error {
+	var changes apply.Changes
+	apply.DiffSlices(&changes, have.slices, nil)
+	if si := have.serviceImport; si != nil && si.DeletionTimestamp == nil && Ours(si) {
+		changes.Delete = append(changes.Delete, si)
+	}
+	return r.Writer.Apply(ctx, key, changes)
+}
+
+// Ours tells a ServiceImport this agent made from somebody else's and from the broker's aggregates.
+func Ours(si *mcsv1beta1.ServiceImport) bool {
+	_, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]
+	return si.Labels[broker.LabelManagedBy] == broker.ManagedBySeamark && !onBroker
+}
+
+func sameImport(a, b *mcsv1beta1.ServiceImport) bool {
+	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
+		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+}
+
+func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, current *mcsv1beta1.ServiceImport, plan Plan) error {
+	updated := current.DeepCopy()
+	updated.Status.Clusters = plan.Import.Status.Clusters
+	updated.Status.EndpointSliceObjects = plan.Import.Status.EndpointSliceObjects
+	for _, c := range plan.Import.Status.Conditions {
+		c.ObservedGeneration = current.Generation
+		meta.SetStatusCondition(&updated.Status.Conditions, c)
+	}
+	if len(plan.Refused) > 0 && r.Lost.FirstRefusal(key, plan.Refused) {
+		r.Recorder.Eventf(updated, nil, corev1.EventTypeWarning, "AddressRefused", "Import", "not imported: %.900s", strings.Join(plan.Refused, "; "))
+	}
+	if equality.Semantic.DeepEqual(updated.Status, current.Status) {
+		return nil
+	}
+	return r.Writer.UpdateStatus(ctx, key, updated)
+}

@@ -1,0 +1,138 @@
+// Package index finds what belongs to a service in the caches without walking them.
+package index
+
+import (
+	"context"
+	"fmt"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+// Names of the indexes.
+const (
+	bySourceService   = "seamark.source-service"
+	byImportedService = "seamark.imported-service"
+	byBrokerService   = "seamark.broker-service"
+)
+
+// SourceService is the Service whose endpoints a slice of this cluster holds; ok is false for any other slice.
+func SourceService(s *discoveryv1.EndpointSlice) (types.NamespacedName, bool) {
+	name := s.Labels[discoveryv1.LabelServiceName]
+	if name == "" || s.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy {
+		return types.NamespacedName{}, false
+	}
+	return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
+}
+
+// ImportedService is the service that a slice of ours was imported for; ok is false for any other slice, a broker's own
+// among them: a broker may live on the same API server.
+func ImportedService(s *discoveryv1.EndpointSlice) (types.NamespacedName, bool) {
+	name := s.Labels[mcsv1beta1.LabelServiceName]
+	_, onBroker := s.Labels[v1alpha1.LabelServiceNamespace]
+	if name == "" || onBroker || s.Labels[discoveryv1.LabelManagedBy] != broker.ManagedBy {
+		return types.NamespacedName{}, false
+	}
+	return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
+}
+
+// AddLocal registers the indexes of a member's own API server.
+func AddLocal(ctx context.Context, indexer client.FieldIndexer) error {
+	bySlice := func(of func(*discoveryv1.EndpointSlice) (types.NamespacedName, bool)) client.IndexerFunc {
+		return func(obj client.Object) []string {
+			s, ok := obj.(*discoveryv1.EndpointSlice)
+			if !ok {
+				return nil
+			}
+			if service, ok := of(s); ok {
+				return []string{service.Name}
+			}
+			return nil
+		}
+	}
+	if err := indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, bySourceService, bySlice(SourceService)); err != nil {
+		return fmt.Errorf("index EndpointSlices by Service: %w", err)
+	}
+	if err := indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, byImportedService, bySlice(ImportedService)); err != nil {
+		return fmt.Errorf("index EndpointSlices by import: %w", err)
+	}
+	return nil
+}
+
+// AddBroker registers the indexes of the broker.
+func AddBroker(ctx context.Context, indexer client.FieldIndexer) error {
+	byLabels := func(obj client.Object) []string {
+		if service, ok := broker.ServiceOf(obj); ok {
+			return []string{service.String()}
+		}
+		return nil
+	}
+	for _, kind := range []client.Object{&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}} {
+		if err := indexer.IndexField(ctx, kind, byBrokerService, byLabels); err != nil {
+			return fmt.Errorf("index %T of the broker by service: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+// SourceSlices are the EndpointSlices of a Service of this cluster.
+func SourceSlices(ctx context.Context, local client.Reader, service types.NamespacedName) ([]*discoveryv1.EndpointSlice, error) {
+	return localSlices(ctx, local, service, bySourceService)
+}
+
+// ImportedSlices are the EndpointSlices this cluster holds for an imported service.
+func ImportedSlices(ctx context.Context, local client.Reader, service types.NamespacedName) ([]*discoveryv1.EndpointSlice, error) {
+	return localSlices(ctx, local, service, byImportedService)
+}
+
+func localSlices(ctx context.Context, local client.Reader, service types.NamespacedName, index string) ([]*discoveryv1.EndpointSlice, error) {
+	var list discoveryv1.EndpointSliceList
+	if err := local.List(ctx, &list, client.InNamespace(service.Namespace), client.MatchingFields{index: service.Name}); err != nil {
+		return nil, fmt.Errorf("list EndpointSlices of %s: %w", service, err)
+	}
+	return pointers(list.Items), nil
+}
+
+// Records are all clusters' records of a service. Those whose name and content disagree are left out: see
+// broker.CheckRecord.
+func Records(ctx context.Context, c client.Reader, service types.NamespacedName) ([]*v1alpha1.ExportRecord, error) {
+	var list v1alpha1.ExportRecordList
+	if err := c.List(ctx, &list, client.MatchingFields{byBrokerService: service.String()}); err != nil {
+		return nil, fmt.Errorf("list records of %s: %w", service, err)
+	}
+	out := make([]*v1alpha1.ExportRecord, 0, len(list.Items))
+	for i := range list.Items {
+		if broker.CheckRecord(&list.Items[i]) == nil {
+			out = append(out, &list.Items[i])
+		}
+	}
+	return out, nil
+}
+
+// BrokerSlices are all clusters' slices of a service on the broker, without those whose name and labels disagree.
+func BrokerSlices(ctx context.Context, c client.Reader, service types.NamespacedName) ([]*discoveryv1.EndpointSlice, error) {
+	var list discoveryv1.EndpointSliceList
+	if err := c.List(ctx, &list, client.MatchingFields{byBrokerService: service.String()}); err != nil {
+		return nil, fmt.Errorf("list broker slices of %s: %w", service, err)
+	}
+	out := make([]*discoveryv1.EndpointSlice, 0, len(list.Items))
+	for i := range list.Items {
+		if broker.CheckSlice(&list.Items[i]) == nil {
+			out = append(out, &list.Items[i])
+		}
+	}
+	return out, nil
+}
+
+func pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}

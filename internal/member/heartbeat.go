@@ -1,0 +1,130 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Heartbeat renews this member's lease on the broker. The lease also settles who the id belongs to: its holder is the uid of
+// a cluster's kube-system namespace, and a second cluster with the same id does not get it while the first is alive.
+type Heartbeat struct {
+	ClusterID string
+	Namespace string
+	// Holder identifies this cluster, whatever its id.
+	Holder string
+	// Client reads and writes the broker directly: a cached lease would always be one renewal old.
+	Client client.Client
+	Log    logr.Logger
+	// Every is how often the lease is renewed; RenewEvery unless a test is in a hurry.
+	Every time.Duration
+	// Duration is how long others believe it.
+	Duration time.Duration
+
+	mu       sync.Mutex
+	held     bool
+	lastErr  error
+	theirs   time.Time // the other holder's last renewal, as it wrote it
+	theirsAt time.Time // when that was first seen here
+}
+
+// Start renews until ctx ends. It is run by the leader only.
+func (h *Heartbeat) Start(ctx context.Context) error {
+	ticker := time.NewTicker(h.Every)
+	defer ticker.Stop()
+	var known *coordinationv1.Lease
+	for {
+		// One slow renewal must not swallow the next ones.
+		attempt, cancel := context.WithTimeout(ctx, max(h.Every, time.Second))
+		lease, err := h.renew(attempt, known, time.Now())
+		cancel()
+		known = lease
+		h.settle(lease != nil, err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// settle remembers the outcome and logs it when it changed, not at every beat.
+func (h *Heartbeat) settle(renewed bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if renewed && !h.held {
+		h.Log.Info("this member's lease on the broker is held", "cluster", h.ClusterID)
+	}
+	if err != nil && (h.lastErr == nil || h.lastErr.Error() != err.Error()) {
+		h.Log.Error(err, "cannot renew this member's lease on the broker", "cluster", h.ClusterID)
+	}
+	h.held, h.lastErr = h.held || renewed, err
+	if _, taken := err.(*takenError); taken { //nolint:errorlint // made here, never wrapped
+		h.held = false
+	}
+}
+
+// Held tells whether the id is this cluster's. It stays so while the broker is away.
+func (h *Heartbeat) Held() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held
+}
+
+// Problem is why the last renewal failed, nil when it did not.
+func (h *Heartbeat) Problem() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lastErr
+}
+
+type takenError struct{ id, holder string }
+
+func (e *takenError) Error() string {
+	return fmt.Sprintf("the cluster id %s is used by another cluster (kube-system uid %s): run seamark leave here and join with another id", e.id, e.holder)
+}
+
+// renew writes the lease. known is what the last renewal wrote, or nil; it saves reading the lease each time.
+func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease, now time.Time) (*coordinationv1.Lease, error) {
+	lease := known
+	if lease == nil {
+		lease = &coordinationv1.Lease{}
+		if err := h.Client.Get(ctx, types.NamespacedName{Namespace: h.Namespace, Name: h.ClusterID}, lease); err != nil {
+			return nil, fmt.Errorf("read lease %s: %w", h.ClusterID, err)
+		}
+		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" && holder != h.Holder && h.otherAlive(lease, now) {
+			return nil, &takenError{h.ClusterID, holder}
+		}
+	}
+	lease = lease.DeepCopy()
+	lease.Spec.HolderIdentity = ptr.To(h.Holder)
+	lease.Spec.LeaseDurationSeconds = ptr.To(int32(max(h.Duration.Seconds(), 1)))
+	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))
+	if err := h.Client.Update(ctx, lease); err != nil {
+		return nil, fmt.Errorf("renew lease %s: %w", h.ClusterID, err)
+	}
+	return lease, nil
+}
+
+// otherAlive judges another holder as liveness judges anybody: by renewals observed here, not by its clock.
+func (h *Heartbeat) otherAlive(lease *coordinationv1.Lease, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var renewed time.Time
+	if lease.Spec.RenewTime != nil {
+		renewed = lease.Spec.RenewTime.Time
+	}
+	if h.theirsAt.IsZero() || !renewed.Equal(h.theirs) {
+		h.theirs, h.theirsAt = renewed, now
+	}
+	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(LeaseDuration.Seconds()))) * time.Second
+	return now.Sub(h.theirsAt) <= min(max(duration, shortestLease), longestLease)
+}

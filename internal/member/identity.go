@@ -1,0 +1,62 @@
+package member
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
+	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+// IdentityReconciler puts back identity objects that were changed or deleted while the cluster is a member.
+type IdentityReconciler struct {
+	Local      client.Client
+	Membership broker.Membership
+	// StillMember tells whether the membership Secret is there: leaving takes it away before the identity.
+	StillMember func(ctx context.Context) (bool, error)
+}
+
+// Reconcile looks at all of them, whichever changed: they are few.
+func (r *IdentityReconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	member, err := r.StillMember(ctx)
+	if err != nil || !member {
+		return ctrl.Result{}, err
+	}
+	for _, want := range broker.Identity(r.Membership) {
+		if err := r.ensure(ctx, want); err != nil {
+			return ctrl.Result{}, fmt.Errorf("identity object %s: %w", want.GetName(), err)
+		}
+	}
+	return ctrl.Result{}, nil
+}
+
+func (r *IdentityReconciler) ensure(ctx context.Context, want client.Object) error {
+	have, ok := want.DeepCopyObject().(client.Object)
+	if !ok {
+		return nil
+	}
+	err := r.Local.Get(ctx, types.NamespacedName{Name: want.GetName()}, have)
+	if apierrors.IsNotFound(err) {
+		err = r.Local.Create(ctx, want)
+		if apierrors.IsAlreadyExists(err) {
+			return nil // the cache is behind
+		}
+		return err
+	}
+	if err != nil || broker.IdentityValue(have) == broker.IdentityValue(want) {
+		return err
+	}
+	switch typed := have.(type) {
+	case *aboutv1beta1.ClusterProperty:
+		typed.Spec.Value = broker.IdentityValue(want)
+	case *claimsv1.ClusterClaim:
+		typed.Spec.Value = broker.IdentityValue(want)
+	}
+	return r.Local.Update(ctx, have)
+}

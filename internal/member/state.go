@@ -1,0 +1,152 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/export"
+	"github.com/seamark-dev/seamark/internal/imports"
+)
+
+// State is what this member knows of its clusterset: whether it is connected, what it may do, who is alive.
+type State struct {
+	Membership broker.Membership
+	// Families are the address families of this cluster.
+	Families []corev1.IPFamily
+	// Held tells whether the id is this cluster's, NodesKnown whether its nodes are; nothing is exchanged before.
+	Held       func() bool
+	NodesKnown func() bool
+	Liveness   *Liveness
+
+	synced     atomic.Bool
+	clusterSet atomic.Pointer[v1alpha1.ClusterSet]
+	cluster    atomic.Pointer[v1alpha1.Cluster]
+}
+
+// Follow keeps the state up to date from the broker's cache. brokerKinds are the kinds that must have been listed before the
+// broker's view counts; changed is called when the settings changed.
+func (s *State) Follow(ctx context.Context, c cache.Cache, brokerKinds []client.Object, changed func()) error {
+	if err := watch(ctx, c, &v1alpha1.ClusterSet{}, func(set *v1alpha1.ClusterSet, gone bool) {
+		if set.Name == s.Membership.ClusterSet && !gone {
+			old := s.clusterSet.Swap(set)
+			if old == nil || old.Generation != set.Generation {
+				changed()
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	if err := watch(ctx, c, &v1alpha1.Cluster{}, func(cluster *v1alpha1.Cluster, gone bool) {
+		if cluster.Name == s.Membership.ClusterID && !gone {
+			old := s.cluster.Swap(cluster)
+			if old == nil || old.Generation != cluster.Generation {
+				changed()
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	if err := watch(ctx, c, &coordinationv1.Lease{}, s.observe); err != nil {
+		return err
+	}
+	var synced []toolscache.InformerSynced
+	for _, kind := range brokerKinds {
+		informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watch %T on the broker: %w", kind, err)
+		}
+		synced = append(synced, informer.HasSynced)
+	}
+	go func() {
+		if toolscache.WaitForCacheSync(ctx.Done(), synced...) {
+			s.synced.Store(true)
+			changed()
+		}
+	}()
+	return nil
+}
+
+func (s *State) observe(lease *coordinationv1.Lease, gone bool) {
+	if gone {
+		s.Liveness.Forget(lease.Name)
+		return
+	}
+	if lease.Spec.RenewTime == nil {
+		return // invited, but not there yet
+	}
+	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(LeaseDuration.Seconds()))) * time.Second
+	s.Liveness.Observe(lease.Name, lease.Spec.RenewTime.Time, duration, time.Now())
+}
+
+func watch[T client.Object](ctx context.Context, c cache.Cache, kind T, seen func(obj T, gone bool)) error {
+	informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watch %T: %w", kind, err)
+	}
+	tell := func(obj any, gone bool) {
+		if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
+		}
+		if typed, ok := obj.(T); ok {
+			seen(typed, gone)
+		}
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { tell(obj, false) },
+		UpdateFunc: func(_, obj any) { tell(obj, false) },
+		DeleteFunc: func(obj any) { tell(obj, true) },
+	})
+	return err
+}
+
+// Connected tells whether the broker's objects are known and the id is this cluster's. It stays so when the broker goes away
+// later: its last known state is then as good as any.
+func (s *State) Connected() bool {
+	return s.synced.Load() && s.cluster.Load() != nil && s.clusterSet.Load() != nil && s.NodesKnown() && s.Held()
+}
+
+// ExportSettings are the settings of this member's exports.
+func (s *State) ExportSettings() (export.Settings, bool) {
+	settings := export.Settings{ClusterID: s.Membership.ClusterID, BrokerNamespace: s.Membership.Namespace}
+	if !s.Connected() {
+		return settings, false
+	}
+	settings.AllowedNamespaces = s.cluster.Load().Spec.AllowedNamespaces
+	settings.UseClusterSetIP = ptr.Deref(s.clusterSet.Load().Spec.ClusterSetIP.EnabledByDefault, true)
+	if s.Membership.UseClusterSetIP != nil {
+		settings.UseClusterSetIP = *s.Membership.UseClusterSetIP
+	}
+	return settings, true
+}
+
+// ImportSettings are the settings of this member's imports.
+func (s *State) ImportSettings() (imports.Settings, bool) {
+	settings := imports.Settings{ClusterID: s.Membership.ClusterID, Families: s.Families}
+	if !s.Connected() {
+		return settings, false
+	}
+	set := s.clusterSet.Load()
+	settings.AllowedNamespaces = s.cluster.Load().Spec.AllowedNamespaces
+	settings.StaleEndpoints = set.Spec.StaleEndpoints
+	for _, r := range set.Spec.ClusterSetIP.Ranges {
+		if prefix, err := netip.ParsePrefix(string(r)); err == nil {
+			settings.Ranges = append(settings.Ranges, prefix)
+		}
+	}
+	return settings, true
+}
+
+// Cluster is this member's own object on the broker, nil until it is known.
+func (s *State) Cluster() *v1alpha1.Cluster { return s.cluster.Load() }

@@ -1,0 +1,53 @@
+// Command parts builds what real clusters are made of into the cache, with visible progress, and prints where it is:
+//
+//	go run ./build/parts kube   # the kube binary: API server, controller-manager, scheduler, kubelet, kube-proxy, kubectl, etcd
+//	go run ./build/parts node   # the folder with containerd, its shim, ctr and the CNI plugins
+//	go run ./build/parts all    # both, a line each
+//
+// What the cache already holds is only printed. Tests and the sandbox build what is missing by themselves; running this
+// first shows the progress that `go test` would hide.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/seamark-dev/seamark/internal/kubeparts"
+)
+
+func main() {
+	if len(os.Args) != 2 || !slices.Contains([]string{"kube", "node", "all"}, os.Args[1]) {
+		fmt.Fprintln(os.Stderr, "usage: go run ./build/parts kube|node|all")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "parts:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, which string) error {
+	parts := []struct {
+		name string
+		find func(context.Context, io.Writer) (string, error)
+	}{{"kube", kubeparts.Kube}, {"node", kubeparts.Node}}
+	for _, part := range parts {
+		if which != "all" && which != part.name {
+			continue
+		}
+		path, err := part.find(ctx, os.Stderr)
+		if err != nil {
+			return err
+		}
+		fmt.Println(path)
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// etcdGrace is how long etcd may take to close its files before it is killed. Killing is safe for the data (what it wrote is
+// in the kernel's cache); a clean end only spares the next start some replay.
+const etcdGrace = 5 * time.Second
+
+// start brings everything up in order. On failure some processes may run; the caller stops them.
+func (c *ControlPlane) start(ctx context.Context) error {
+	var err error
+	c.etcd, err = c.spawn(etcdName, etcdArgs(c.files, c.ports))
+	if err != nil {
+		return err
+	}
+	if err := c.await(ctx, c.etcd, c.etcdAnswers); err != nil {
+		return err
+	}
+	if err := c.startAPIServer(ctx); err != nil {
+		return err
+	}
+	return c.startManager(ctx)
+}
+
+func (c *ControlPlane) startAPIServer(ctx context.Context) error {
+	var err error
+	c.apiserver, err = c.spawn(apiserverName, apiserverArgs(c.options, c.files, c.ports))
+	if err != nil {
+		return err
+	}
+	// Listening comes last, so that nobody connects to an API server that is not ready, and nobody before us is in the way.
+	if err := c.await(ctx, c.apiserver, c.apiserverReady); err != nil {
+		return err
+	}
+	c.relay, err = newRelay(c.ports.relay, c.ports.apiserver)
+	if err != nil {
+		return fmt.Errorf("control plane %q: %w", c.options.Name, err)
+	}
+	return c.writeKubeconfigs()
+}
+
+// startManager comes after the API server is ready: kube-controller-manager gives up after ten seconds without one.
+func (c *ControlPlane) startManager(ctx context.Context) error {
+	if !c.options.ControllerManager {
+		return nil
+	}
+	var err error
+	c.manager, err = c.spawn(managerName, managerArgs(c.options, c.files))
+	if err != nil {
+		return err
+	}
+	return c.await(ctx, c.manager, c.managerWorks)
+}
+
+func (c *ControlPlane) spawn(component string, args []string) (*child, error) {
+	child, err := spawn(c.kube, component, args, c.logPath(component))
+	if err != nil {
+		return nil, fmt.Errorf("control plane %q: starting %s: %w", c.options.Name, component, err)
+	}
+	return child, nil
+}
+
+// stop ends whatever runs, clients first and storage last.
+func (c *ControlPlane) stop() error {
+	errs := []error{c.end(&c.manager, syscall.SIGKILL, 0), c.stopAPIServer(), c.end(&c.etcd, syscall.SIGTERM, etcdGrace)}
+	return errors.Join(errs...)
+}
+
+// stopAPIServer kills: the API server keeps no state, and its graceful end waits for every open watch.
+func (c *ControlPlane) stopAPIServer() error {
+	if c.relay != nil {
+		c.relay.close()
+		c.relay = nil
+	}
+	return c.end(&c.apiserver, syscall.SIGKILL, 0)
+}
+
+func (c *ControlPlane) end(slot **child, signal syscall.Signal, grace time.Duration) error {
+	if *slot == nil {
+		return nil
+	}
+	if err := (*slot).end(signal, grace); err != nil {
+		return fmt.Errorf("control plane %q: %w", c.options.Name, err)
+	}
+	*slot = nil
+	return nil
+}
+
+// restart stops, lets between change the files at rest, and starts again on the same ports.
+func (c *ControlPlane) restart(ctx context.Context, between func() error) error {
+	if err := c.stop(); err != nil {
+		return err
+	}
+	if between != nil {
+		if err := between(); err != nil {
+			return err
+		}
+	}
+	return c.retrying(ctx, c.start, c.stop)
+}
+
+// retrying starts on ports that are fixed because clients know them. Should somebody have taken one meanwhile, it tries
+// until the port is free or the time is up.
+func (c *ControlPlane) retrying(ctx context.Context, start func(context.Context) error, undo func() error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
+	defer cancel()
+	for {
+		err := start(ctx)
+		if err == nil {
+			return nil
+		}
+		err = errors.Join(err, undo())
+		if !errors.Is(err, errPortTaken) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package controlplane
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// echo is a server that sends back what it gets, standing in for an API server.
+func echo(t *testing.T) (port int) {
+	t.Helper()
+	listener, err := net.ListenTCP("tcp", loopbackAddr(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				io.Copy(conn, conn)
+				conn.Close()
+			}()
+		}
+	}()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+func startRelay(t *testing.T, backend int) *relay {
+	t.Helper()
+	r, err := newRelay(0, backend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	return r
+}
+
+func dial(t *testing.T, r *relay) *net.TCPConn {
+	t.Helper()
+	conn, err := net.DialTCP("tcp", nil, r.listener.Addr().(*net.TCPAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// say sends a word and returns what comes back within the given time.
+func say(t *testing.T, conn *net.TCPConn, word string, wait time.Duration) (string, error) {
+	t.Helper()
+	if _, err := conn.Write([]byte(word)); err != nil {
+		return "", err
+	}
+	return hear(t, conn, len(word), wait)
+}
+
+func hear(t *testing.T, conn *net.TCPConn, n int, wait time.Duration) (string, error) {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, n)
+	got, err := io.ReadFull(conn, buffer)
+	return string(buffer[:got]), err
+}
+
+const (
+	patient = 10 * time.Second
+	silence = 100 * time.Millisecond
+)
+
+func TestRelayCarriesBytesBothWays(t *testing.T) {
+	conn := dial(t, startRelay(t, echo(t)))
+	for _, word := range []string{"one", "two"} {
+		if got, err := say(t, conn, word, patient); got != word || err != nil {
+			t.Errorf("said %q, got back %q, %v", word, got, err)
+		}
+	}
+}
+
+func TestRelayPassesOnTheEndOfOneDirection(t *testing.T) {
+	conn := dial(t, startRelay(t, echo(t)))
+	if _, err := conn.Write([]byte("last words")); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(patient))
+	if got, err := io.ReadAll(conn); string(got) != "last words" || err != nil {
+		t.Errorf("after closing our half: got %q, %v", got, err)
+	}
+}
+
+func TestRelayCutIsSilentAndHealResetsWhatWasCut(t *testing.T) {
+	r := startRelay(t, echo(t))
+	before := dial(t, r)
+	if _, err := say(t, before, "hello", patient); err != nil {
+		t.Fatal(err)
+	}
+	r.cut()
+	r.cut() // twice is once
+	if got, err := say(t, before, "anyone?", silence); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a cut connection must stay open and silent, got %q, %v", got, err)
+	}
+	during := dial(t, r) // the kernel completes the handshake; nobody answers
+	if got, err := say(t, during, "knock", silence); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection begun while cut must hear nothing, got %q, %v", got, err)
+	}
+	r.heal()
+	if got, err := hear(t, before, 1, patient); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection that was cut must end at heal, got %q, %v", got, err)
+	}
+	if got, err := hear(t, during, len("knock"), patient); got != "knock" || err != nil {
+		t.Errorf("a connection begun while cut must go on after heal, got %q, %v", got, err)
+	}
+	if got, err := say(t, dial(t, r), "back", patient); got != "back" || err != nil {
+		t.Errorf("after heal: got %q, %v", got, err)
+	}
+}
+
+func TestRelayResetsClientsOfAServerThatIsGone(t *testing.T) {
+	listener, err := net.ListenTCP("tcp", loopbackAddr(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := listener.Addr().(*net.TCPAddr).Port
+	listener.Close()
+	conn, err := net.DialTCP("tcp", nil, startRelay(t, gone).listener.Addr().(*net.TCPAddr))
+	if err != nil {
+		return // reset before we could see it open
+	}
+	defer conn.Close()
+	if _, err := hear(t, conn, 1, patient); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want the connection to end", err)
+	}
+}
+
+func TestRelayCloseEndsEverythingAlsoWhileCut(t *testing.T) {
+	r := startRelay(t, echo(t))
+	conn := dial(t, r)
+	if _, err := say(t, conn, "hello", patient); err != nil {
+		t.Fatal(err)
+	}
+	address := r.listener.Addr().(*net.TCPAddr)
+	r.cut()
+	r.close()
+	if _, err := hear(t, conn, 1, patient); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want the connection to end", err)
+	}
+	if late, err := net.DialTCP("tcp", nil, address); err == nil {
+		late.Close()
+		t.Error("a closed relay still accepts connections")
+	}
+}
+
+func TestRelayNamesAPortThatIsTaken(t *testing.T) {
+	taken := echo(t)
+	if _, err := newRelay(taken, taken); !errors.Is(err, errPortTaken) {
+		t.Errorf("got %v, want %v", err, errPortTaken)
+	}
+}

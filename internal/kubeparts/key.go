@@ -1,0 +1,87 @@
+package kubeparts
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// identify returns the version a part is known by and the name of its folder in the cache, which changes with anything
+// that could change the result: version, platform, the module's files and the flags of the build.
+func (p part) identify() (version, key string, err error) {
+	gomod, err := os.ReadFile(filepath.Join(p.dir, "go.mod"))
+	if err != nil {
+		return "", "", err
+	}
+	version = requiredVersion(gomod, p.versionOf)
+	if version == "" {
+		return "", "", fmt.Errorf("%s does not require %s", filepath.Join(p.dir, "go.mod"), p.versionOf)
+	}
+	sum, err := hashInputs(p.dir)
+	if err != nil {
+		return "", "", err
+	}
+	return version, fmt.Sprintf("%s-%s-%s", version, platform(), sum), nil
+}
+
+// hashInputs is a short digest of what decides a build of the module in dir besides the Go tool: go.mod, go.sum, its Go
+// files and our flags. The Go version is left out on purpose: an update of Go should not cost every developer minutes.
+func hashInputs(dir string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return "", err
+	}
+	slices.Sort(files)
+	files = append([]string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}, files...)
+	sum := sha256.New()
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if os.IsNotExist(err) && filepath.Base(file) == "go.sum" {
+			continue // a module without dependencies has none
+		}
+		if err != nil {
+			return "", err
+		}
+		writeField(sum, filepath.Base(file))
+		writeField(sum, string(text))
+	}
+	for _, flag := range slices.Concat(buildEnv(), buildFlags(), versionFlags("")) {
+		writeField(sum, flag)
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:12], nil
+}
+
+// writeField adds a string with its length, so that no two lists of fields give the same stream of bytes.
+func writeField(sum hash.Hash, field string) {
+	_, _ = fmt.Fprintf(sum, "%d:%s", len(field), field) // a hash never fails to write
+}
+
+// requiredVersion reads the version of a required module out of a go.mod, or "". Parsing go.mod by hand is enough here:
+// the file is ours and canonical, and the quick path must not start a process.
+func requiredVersion(gomod []byte, module string) string {
+	lines := bufio.NewScanner(bytes.NewReader(gomod))
+	for lines.Scan() {
+		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(lines.Text()), "require "))
+		if len(fields) >= 2 && fields[0] == module && strings.HasPrefix(fields[1], "v") {
+			return fields[1]
+		}
+	}
+	return ""
+}
+
+func moduleOf(gomod []byte) string {
+	lines := bufio.NewScanner(bytes.NewReader(gomod))
+	for lines.Scan() {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(lines.Text()), "module "); ok {
+			return strings.TrimSpace(name)
+		}
+	}
+	return ""
+}

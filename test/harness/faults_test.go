@@ -1,0 +1,215 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/seamark-dev/seamark/internal/controlplane"
+)
+
+// silence is how long nothing must come to count as nothing.
+const silence = 500 * time.Millisecond
+
+// TestOutages uses one control plane for all, one outage after the other: each also shows that the one before left it whole.
+func TestOutages(t *testing.T) {
+	started := time.Now()
+	cp := Fresh(t, 1)[0]
+	t.Logf("one control plane was ready after %s", time.Since(started).Round(time.Millisecond))
+	ns := Namespace(t, cp)
+	for _, outage := range []struct {
+		name string
+		run  func(*testing.T, *controlplane.ControlPlane, string)
+	}{
+		{"stopped and restarted it keeps its objects and ports", stopAndRestart},
+		{"without API server it refuses, with it again it answers", stopAPIServer},
+		{"a taken port is waited for", restartOnATakenPort},
+		{"paused it hangs, resumed it goes on", pauseAndResume},
+		{"cut off a watch stalls, reconnected it heals", cutOffAndReconnect},
+		{"a snapshot brings the old state back", snapshotAndRestore},
+		{"paused it can be stopped", stopWhilePaused},
+	} {
+		if !t.Run(outage.name, func(t *testing.T) { outage.run(t, cp, ns) }) {
+			return // what follows would only fail after it
+		}
+	}
+}
+
+func stopAndRestart(t *testing.T, cp *controlplane.ControlPlane, ns string) {
+	c := Client(t, cp)
+	put(t, c, ns, "before-stop")
+	if err := errors.Join(cp.Stop(), cp.Stop()); err != nil {
+		t.Fatal(err)
+	}
+	if err := has(t.Context(), c, ns, "before-stop"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("stopped: got %v, want a refused connection", err)
+	}
+	if err := cp.Pause(); err == nil {
+		t.Error("pausing what is stopped must fail")
+	}
+	started := time.Now()
+	if err := cp.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("ready again after %s", time.Since(started).Round(time.Millisecond))
+	// The client of before, so the same port and the same certificates.
+	Eventually(t, "the object is still there", func() error { return has(t.Context(), c, ns, "before-stop") })
+}
+
+func stopAPIServer(t *testing.T, cp *controlplane.ControlPlane, ns string) {
+	c := Client(t, cp)
+	if err := cp.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if err := has(t.Context(), c, ns, "before-stop"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v, want a refused connection", err)
+	}
+	if err := errors.Join(cp.StartAPIServer(t.Context()), cp.StartAPIServer(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, "the object is still there", func() error { return has(t.Context(), c, ns, "before-stop") })
+}
+
+func restartOnATakenPort(t *testing.T, cp *controlplane.ControlPlane, ns string) {
+	direct, err := url.Parse(cp.DirectConfig().Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cp.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	thief, err := net.Listen("tcp", direct.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cp.Restart(t.Context()) }()
+	if _, err := thief.Accept(); err != nil { // somebody asks whether the API server is ready: it was started
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("ready on a port that is taken: %v", err)
+	case <-time.After(silence):
+	}
+	if err := errors.Join(thief.Close(), <-done); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, "it answers", func() error { return has(t.Context(), Client(t, cp), ns, "before-stop") })
+}
+
+func pauseAndResume(t *testing.T, cp *controlplane.ControlPlane, ns string) {
+	c := Client(t, cp)
+	if err := cp.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		answered <- c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "asked-while-paused", Namespace: ns}})
+	}()
+	select {
+	case err := <-answered:
+		t.Fatalf("paused, it answers: %v", err)
+	case <-time.After(silence):
+	}
+	if err := cp.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Errorf("resumed, the same request fails: %v", err)
+	}
+}
+
+func cutOffAndReconnect(t *testing.T, cp *controlplane.ControlPlane, ns string) {
+	watched, err := kubernetes.NewForConfigOrDie(cp.Config()).CoreV1().ConfigMaps(ns).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watched.Stop()
+	c, direct := Client(t, cp), newClient(t, cp.DirectConfig())
+	if err := has(t.Context(), c, ns, "before-stop"); err != nil { // also learns the API, which it could not when cut off
+		t.Fatal(err)
+	}
+	put(t, direct, ns, "before-cut")
+	if err := event(watched, "before-cut", 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	cp.CutOff()
+	put(t, direct, ns, "during-cut") // the API server itself is well
+	if err := event(watched, "during-cut", silence); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the watch must be open and silent, got %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), silence)
+	defer cancel()
+	if err := has(ctx, c, ns, "before-cut"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a request must hear nothing, got %v", err)
+	}
+	cp.Reconnect()
+	if err := event(watched, "during-cut", 30*time.Second); !errors.Is(err, errWatchEnded) {
+		t.Errorf("the watch that was cut must end, got %v", err)
+	}
+	Eventually(t, "new requests are answered", func() error { return has(t.Context(), c, ns, "during-cut") })
+}
+
+func snapshotAndRestore(t *testing.T, cp *controlplane.ControlPlane, ns string) {
+	c := Client(t, cp)
+	put(t, c, ns, "before-snapshot")
+	restore, err := cp.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 { // a snapshot can be restored more than once
+		put(t, c, ns, "after-snapshot")
+		if err := restore(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := has(t.Context(), c, ns, "before-snapshot"); err != nil {
+			t.Errorf("round %d: what the snapshot held: %v", round, err)
+		}
+		if err := has(t.Context(), c, ns, "after-snapshot"); !apierrors.IsNotFound(err) {
+			t.Errorf("round %d: what came after the snapshot: got %v, want not found", round, err)
+		}
+	}
+}
+
+func stopWhilePaused(t *testing.T, cp *controlplane.ControlPlane, _ string) {
+	if err := errors.Join(cp.Pause(), cp.Stop()); err != nil {
+		t.Fatal(err)
+	}
+	if left := processesOf(t, cp.Dir()); len(left) > 0 {
+		t.Errorf("processes %v live on", left)
+	}
+}
+
+var errWatchEnded = errors.New("the watch ended")
+
+// event waits for the event about the named object.
+func event(w watch.Interface, name string, wait time.Duration) error {
+	timeout := time.After(wait)
+	for {
+		select {
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				return errWatchEnded
+			}
+			if o, ok := e.Object.(*corev1.ConfigMap); ok && o.Name == name {
+				return nil
+			}
+		case <-timeout:
+			return fmt.Errorf("no event about %s within %s: %w", name, wait, context.DeadlineExceeded)
+		}
+	}
+}

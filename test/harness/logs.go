@@ -1,0 +1,166 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/internal/kubeparts"
+)
+
+// LogsEnv names the environment variable that moves the logs of failed tests away from test-logs in the repository.
+const LogsEnv = "SEAMARK_TEST_LOGS"
+
+// Logs are written where they are kept, and removed when the test passes: so they are there also when the test binary
+// dies of a panic or a timeout, which runs no clean-up.
+
+func logRoot() (string, error) {
+	if logs := os.Getenv(LogsEnv); logs != "" {
+		return filepath.Abs(logs)
+	}
+	root, err := kubeparts.Root()
+	return filepath.Join(root, "test-logs"), err
+}
+
+// packageLogDir is the folder of this test binary's logs: `go test` runs it in the folder of its package.
+func packageLogDir() (string, error) {
+	root, err := kubeparts.Root()
+	if err != nil {
+		return "", err
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	pkg, err := filepath.Rel(root, here)
+	if err != nil {
+		return "", err
+	}
+	logs, err := logRoot()
+	return filepath.Join(logs, pkg), err
+}
+
+func testLogDir(t testing.TB) string {
+	t.Helper()
+	dir, err := packageLogDir()
+	if err != nil {
+		t.Fatalf("finding a place for logs: %v", err)
+	}
+	return filepath.Join(dir, filepath.FromSlash(strings.ReplaceAll(t.Name(), "..", "__")))
+}
+
+// claims are the log folders of the tests that run now, each with the number of control planes that log there.
+var claims = struct {
+	sync.Mutex
+	planes map[string]int
+}{planes: map[string]int{}}
+
+// claimLogs makes the folder of a test's logs ready, once per run of the test, and registers its removal for when the
+// test passes. It returns the folder and the number of the first of n control planes that will log there.
+func claimLogs(t testing.TB, n int) (dir string, first int) {
+	t.Helper()
+	dir = testLogDir(t)
+	claims.Lock()
+	defer claims.Unlock()
+	count, claimed := claims.planes[dir]
+	claims.planes[dir] = count + n
+	if claimed {
+		return dir, count + 1
+	}
+	if err := os.RemoveAll(dir); err != nil { // of an earlier run
+		t.Fatalf("removing old logs: %v", err)
+	}
+	t.Cleanup(func() {
+		claims.Lock()
+		delete(claims.planes, dir)
+		claims.Unlock()
+		if t.Failed() {
+			t.Logf("logs of the control planes are kept in %s", dir)
+			return
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("removing the logs of a passed test: %v", err)
+		}
+	})
+	return dir, 1
+}
+
+// keepSharedLogs copies the logs of shared control planes to those of a test that failed with them: the originals go on
+// growing and vanish with the test binary.
+func keepSharedLogs(t testing.TB, cps []*controlplane.ControlPlane) {
+	t.Helper()
+	claimLogs(t, 0)
+	t.Cleanup(func() { // runs before the clean-up of claimLogs
+		if !t.Failed() {
+			return
+		}
+		for _, cp := range cps {
+			to := filepath.Join(testLogDir(t), "shared-"+cp.Name())
+			if err := copyFiles(to, cp.Logs()); err != nil {
+				t.Logf("keeping the logs of %s: %v", cp.Name(), err)
+			}
+		}
+	})
+}
+
+func copyFiles(to string, paths []string) error {
+	if err := makeLogDir(to); err != nil {
+		return err
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, filepath.Base(path)), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sharedLogDir is where the shared control planes of this test binary log; the process id keeps two runs apart.
+func sharedLogDir() (string, error) {
+	dir, err := packageLogDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, fmt.Sprintf("shared-%d", os.Getpid())), nil
+}
+
+// removeSharedLogs ends the logging of this test binary, and leaves no empty folders behind.
+func removeSharedLogs() error {
+	dir, err := sharedLogDir()
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("removing logs: %w", err)
+	}
+	root, err := logRoot()
+	if err != nil {
+		return err
+	}
+	for dir = filepath.Dir(dir); strings.HasPrefix(dir, root+string(filepath.Separator)); dir = filepath.Dir(dir) {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil // it holds something: the logs of a failed test, or another package's
+		}
+	}
+	return nil
+}
+
+// makeLogDir creates a folder, trying again when another test binary just removed a parent that was empty.
+func makeLogDir(dir string) error {
+	var err error
+	for range 10 {
+		if err = os.MkdirAll(dir, 0o755); !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+	}
+	return err
+}

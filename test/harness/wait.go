@@ -1,0 +1,77 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// PatienceEnv names the environment variable that multiplies the deadline of Eventually, for slow or busy machines.
+const PatienceEnv = "SEAMARK_TEST_PATIENCE"
+
+const (
+	pollInterval = 20 * time.Millisecond
+	deadline     = 30 * time.Second
+)
+
+// Eventually calls check every 20 ms until it returns nil. After 30 seconds (times SEAMARK_TEST_PATIENCE) it fails the
+// test with what was expected and the last error. A check that may hang needs a timeout of its own.
+func Eventually(t testing.TB, what string, check func() error) {
+	t.Helper()
+	limit, err := patience(os.Getenv(PatienceEnv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := time.Now()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Since(started) > limit {
+			t.Fatalf("%s: not so after %s: %v", what, limit, err)
+		}
+		time.Sleep(pollInterval)
+	}
+}
+
+// Consistently calls check every 20 ms for the time d and fails the test at the first error.
+func Consistently(t testing.TB, what string, d time.Duration, check func() error) {
+	t.Helper()
+	for started := time.Now(); ; time.Sleep(pollInterval) {
+		if err := check(); err != nil {
+			t.Fatalf("%s: no longer so after %s: %v", what, time.Since(started).Round(time.Millisecond), err)
+		}
+		if time.Since(started) >= d {
+			return
+		}
+	}
+}
+
+// Never calls check every 20 ms for the time d and fails the test as soon as it returns nil: what it looks for must not
+// come about.
+func Never(t testing.TB, what string, d time.Duration, check func() error) {
+	t.Helper()
+	for started := time.Now(); ; time.Sleep(pollInterval) {
+		if check() == nil {
+			t.Fatalf("%s: came about after %s", what, time.Since(started).Round(time.Millisecond))
+		}
+		if time.Since(started) >= d {
+			return
+		}
+	}
+}
+
+// patience reads the factor for deadlines; empty means one.
+func patience(factor string) (time.Duration, error) {
+	if factor == "" {
+		return deadline, nil
+	}
+	f, err := strconv.ParseFloat(factor, 64)
+	if err != nil || f <= 0 {
+		return 0, fmt.Errorf("%s=%q: want a number above zero, such as 2 or 0.5", PatienceEnv, factor)
+	}
+	return time.Duration(f * float64(deadline)), nil
+}

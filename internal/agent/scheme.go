@@ -35,7 +35,10 @@ func newMapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	add := func(gv schema.GroupVersion, scope meta.RESTScope, kinds ...string) {
 		for _, kind := range kinds {
-			mapper.Add(gv.WithKind(kind), scope)
+			plural, singular := meta.UnsafeGuessKindToResource(gv.WithKind(kind))
+			mapper.AddSpecific(gv.WithKind(kind), plural, singular, scope)
+			// A client that lists asks for the kind of the list.
+			mapper.AddSpecific(gv.WithKind(kind+"List"), plural, singular, scope)
 		}
 	}
 	add(corev1.SchemeGroupVersion, meta.RESTScopeNamespace, "Service", "Secret", "ServiceAccount")

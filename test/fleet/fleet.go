@@ -1,0 +1,236 @@
+// Package fleet gives tests and benchmarks a clusterset on real control planes: a broker, members that joined it by
+// invitation, and their agents.
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/seamark-dev/seamark/internal/agent"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/controlplane"
+)
+
+// Fleet is a clusterset.
+type Fleet struct {
+	Broker *controlplane.ControlPlane
+	// Admin is the broker's admin.
+	Admin   client.Client
+	Members []*Member
+}
+
+// Member is a cluster of the set.
+type Member struct {
+	ID     string
+	CP     *controlplane.ControlPlane
+	Client client.Client
+	// Agent holds the options its agent is started with.
+	Agent agent.Options
+
+	mu      sync.Mutex
+	stop    func()
+	process *exec.Cmd
+}
+
+// Options of a fleet.
+type Options struct {
+	// IDs of the members; one per control plane. "east", "west", "north", … when empty.
+	IDs []string
+	// AllowedNamespaces by member id.
+	AllowedNamespaces map[string][]string
+	// EnableClusterSetIP is the clusterset's default; on when nil.
+	EnableClusterSetIP *bool
+	// RenewEvery and LeaseDuration of all members; short, so that a test need not wait.
+	RenewEvery, LeaseDuration time.Duration
+}
+
+var directions = []string{"east", "west", "north", "south", "centre", "up", "down"}
+
+// New deploys a broker on host and makes every one of cps a member. Agents are not started.
+func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlplane.ControlPlane, o Options) (*Fleet, error) {
+	admin, err := broker.NewClient(host.Config())
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet{Broker: host, Admin: admin}
+	if _, err := broker.Deploy(ctx, admin, broker.DeployOptions{EnableClusterSetIP: o.EnableClusterSetIP}); err != nil {
+		return nil, fmt.Errorf("deploy the broker: %w", err)
+	}
+	for i, cp := range cps {
+		id := directions[i%len(directions)]
+		if len(o.IDs) > 0 {
+			id = o.IDs[i]
+		}
+		m, err := f.join(ctx, cp, id, o)
+		if err != nil {
+			return nil, fmt.Errorf("join %s: %w", id, err)
+		}
+		f.Members = append(f.Members, m)
+	}
+	return f, nil
+}
+
+func (f *Fleet) join(ctx context.Context, cp *controlplane.ControlPlane, id string, o Options) (*Member, error) {
+	local, err := broker.NewClient(cp.Config())
+	if err != nil {
+		return nil, err
+	}
+	cfg := f.Broker.Config()
+	invited, err := broker.Invite(ctx, f.Admin, id, broker.InviteOptions{
+		Server: cfg.Host, CAData: cfg.CAData, AllowedNamespaces: o.AllowedNamespaces[id],
+	})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := broker.Join(ctx, local, invited.Membership, broker.JoinOptions{ClusterID: id}); err != nil {
+		return nil, err
+	}
+	renew, lease := o.RenewEvery, o.LeaseDuration
+	if renew == 0 {
+		renew, lease = time.Second, 5*time.Second
+	}
+	return &Member{ID: id, CP: cp, Client: local, Agent: agent.Options{
+		Local: cp.Config(), MetricsAddress: "0", ProbeAddress: "0", RenewEvery: renew, LeaseDuration: lease,
+	}}, nil
+}
+
+// Start starts the agents of all members in this process.
+func (f *Fleet) Start() error {
+	for _, m := range f.Members {
+		if err := m.Start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop stops all agents and waits for them.
+func (f *Fleet) Stop() {
+	for _, m := range f.Members {
+		m.Stop()
+	}
+}
+
+// Start starts this member's agent in this process; Stop ends it.
+func (m *Member) Start() error {
+	log, err := os.OpenFile(filepath.Join(logDir(m), "agent-"+m.ID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the agent's log: %w", err)
+	}
+	options := m.Agent
+	options.Log = logr.FromSlogHandler(slog.NewTextHandler(log, nil))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { _ = log.Close() }()
+		if err := agent.Run(ctx, options); err != nil {
+			options.Log.Error(err, "the agent ended")
+		}
+	}()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stop = func() { cancel(); <-done }
+	return nil
+}
+
+// Stop ends the agent and waits until it has ended; a stopped one stays so.
+func (m *Member) Stop() {
+	m.mu.Lock()
+	stop, process := m.stop, m.process
+	m.stop, m.process = nil, nil
+	m.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	if process != nil {
+		_ = process.Process.Signal(syscall.SIGTERM)
+		_ = process.Wait()
+	}
+}
+
+// StartProcess starts the agent as users run it, as a process of its own.
+func (m *Member) StartProcess(t testing.TB, args ...string) {
+	t.Helper()
+	cmd := exec.Command(AgentBinary(t), append([]string{
+		"--kubeconfig", m.CP.Kubeconfig(), "--metrics-bind-address=0", "--health-probe-bind-address=0",
+		"--renew-every", m.Agent.RenewEvery.String(), "--lease-duration", m.Agent.LeaseDuration.String(),
+	}, args...)...)
+	log, err := os.OpenFile(filepath.Join(logDir(m), "agent-"+m.ID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatalf("open the agent's log: %v", err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := controlplane.StartChild(cmd); err != nil {
+		t.Fatalf("start the agent: %v", err)
+	}
+	m.mu.Lock()
+	m.process = cmd
+	m.mu.Unlock()
+	t.Cleanup(m.Kill)
+}
+
+// PID is the process id of an agent started with StartProcess.
+func (m *Member) PID() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.process.Process.Pid
+}
+
+// Kill ends an agent process at once, in the middle of whatever it does.
+func (m *Member) Kill() {
+	m.mu.Lock()
+	process := m.process
+	m.process = nil
+	m.mu.Unlock()
+	if process != nil {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+	}
+}
+
+var (
+	agentOnce sync.Once
+	agentPath string
+	agentErr  error
+)
+
+// AgentBinary builds seamark-agent once per test binary.
+func AgentBinary(t testing.TB) string {
+	t.Helper()
+	agentOnce.Do(func() {
+		dir, err := os.MkdirTemp("", "seamark-agent-")
+		if err != nil {
+			agentErr = err
+			return
+		}
+		agentPath = filepath.Join(dir, "seamark-agent")
+		build := exec.Command("go", "build", "-o", agentPath, "github.com/seamark-dev/seamark/cmd/seamark-agent")
+		if out, err := build.CombinedOutput(); err != nil {
+			agentErr = fmt.Errorf("build seamark-agent: %w\n%s", err, out)
+		}
+	})
+	if agentErr != nil {
+		t.Fatal(agentErr)
+	}
+	return agentPath
+}
+
+// logDir is where the member's agent logs: beside its control plane, or where SEAMARK_AGENT_LOGS says.
+func logDir(m *Member) string {
+	if dir := os.Getenv("SEAMARK_AGENT_LOGS"); dir != "" {
+		return dir
+	}
+	return filepath.Dir(m.CP.Logs()[0])
+}

@@ -102,6 +102,7 @@ func aggregateOf(in Input, merged merge.Result) *mcsv1beta1.ServiceImport {
 	maps.Copy(si.Labels, merged.Labels)
 	maps.Copy(si.Labels, broker.Labels(in.Service, ""))
 	si.Labels[broker.LabelManagedBy] = broker.ManagedBySeamark
+	si.Labels[v1alpha1.LabelWrittenBy] = in.ClusterID
 	maps.Copy(si.Annotations, merged.Annotations)
 	si.Annotations[v1alpha1.AnnotationMergeVersion] = strconv.Itoa(merge.Version)
 	if in.Existing != nil {
@@ -127,9 +128,16 @@ func same(existing, want *mcsv1beta1.ServiceImport) bool {
 	return existing != nil && sameSpec(existing, want) && equality.Semantic.DeepEqual(existing.Status.Clusters, want.Status.Clusters)
 }
 
+// sameSpec compares all but who wrote it: members that agree have nothing to write.
 func sameSpec(a, b *mcsv1beta1.ServiceImport) bool {
-	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
+	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(unsigned(a.Labels), unsigned(b.Labels)) &&
 		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+}
+
+func unsigned(labels map[string]string) map[string]string {
+	out := maps.Clone(labels)
+	delete(out, v1alpha1.LabelWrittenBy)
+	return out
 }
 
 // firstAlive is the exporter with precedence among those alive, or the very first when none is.

@@ -104,6 +104,7 @@ func TestExportAppearsEverywhereAndGoes(t *testing.T) {
 			t.Errorf("%s: slice labels %v owners %v", m.ID, s.Labels, s.OwnerReferences)
 		}
 	}
+	aggregated(t, f, ns, "web", "east")
 	east.Unexport(t, ns, "web")
 	for _, m := range f.Members {
 		notImported(t, m, ns, "web")

@@ -3,9 +3,11 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -53,4 +55,25 @@ func nothingOnBroker(t *testing.T, f *fleet.Fleet, ns string, service ...string)
 		}
 		return nil
 	})
+}
+
+// aggregated waits until the aggregate of a service lists exactly these clusters.
+func aggregated(t *testing.T, f *fleet.Fleet, ns, name string, clusters ...string) *mcsv1beta1.ServiceImport {
+	t.Helper()
+	si := &mcsv1beta1.ServiceImport{}
+	service := types.NamespacedName{Namespace: ns, Name: name}
+	harness.Eventually(t, fmt.Sprintf("aggregate of %s with clusters %v", service, clusters), func() error {
+		if err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: broker.DefaultNamespace, Name: broker.AggregateName(service)}, si); err != nil {
+			return err
+		}
+		var got []string
+		for _, c := range si.Status.Clusters {
+			got = append(got, c.Cluster)
+		}
+		if !slices.Equal(got, clusters) {
+			return fmt.Errorf("it lists %v", got)
+		}
+		return nil
+	})
+	return si
 }

@@ -1,0 +1,303 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/test/harness"
+)
+
+func TestMembersWriteTheirOwn(t *testing.T) {
+	b := newBroker(t)
+	for _, member := range members {
+		id := string(member)
+		t.Run(id, func(t *testing.T) {
+			c, ctx := b.as[id], t.Context()
+			for _, o := range []client.Object{b.record("web", "shop", id), b.slice("web", "shop", id), b.lease(id, id)} {
+				if err := c.Create(ctx, o); err != nil {
+					t.Errorf("create: %v", err)
+				}
+				o.SetAnnotations(map[string]string{"touched": "yes"})
+				if err := c.Update(ctx, o); err != nil {
+					t.Errorf("update: %v", err)
+				}
+				if err := c.Delete(ctx, o); err != nil {
+					t.Errorf("delete: %v", err)
+				}
+			}
+			var cluster v1alpha1.Cluster
+			b.must(t, c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: id}, &cluster))
+			cluster.Status.AgentVersion = "v1"
+			if err := c.Status().Update(ctx, &cluster); err != nil {
+				t.Errorf("status of its cluster: %v", err)
+			}
+		})
+	}
+	t.Run("granted namespaces", func(t *testing.T) {
+		check(t, b.as["sys"].Create(t.Context(), b.record("dns", "kube-system", "sys"), client.DryRunAll), "")
+		check(t, b.as["sys"].Create(t.Context(), b.slice("dns", "kube-system", "sys"), client.DryRunAll), "")
+		check(t, b.as["sys"].Create(t.Context(), b.serviceImport("dns", "kube-system", "sys"), client.DryRunAll), "")
+	})
+	t.Run("the longest names", func(t *testing.T) {
+		o := b.slice(long63, strings.Repeat("n", 63), "east")
+		o.Name = strings.TrimSuffix(o.Name, "0123abcd") + strings.Repeat("f", 61)
+		check(t, b.as["east"].Create(t.Context(), o, client.DryRunAll), "")
+	})
+}
+
+func TestMembersShareAggregates(t *testing.T) {
+	b := newBroker(t)
+	ctx := t.Context()
+	si := b.serviceImport("web", "shop", "east")
+	b.must(t, b.as["east"].Create(ctx, si))
+
+	t.Run("an address is added to none", func(t *testing.T) {
+		si.Spec.IPs = []string{"243.0.0.7"}
+		check(t, b.as["east"].Update(ctx, si), "")
+	})
+	t.Run("another member appends its own of the other family", func(t *testing.T) {
+		si.Spec.IPs = append(si.Spec.IPs, "fd00:243::1:7")
+		relabelled(si, v1alpha1.LabelWrittenBy, "east2")
+		check(t, b.as["east2"].Update(ctx, si), "")
+	})
+	t.Run("any member writes the rest and the status", func(t *testing.T) {
+		si.Spec.Ports[0].Port = 81
+		relabelled(si, v1alpha1.LabelWrittenBy, "a.b")
+		check(t, b.as["a.b"].Update(ctx, si), "")
+		si.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "east"}}
+		check(t, b.as["east2"].Status().Update(ctx, si), "")
+	})
+	t.Run("the last exporter deletes", func(t *testing.T) {
+		check(t, b.as["a.b"].Delete(ctx, si), "is still exported by east")
+		check(t, b.as["east"].Delete(ctx, si), "")
+	})
+}
+
+// attack is what a member must not get away with.
+type attack struct {
+	why  string
+	as   string
+	do   func(c client.Client) error
+	want string
+}
+
+func TestMembersAreConfined(t *testing.T) {
+	b := newBroker(t)
+	ctx := t.Context()
+	for _, victim := range []string{"east2", "b.east", "a.b", "a"} {
+		for _, o := range []client.Object{b.record("web", "shop", victim), b.slice("web", "shop", victim), b.lease(victim, victim)} {
+			b.must(t, b.as[victim].Create(ctx, o))
+		}
+	}
+	for _, o := range []client.Object{b.record("web", "shop", "east"), b.slice("web", "shop", "east"), b.lease("east", "east")} {
+		b.must(t, b.as["east"].Create(ctx, o))
+	}
+	shared := b.serviceImport("web", "shop", "east2", "243.1.0.7")
+	b.must(t, b.as["east2"].Create(ctx, shared))
+	shared.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "east"}, {Cluster: "east2"}}
+	b.must(t, b.as["east2"].Status().Update(ctx, shared))
+	b.must(t, b.admin.Create(ctx, &discoveryv1.EndpointSlice{ObjectMeta: b.meta("kubernetes-x", nil), AddressType: "IPv4"}))
+
+	for _, a := range slices.Concat(b.attacksOnOwned(t), b.attacksOnSlices(t), b.attacksOnAggregates(t, shared), b.attacksOnGrants(t)) {
+		t.Run(a.why, func(t *testing.T) {
+			check(t, a.do(b.as[a.as]), a.want)
+		})
+	}
+}
+
+func (b *broker) attacksOnOwned(t *testing.T) []attack {
+	touch := func(o client.Object) { o.SetAnnotations(map[string]string{"x": "y"}) }
+	give := func(to string) func(client.Object) {
+		return func(o client.Object) { relabelled(o, mcsv1beta1.LabelSourceCluster, to) }
+	}
+	var all []attack
+	for _, pair := range [][2]string{{"east", "east2"}, {"east", "b.east"}, {"a", "a.b"}, {"a.b", "a"}, {"b.east", "east2"}} {
+		me, victim := pair[0], pair[1]
+		own := "may write only objects labelled multicluster.kubernetes.io/source-cluster: " + me
+		for kind, o := range map[string]client.Object{
+			"record": b.record("web", "shop", victim), "slice": b.slice("web", "shop", victim), "lease": b.lease(victim, victim),
+		} {
+			name := me + " against " + victim + ": "
+			all = append(all,
+				attack{name + "update " + kind, me, change(t, o, touch), "belongs to cluster " + victim},
+				attack{name + "take " + kind, me, change(t, o, give(me)), own},
+				attack{name + "delete " + kind, me, b.remove(t, o), own})
+		}
+		all = append(all,
+			attack{"create record as " + victim + " by " + me, me, b.create(t, b.record("api", "shop", victim)), own},
+			attack{"create slice as " + victim + " by " + me, me, b.create(t, b.slice("api", "shop", victim)), own},
+			attack{"create record named for " + victim + " by " + me, me,
+				b.create(t, relabelled(b.record("api", "shop", victim), mcsv1beta1.LabelSourceCluster, me)), "must be named api.shop." + me},
+			attack{"create slice named for " + victim + " by " + me, me,
+				b.create(t, relabelled(b.slice("api", "shop", victim), mcsv1beta1.LabelSourceCluster, me)), "must be named api.shop." + me + ".<hash>"},
+			attack{"create lease named for " + victim + " by " + me, me, b.create(t, b.lease(victim+"x", me)), "it may only hold the one named " + me})
+	}
+	return append(all,
+		attack{"give a record away", "east", change(t, client.Object(b.record("web", "shop", "east")), give("east2")), "cannot give an object to another cluster"},
+		attack{"give a slice away", "east", change(t, client.Object(b.slice("web", "shop", "east")), give("east2")), "cannot give an object to another cluster"},
+		attack{"give the lease away", "east", change(t, client.Object(b.lease("east", "east")), give("east2")), "cannot give an object to another cluster"},
+		attack{"no source", "east", b.create(t, relabelled(b.record("api", "shop", "east"), mcsv1beta1.LabelSourceCluster, "")), "belongs to no cluster"},
+		attack{"no labels", "east", b.create(t, with(b.lease("east", "east"), func(o *coordinationv1.Lease) { o.Labels = nil })), "belongs to no cluster"},
+		attack{"take what belongs to nobody", "east",
+			change(t, &discoveryv1.EndpointSlice{ObjectMeta: b.meta("kubernetes-x", nil)}, func(o *discoveryv1.EndpointSlice) {
+				o.Labels = labels("web", "shop", "east")
+			}), "belongs to no cluster"},
+		attack{"delete what belongs to nobody", "east", b.remove(t, &discoveryv1.EndpointSlice{ObjectMeta: b.meta("kubernetes-x", nil)}), "belongs to no cluster"},
+		attack{"delete everybody's at once", "east", func(c client.Client) error {
+			return c.DeleteAllOf(t.Context(), &v1alpha1.ExportRecord{}, client.InNamespace(b.ns),
+				client.MatchingLabels{mcsv1beta1.LabelSourceCluster: "east2"})
+		}, "belongs to cluster east2"},
+		attack{"record with an owner", "east", b.create(t, owned(b.record("api", "shop", "east"))), "neither ownerReferences nor finalizers"},
+		attack{"record that stays", "east", b.create(t, finalized(b.record("api", "shop", "east"))), "neither ownerReferences nor finalizers"},
+		attack{"lease that stays", "east", change(t, client.Object(b.lease("east", "east")), func(o client.Object) { finalized(o) }), "neither ownerReferences nor finalizers"},
+		attack{"slice with an owner", "east", b.create(t, owned(b.slice("api", "shop", "east"))), "neither ownerReferences nor finalizers"},
+		attack{"record labelled for another service", "east",
+			b.create(t, relabelled(b.record("api", "shop", "east"), mcsv1beta1.LabelServiceName, "web")), "must be named web.shop.east"},
+		attack{"record labelled for another namespace", "east",
+			b.create(t, relabelled(b.record("api", "shop", "east"), v1alpha1.LabelServiceNamespace, "bank")), "must be named api.bank.east"},
+		attack{"record without its namespace", "east",
+			b.create(t, relabelled(b.record("api", "shop", "east"), v1alpha1.LabelServiceNamespace, "")), "needs the labels"},
+		attack{"record of another through dots in labels", "east", b.create(t, with(b.record("api", "shop", "b.east"), func(o *v1alpha1.ExportRecord) {
+			o.Labels = labels("api.shop", "b", "east")
+		})), "without dots"},
+		attack{"write its own cluster object", "east", change(t, &v1alpha1.Cluster{ObjectMeta: b.meta("east", nil)}, func(o *v1alpha1.Cluster) {
+			o.Spec.ClusterSetIPBlocks = nil
+		}), "may only write the status of Cluster east"},
+		attack{"write another's cluster status", "east", func(c client.Client) error {
+			o := &v1alpha1.Cluster{}
+			b.must(t, c.Get(t.Context(), client.ObjectKey{Namespace: b.ns, Name: "east2"}, o))
+			o.Status.AgentVersion = "stolen"
+			return c.Status().Update(t.Context(), o, client.DryRunAll)
+		}, "may only write the status of Cluster east"},
+		attack{"delete another's cluster object", "east", b.remove(t, &v1alpha1.Cluster{ObjectMeta: b.meta("east2", nil)}), "is written by the admin of the broker"},
+		attack{"invite a cluster", "east", b.create(t, &v1alpha1.Cluster{ObjectMeta: b.meta("evil", nil)}), "is written by the admin of the broker"},
+		attack{"write the clusterset", "east", b.create(t, &v1alpha1.ClusterSet{ObjectMeta: b.meta("evil", nil), Spec: v1alpha1.ClusterSetSpec{
+			ClusterSetIP: v1alpha1.ClusterSetIPSettings{Ranges: []v1alpha1.CIDR{"243.0.0.0/8"}}}}), "clustersets evil is written by the admin"},
+	)
+}
+
+func (b *broker) attacksOnSlices(t *testing.T) []attack {
+	named := func(name string) *discoveryv1.EndpointSlice {
+		return with(b.slice("web", "shop", "a"), func(o *discoveryv1.EndpointSlice) { o.Name = name })
+	}
+	return []attack{
+		{"slice in the names of a longer id", "a", b.create(t, named("web.shop.a.b.0123abcd")), "with no dot in the hash"},
+		{"slice without a hash", "a", b.create(t, named("web.shop.a")), "must be named web.shop.a.<hash>"},
+		{"slice of a prefix", "a", b.create(t, named("web.shop.ab.0123")), "must be named web.shop.a.<hash>"},
+		{"slice under any name", "a", b.create(t, named("kubernetes")), "must be named web.shop.a.<hash>"},
+		{"slice behind a Service of the broker", "a",
+			b.create(t, relabelled(b.slice("web", "shop", "a"), discoveryv1.LabelServiceName, "kubernetes")), "must not have the label kubernetes.io/service-name"},
+		{"slice moved to another service", "a", change(t, b.slice("web", "shop", "a"), func(o *discoveryv1.EndpointSlice) {
+			relabelled(o, mcsv1beta1.LabelServiceName, "api")
+		}), "must be named api.shop.a.<hash>"},
+		{"slice moved behind a Service of the broker", "a", change(t, b.slice("web", "shop", "a"), func(o *discoveryv1.EndpointSlice) {
+			relabelled(o, discoveryv1.LabelServiceName, "kubernetes")
+		}), "must not have the label kubernetes.io/service-name"},
+	}
+}
+
+func (b *broker) attacksOnAggregates(t *testing.T, shared *mcsv1beta1.ServiceImport) []attack {
+	edit := func(f func(*mcsv1beta1.ServiceImport)) func(client.Client) error {
+		return change(t, shared.DeepCopy(), func(o *mcsv1beta1.ServiceImport) {
+			relabelled(o, v1alpha1.LabelWrittenBy, "east")
+			f(o)
+		})
+	}
+	ips := func(ips ...string) func(client.Client) error {
+		return edit(func(o *mcsv1beta1.ServiceImport) { o.Spec.IPs = ips })
+	}
+	fresh := func(ips ...string) func(client.Client) error {
+		return b.create(t, b.serviceImport("api", "shop", "east", ips...))
+	}
+	const keep, block = "must keep its addresses 243.1.0.7", "its Cluster object grants 243.0.0.0/16, fd00:243::0:0/112"
+	return []attack{
+		{"replace the address", "east", ips("243.0.0.7"), keep},
+		{"replace the address by an owner", "east2", change(t, shared.DeepCopy(), func(o *mcsv1beta1.ServiceImport) {
+			o.Spec.IPs = []string{"243.1.0.8"}
+		}), keep},
+		{"remove the address", "east", ips(), keep},
+		{"remove the address through the older version", "east", func(c client.Client) error {
+			o := &mcsv1alpha1.ServiceImport{}
+			b.must(t, c.Get(t.Context(), client.ObjectKeyFromObject(shared), o))
+			relabelled(o, v1alpha1.LabelWrittenBy, "east")
+			o.Spec.IPs = nil
+			return c.Update(t.Context(), o, client.DryRunAll)
+		}, keep},
+		{"append a second address of the family", "east", ips("243.1.0.7", "243.0.0.8"), "allowed is one per address family"},
+		{"append an address of another's block", "east", ips("243.1.0.7", "fd00:243::1:9"), block},
+		{"take an address of another's block", "east", fresh("243.1.0.9"), block},
+		{"take an address outside the clusterset", "east", fresh("10.96.0.1"), block},
+		{"take another's address through the older version", "east", b.create(t, &mcsv1alpha1.ServiceImport{
+			ObjectMeta: b.serviceImport("api", "shop", "east").ObjectMeta,
+			Spec: mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP, IPs: []string{"243.1.0.9"},
+				Ports: []mcsv1alpha1.ServicePort{{Port: 80}}},
+		}), block},
+		{"write an address in another form", "east", fresh("fd00:243:0::0:9"), "in canonical form"},
+		{"write nonsense", "east", fresh("vip"), "in canonical form"},
+		{"delete what another exports", "east", b.remove(t, shared), "is still exported by east2"},
+		{"delete what others export", "a", b.remove(t, shared), "is still exported by east, east2"},
+		{"aggregate that stays", "east", edit(func(o *mcsv1beta1.ServiceImport) { finalized(o) }), "neither ownerReferences nor finalizers"},
+		{"aggregate with an owner", "east", edit(func(o *mcsv1beta1.ServiceImport) { owned(o) }), "neither ownerReferences nor finalizers"},
+		{"aggregate under another name", "east", b.create(t, with(b.serviceImport("api", "shop", "east"), func(o *mcsv1beta1.ServiceImport) {
+			o.Name = "api.bank"
+		})), "must be named <service>.<namespace>"},
+		{"aggregate relabelled", "east", edit(func(o *mcsv1beta1.ServiceImport) { relabelled(o, v1alpha1.LabelServiceNamespace, "bank") }),
+			"must be named <service>.<namespace>"},
+		{"aggregate in another's name", "east", b.create(t, b.serviceImport("api", "shop", "east2", "243.1.0.9")), "seamark.dev/written-by: east"},
+		{"aggregate in nobody's name", "east", b.create(t, relabelled(b.serviceImport("api", "shop", "x", "243.1.0.9"), v1alpha1.LabelWrittenBy, "")),
+			"seamark.dev/written-by: east"},
+	}
+}
+
+func (b *broker) attacksOnGrants(t *testing.T) []attack {
+	var all []attack
+	for _, ns := range []string{"kube-system", "kube-public", "seamark-system"} {
+		const allowed = "its Cluster object allows all but kube-* and seamark-*"
+		all = append(all,
+			attack{"record of " + ns, "east", b.create(t, b.record("web", ns, "east")), allowed},
+			attack{"slice of " + ns, "east", b.create(t, b.slice("web", ns, "east")), allowed},
+			attack{"aggregate of " + ns, "east", b.create(t, b.serviceImport("web", ns, "east")), allowed})
+	}
+	const allowed = "allows kube-system, shop (spec.allowedNamespaces)"
+	return append(all,
+		attack{"record outside the list", "sys", b.create(t, b.record("web", "bank", "sys")), allowed},
+		attack{"slice outside the list", "sys", b.create(t, b.slice("web", "bank", "sys")), allowed},
+		attack{"aggregate outside the list", "sys", b.create(t, b.serviceImport("web", "bank", "sys")), allowed},
+		attack{"another system namespace", "sys", b.create(t, b.record("web", "kube-public", "sys")), allowed})
+}
+
+// TestGrantsFollowTheCluster: what the admin changes counts for the next write, and a member without a Cluster writes nothing.
+func TestGrantsFollowTheCluster(t *testing.T) {
+	b := newBroker(t)
+	ctx := t.Context()
+	stored := b.record("web", "shop", "east")
+	b.must(t, b.as["east"].Create(ctx, stored))
+	var cluster v1alpha1.Cluster
+	b.must(t, b.admin.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "east"}, &cluster))
+	cluster.Spec.AllowedNamespaces = []string{"bank"}
+	b.must(t, b.admin.Update(ctx, &cluster))
+	eventuallyRefused := func(what, fragment string) {
+		harness.Eventually(t, what, func() error {
+			err := b.as["east"].Create(ctx, b.record("api", "shop", "east"), client.DryRunAll)
+			if err == nil || !strings.Contains(err.Error(), fragment) {
+				return fmt.Errorf("got %w", errors.Join(errors.New("no such refusal"), err))
+			}
+			return nil
+		})
+	}
+	eventuallyRefused("a namespace no longer granted is refused", "allows bank")
+	check(t, b.as["east"].Delete(ctx, stored), "")
+	b.must(t, b.admin.Delete(ctx, &cluster))
+	eventuallyRefused("a member without a Cluster is refused", "no params found")
+	check(t, b.as["east2"].Create(ctx, b.record("api", "shop", "east2"), client.DryRunAll), "")
+}

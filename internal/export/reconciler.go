@@ -3,6 +3,7 @@ package export
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +23,14 @@ import (
 	"github.com/seamark-dev/seamark/internal/index"
 )
 
-// retryBroker is how often an export that waits for its broker looks again.
-const retryBroker = time.Second
+const (
+	// retryBroker is how often an export that waits for its broker looks again.
+	retryBroker = time.Second
+	// replaceGrace is how long a record outlives its Service. A Service becomes headless, or stops being so, by being deleted
+	// and created again; its imports elsewhere, and their addresses, must not go and come back for that. Its endpoints go
+	// at once.
+	replaceGrace = 2 * time.Second
+)
 
 // Reconciler publishes the exports of this cluster.
 type Reconciler struct {
@@ -37,6 +44,9 @@ type Reconciler struct {
 	Settings func() (Settings, bool)
 	RegionOf func(node string) string
 	Recorder events.EventRecorder
+
+	mu   sync.Mutex
+	gone map[types.NamespacedName]time.Time // since when the Service of a published export is missing
 }
 
 // Reconcile brings the broker's copy of one service up to date and tells on the ServiceExport how that went.
@@ -58,6 +68,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	in.Settings = settings
 	plan := Decide(in)
+	wait := r.grace(key, plan, existing)
+	if wait > 0 {
+		plan.Record = existing.record
+	}
 	applyErr := r.BrokerWriter.Apply(ctx, key, diff(existing, plan))
 	if in.Export == nil || in.Export.DeletionTimestamp != nil {
 		return ctrl.Result{}, applyErr
@@ -68,7 +82,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if apierrors.IsConflict(applyErr) || apierrors.IsAlreadyExists(applyErr) {
 		return ctrl.Result{RequeueAfter: retryBroker}, nil // somebody else wrote; the watch shows what
 	}
-	return ctrl.Result{}, applyErr
+	return ctrl.Result{RequeueAfter: wait}, applyErr
+}
+
+// grace is how long the record of an export whose Service just went is still kept.
+func (r *Reconciler) grace(key types.NamespacedName, plan Plan, have published) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if have.record == nil || plan.Valid.Reason != string(mcsv1beta1.ServiceExportReasonNoService) {
+		delete(r.gone, key)
+		return 0
+	}
+	since, known := r.gone[key]
+	if !known {
+		if r.gone == nil {
+			r.gone = map[types.NamespacedName]time.Time{}
+		}
+		since = time.Now()
+		r.gone[key] = since
+	}
+	return max(0, replaceGrace-time.Since(since))
 }
 
 // published is what the broker holds of this cluster's service.

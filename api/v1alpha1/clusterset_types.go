@@ -10,6 +10,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=cset,categories=multicluster
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=1"
 // +kubebuilder:printcolumn:name="Clusterset IP",type=boolean,JSONPath=`.spec.clusterSetIP.enabledByDefault`,description="Whether an export gets a clusterset IP unless it asks otherwise"
 // +kubebuilder:printcolumn:name="Ranges",type=string,JSONPath=`.spec.clusterSetIP.ranges`,description="Address ranges of clusterset IPs"
 // +kubebuilder:printcolumn:name="Stale Endpoints",type=string,JSONPath=`.spec.staleEndpoints`,description="What happens to endpoints of a silent member"
@@ -54,6 +55,7 @@ type ClusterSetIPSettings struct {
 	// +kubebuilder:validation:MaxItems=2
 	// +listType=atomic
 	// +kubebuilder:validation:XValidation:rule="self.filter(r, isCIDR(r) && cidr(r).ip().family() == 4).size() <= 1 && self.filter(r, isCIDR(r) && cidr(r).ip().family() == 6).size() <= 1",message="at most one range per address family"
+	// +kubebuilder:validation:XValidation:rule="self.all(r, !isCIDR(r) || !['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '::/127', 'fe80::/10', 'ff00::/8'].exists(b, cidr(b).containsCIDR(r) || cidr(r).containsCIDR(b)))",message="must not overlap loopback, link-local, multicast or unspecified addresses: importers refuse those"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.all(r, r in self)",message="a range cannot be removed or changed while the clusterset exists: addresses of it are in use; deploy a new broker instead"
 	Ranges []CIDR `json:"ranges"`
 

@@ -16,13 +16,14 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=xrec,categories=multicluster
 // +kubebuilder:subresource:status
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=1"
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.serviceName`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.serviceNamespace`
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.clusterID`
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`
 // +kubebuilder:printcolumn:name="Ports",type=string,JSONPath=`.spec.ports[*].port`,priority=1
 // +kubebuilder:printcolumn:name="Exported",type=date,JSONPath=`.spec.exportedAt`,description="When the ServiceExport was created: the oldest wins conflicts"
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.serviceName + '.' + self.spec.serviceNamespace + '.' + self.spec.clusterID",message="the name must be <serviceName>.<serviceNamespace>.<clusterID> of its spec"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.serviceName + '.' + self.spec.serviceNamespace + '.' + self.spec.clusterID",messageExpression="'the name must be <serviceName>.<serviceNamespace>.<clusterID> of its spec: ' + self.spec.serviceName + '.' + self.spec.serviceNamespace + '.' + self.spec.clusterID"
 type ExportRecord struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -34,26 +35,30 @@ type ExportRecord struct {
 
 // ExportRecordSpec describes an exported service as its cluster has it.
 //
-// +kubebuilder:validation:XValidation:rule="self.type == 'Headless' || self.ports.size() > 0",message="a service that is not headless has at least one port"
+// +kubebuilder:validation:XValidation:rule="self.type == 'Headless' || (has(self.ports) && self.ports.size() > 0)",message="a service that is not headless has at least one port"
+// +kubebuilder:validation:XValidation:rule="self.type != 'Headless' || !has(self.clusterIPs) || self.clusterIPs.size() == 0",message="a headless service has no clusterIPs"
+// +kubebuilder:validation:XValidation:rule="!has(self.clusterIPs) || self.clusterIPs.size() <= self.ipFamilies.size()",message="there must not be more clusterIPs than ipFamilies"
+// +kubebuilder:validation:XValidation:rule="!has(self.clusterIPs) || self.clusterIPs.size() < 1 || !isIP(self.clusterIPs[0]) || (ip(self.clusterIPs[0]).family() == 4) == (self.ipFamilies[0] == 'IPv4')",message="clusterIPs must be in the order of ipFamilies: the first is of another family"
+// +kubebuilder:validation:XValidation:rule="!has(self.clusterIPs) || self.clusterIPs.size() < 2 || self.ipFamilies.size() < 2 || !isIP(self.clusterIPs[1]) || (ip(self.clusterIPs[1]).family() == 4) == (self.ipFamilies[1] == 'IPv4')",message="clusterIPs must be in the order of ipFamilies: the second is of another family"
 // +kubebuilder:validation:XValidation:rule="self.exportedAt != oldSelf.exportedAt || self.useClusterSetIP == oldSelf.useClusterSetIP",message="useClusterSetIP is decided when a service is exported: delete the ServiceExport and create it again to change it"
 type ExportRecordSpec struct {
 	// ServiceName is the name of the Service and of its ServiceExport.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: what another service or cluster exports is a record of its own"
 	ServiceName string `json:"serviceName"`
 
 	// ServiceNamespace is their namespace.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: what another service or cluster exports is a record of its own"
 	ServiceNamespace string `json:"serviceNamespace"`
 
 	// ClusterID is the exporting cluster.
 	//
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: what another service or cluster exports is a record of its own"
 	ClusterID ClusterID `json:"clusterID"`
 
 	// ExportedAt is the creation time of the ServiceExport. The oldest export wins conflicts; ties go to the smaller
@@ -65,15 +70,16 @@ type ExportRecordSpec struct {
 	// +kubebuilder:validation:Enum=ClusterSetIP;Headless
 	Type mcsv1beta1.ServiceImportType `json:"type"`
 
-	// Ports are the ports of the Service, in its order.
+	// Ports are the ports of the Service, in its order. Each pair of protocol and number appears once.
 	//
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || self.all(p, has(p.name) && p.name != '')",message="every port needs a name when there is more than one"
-	// +kubebuilder:validation:XValidation:rule="self.map(p, has(p.name) ? p.name : '').all(n, self.filter(p, (has(p.name) ? p.name : '') == n).size() == 1)",message="port names must be unique"
-	// +kubebuilder:validation:XValidation:rule="self.map(p, p.protocol + '/' + string(p.port)).all(k, self.filter(p, p.protocol + '/' + string(p.port) == k).size() == 1)",message="each protocol and port number may appear once"
-	// +listType=atomic
+	// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.name) || self.exists_one(q, has(q.name) && q.name == p.name))",message="port names must be unique"
+	// +listType=map
+	// +listMapKey=port
+	// +listMapKey=protocol
 	// +optional
-	Ports []ServicePort `json:"ports"`
+	Ports []ServicePort `json:"ports,omitempty"`
 
 	// IPFamilies are the address families of the Service, its primary one first.
 	//
@@ -90,6 +96,7 @@ type ExportRecordSpec struct {
 
 	// SessionAffinityConfig of the Service.
 	//
+	// +kubebuilder:validation:XValidation:rule="!has(self.clientIP) || !has(self.clientIP.timeoutSeconds) || (self.clientIP.timeoutSeconds > 0 && self.clientIP.timeoutSeconds <= 86400)",message="clientIP.timeoutSeconds must be between 1 and 86400"
 	// +optional
 	SessionAffinityConfig *corev1.SessionAffinityConfig `json:"sessionAffinityConfig,omitempty"`
 

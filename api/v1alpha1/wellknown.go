@@ -6,6 +6,12 @@ const (
 	// LabelServiceNamespace is the namespace of the service that a broker object belongs to. The broker keeps all
 	// namespaces' services in one namespace, so an object's own namespace does not tell.
 	LabelServiceNamespace = "seamark.dev/service-namespace"
+	// LabelWrittenBy is the cluster that last wrote an aggregated ServiceImport. The API server of the broker finds the
+	// writer's grants by it; who only differs in it from what should be there has nothing to write.
+	LabelWrittenBy = "seamark.dev/written-by"
+	// LabelSchemaRevision, on a CustomResourceDefinition, says that it is ours and how new. Raised with every change of a
+	// schema; an installer never replaces a higher one.
+	LabelSchemaRevision = "seamark.dev/schema-revision"
 )
 
 // Annotations people put on a ServiceExport.

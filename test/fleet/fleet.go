@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/internal/agent"
@@ -38,6 +41,8 @@ type Member struct {
 	// Agent holds the options its agent is started with.
 	Agent agent.Options
 
+	kubeconfig string
+
 	mu      sync.Mutex
 	stop    func()
 	process *exec.Cmd
@@ -53,13 +58,15 @@ type Options struct {
 	EnableClusterSetIP *bool
 	// RenewEvery and LeaseDuration of all members; short, so that a test need not wait.
 	RenewEvery, LeaseDuration time.Duration
+	// Direct leaves the relays out: nothing can be cut off, and nothing stands between what is measured.
+	Direct bool
 }
 
 var directions = []string{"east", "west", "north", "south", "centre", "up", "down"}
 
 // New deploys a broker on host and makes every one of cps a member. Agents are not started.
 func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlplane.ControlPlane, o Options) (*Fleet, error) {
-	admin, err := broker.NewClient(host.Config())
+	admin, err := broker.NewClient(configOf(host, o))
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +89,11 @@ func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlpla
 }
 
 func (f *Fleet) join(ctx context.Context, cp *controlplane.ControlPlane, id string, o Options) (*Member, error) {
-	local, err := broker.NewClient(cp.Config())
+	local, err := broker.NewClient(configOf(cp, o))
 	if err != nil {
 		return nil, err
 	}
-	cfg := f.Broker.Config()
+	cfg := configOf(f.Broker, o)
 	invited, err := broker.Invite(ctx, f.Admin, id, broker.InviteOptions{
 		Server: cfg.Host, CAData: cfg.CAData, AllowedNamespaces: o.AllowedNamespaces[id],
 	})
@@ -100,9 +107,33 @@ func (f *Fleet) join(ctx context.Context, cp *controlplane.ControlPlane, id stri
 	if renew == 0 {
 		renew, lease = time.Second, 5*time.Second
 	}
-	return &Member{ID: id, CP: cp, Client: local, Agent: agent.Options{
-		Local: cp.Config(), MetricsAddress: "0", ProbeAddress: "0", RenewEvery: renew, LeaseDuration: lease,
+	kubeconfig := cp.Kubeconfig()
+	if o.Direct {
+		kubeconfig = filepath.Join(cp.Dir(), "direct.kubeconfig")
+		if err := writeKubeconfig(kubeconfig, cp.DirectConfig()); err != nil {
+			return nil, err
+		}
+	}
+	return &Member{ID: id, CP: cp, Client: local, kubeconfig: kubeconfig, Agent: agent.Options{
+		Local: configOf(cp, o), MetricsAddress: "0", ProbeAddress: "0", RenewEvery: renew, LeaseDuration: lease,
 	}}, nil
+}
+
+func configOf(cp *controlplane.ControlPlane, o Options) *rest.Config {
+	if o.Direct {
+		return cp.DirectConfig()
+	}
+	return cp.Config()
+}
+
+func writeKubeconfig(path string, cfg *rest.Config) error {
+	const name = "direct"
+	out := clientcmdapi.NewConfig()
+	out.Clusters[name] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
+	out.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}
+	out.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	out.CurrentContext = name
+	return clientcmd.WriteToFile(*out, path)
 }
 
 // Start starts the agents of all members in this process.
@@ -160,25 +191,34 @@ func (m *Member) Stop() {
 	}
 }
 
-// StartProcess starts the agent as users run it, as a process of its own.
+// StartProcess starts the agent as users run it, as a process of its own, for the length of a test.
 func (m *Member) StartProcess(t testing.TB, args ...string) {
 	t.Helper()
-	cmd := exec.Command(AgentBinary(t), append([]string{
-		"--kubeconfig", m.CP.Kubeconfig(), "--metrics-bind-address=0", "--health-probe-bind-address=0",
+	if err := m.StartBinary(AgentBinary(t), args...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Kill)
+}
+
+// StartBinary starts a built agent as a process of its own, until Stop or Kill or the end of this process.
+func (m *Member) StartBinary(path string, args ...string) error {
+	cmd := exec.Command(path, append([]string{
+		"--kubeconfig", m.kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--renew-every", m.Agent.RenewEvery.String(), "--lease-duration", m.Agent.LeaseDuration.String(),
 	}, args...)...)
 	log, err := os.OpenFile(filepath.Join(logDir(m), "agent-"+m.ID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		t.Fatalf("open the agent's log: %v", err)
+		return fmt.Errorf("open the agent's log: %w", err)
 	}
+	defer log.Close() //nolint:errcheck // the child has its own copy; ours was never written to
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := controlplane.StartChild(cmd); err != nil {
-		t.Fatalf("start the agent: %v", err)
+		return fmt.Errorf("start the agent of %s: %w", m.ID, err)
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.process = cmd
-	m.mu.Unlock()
-	t.Cleanup(m.Kill)
+	return nil
 }
 
 // PID is the process id of an agent started with StartProcess.
@@ -215,16 +255,23 @@ func AgentBinary(t testing.TB) string {
 			agentErr = err
 			return
 		}
-		agentPath = filepath.Join(dir, "seamark-agent")
-		build := exec.Command("go", "build", "-o", agentPath, "github.com/seamark-dev/seamark/cmd/seamark-agent")
-		if out, err := build.CombinedOutput(); err != nil {
-			agentErr = fmt.Errorf("build seamark-agent: %w\n%s", err, out)
-		}
+		agentPath, agentErr = BuildAgent(dir)
 	})
 	if agentErr != nil {
 		t.Fatal(agentErr)
 	}
 	return agentPath
+}
+
+// BuildAgent builds seamark-agent as it is shipped into dir and returns its path.
+func BuildAgent(dir string) (string, error) {
+	path := filepath.Join(dir, "seamark-agent")
+	build := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/seamark-dev/seamark/cmd/seamark-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build seamark-agent: %w\n%s", err, out)
+	}
+	return path, nil
 }
 
 // logDir is where the member's agent logs: beside its control plane, or where SEAMARK_AGENT_LOGS says.

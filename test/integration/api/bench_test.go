@@ -13,7 +13,8 @@ import (
 )
 
 // BenchmarkMemberWrites is the price of admission: a member creates a slice of 100 endpoints beside 0, 50 and 500 other members.
-// It must not grow with their number. "admin" is the same write by somebody whom the policies let through unseen.
+// "admin" is the same write by somebody whom the policies let through unseen. What their number costs is in
+// docs/decisions/0003-broker-admission.md.
 func BenchmarkMemberWrites(b *testing.B) {
 	broker := newBroker(b)
 	invited := 0

@@ -83,10 +83,10 @@ func put(t *testing.T, c client.Client, name string, change func(*apiextensionsv
 	})
 }
 
-// onlyVersion leaves one version, which is then the stored one.
-func onlyVersion(crd *apiextensionsv1.CustomResourceDefinition, name string) {
+// onlyV1alpha1 is what tools that never moved on have: one version, which is then the stored one.
+func onlyV1alpha1(crd *apiextensionsv1.CustomResourceDefinition) {
 	crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
-		return v.Name != name
+		return v.Name != "v1alpha1"
 	})
 	crd.Spec.Versions[0].Storage = true
 }
@@ -128,7 +128,7 @@ func TestInstallCRDs(t *testing.T) {
 	t.Run("over an older release with its stored version", func(t *testing.T) {
 		empty(t, c)
 		put(t, c, importsCRD, func(crd *apiextensionsv1.CustomResourceDefinition) {
-			onlyVersion(crd, "v1alpha1")
+			onlyV1alpha1(crd)
 			crd.Spec.Versions[0].Name = "v1alpha0"
 			crd.Labels = map[string]string{mcscrd.ReleaseVersionLabel: "v0.3.0", "team": "net"}
 		})
@@ -177,7 +177,7 @@ func TestInstallCRDs(t *testing.T) {
 			crd.Spec.Names.Categories = nil
 		}
 		put(t, c, importsCRD, foreign)
-		put(t, c, propertyCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { foreign(crd); onlyVersion(crd, "v1alpha1") })
+		put(t, c, propertyCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { foreign(crd); onlyV1alpha1(crd) })
 		outcomes, err := crds.Install(ctx, c, crds.Member)
 		if err != nil {
 			t.Fatal(err)
@@ -189,7 +189,7 @@ func TestInstallCRDs(t *testing.T) {
 
 	t.Run("refused, and then nothing is written", func(t *testing.T) {
 		empty(t, c)
-		put(t, c, importsCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels = nil; onlyVersion(crd, "v1alpha1") })
+		put(t, c, importsCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels = nil; onlyV1alpha1(crd) })
 		_, err := crds.Install(ctx, c, crds.Member)
 		if err == nil || !strings.Contains(err.Error(), "serves v1alpha1") || !strings.Contains(err.Error(), "kubectl label") {
 			t.Errorf("got %v", err)

@@ -183,7 +183,7 @@ func TestIdentity(t *testing.T) {
 func TestIdentityOnForeignClusterProperty(t *testing.T) {
 	c := newClient(t, harness.Fresh(t, 1)[0].Config())
 	ctx := t.Context()
-	put(t, c, propertyCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels = nil; onlyVersion(crd, "v1alpha1") })
+	put(t, c, propertyCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels = nil; onlyV1alpha1(crd) })
 	install(t, c, crds.Member)
 	if _, err := policies.Install(ctx, c, policies.Member); err != nil {
 		t.Fatal(err)

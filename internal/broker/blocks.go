@@ -1,0 +1,190 @@
+package broker
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go4.org/netipx"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+)
+
+// Block is an address block of a member.
+type Block struct {
+	Cluster string
+	Prefix  netip.Prefix
+}
+
+// NextBlock is the first block of the given prefix length in within that overlaps none of taken; ok is false when there is
+// none left, or when such a block would not fit at all.
+func NextBlock(within netip.Prefix, bits int, taken []netip.Prefix) (block netip.Prefix, ok bool) {
+	if bits < within.Bits() || bits > within.Addr().BitLen() {
+		return netip.Prefix{}, false
+	}
+	candidate := netip.PrefixFrom(within.Masked().Addr(), bits)
+	for {
+		i := slices.IndexFunc(taken, candidate.Overlaps)
+		if i < 0 {
+			return candidate, true
+		}
+		// Past the larger of the two: its end is where the next block of our size begins, so every turn leaves at least
+		// one taken block behind for good.
+		obstacle := candidate
+		if taken[i].Bits() < bits {
+			obstacle = taken[i]
+		}
+		next := netipx.PrefixLastIP(obstacle).Next()
+		if !next.IsValid() || !within.Contains(next) {
+			return netip.Prefix{}, false
+		}
+		candidate = netip.PrefixFrom(next, bits)
+	}
+}
+
+// ChooseBlocks gives a new member its blocks: the wanted ones, and the next free one of each range for which none is wanted.
+// It refuses, naming the free space, a wanted block outside the ranges or one that overlaps another member's.
+func ChooseBlocks(settings v1alpha1.ClusterSetIPSettings, wanted []netip.Prefix, taken []Block) ([]netip.Prefix, error) {
+	ranges, err := ParseRanges(settings.Ranges)
+	if err != nil {
+		return nil, err
+	}
+	for i, w := range wanted {
+		if err := checkWanted(w, ranges, taken); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(wanted[:i], func(p netip.Prefix) bool { return p.Addr().Is4() == w.Addr().Is4() }) {
+			return nil, fmt.Errorf("two blocks of one address family are wanted (%s): a member has one per family", join(wanted))
+		}
+	}
+	blocks := make([]netip.Prefix, 0, len(ranges))
+	for _, r := range ranges {
+		if i := slices.IndexFunc(wanted, func(w netip.Prefix) bool { return w.Addr().Is4() == r.Addr().Is4() }); i >= 0 {
+			blocks = append(blocks, wanted[i])
+			continue
+		}
+		bits := blockBits(settings.BlockPrefixLengths, r)
+		block, ok := NextBlock(r, bits, prefixes(taken))
+		if !ok {
+			return nil, fmt.Errorf("the range %s has no free /%d block left (%s): remove members that are gone "+
+				"(seamark cluster list, seamark cluster remove ID), or choose a smaller block with --clusterset-ip-cidr",
+				r, bits, freeText(r, taken))
+		}
+		blocks = append(blocks, block)
+	}
+	return blocks, nil
+}
+
+func checkWanted(w netip.Prefix, ranges []netip.Prefix, taken []Block) error {
+	if w.Masked() != w {
+		return fmt.Errorf("%s has address bits beyond its prefix length: write %s", w, w.Masked())
+	}
+	i := slices.IndexFunc(ranges, func(r netip.Prefix) bool { return r.Bits() <= w.Bits() && r.Contains(w.Addr()) })
+	if i < 0 {
+		free := make([]string, len(ranges))
+		for j, r := range ranges {
+			free[j] = freeText(r, taken)
+		}
+		return fmt.Errorf("the block %s does not lie in the clusterset's range (%s): %s", w, join(ranges), strings.Join(free, "; "))
+	}
+	for _, t := range taken {
+		if t.Prefix.Overlaps(w) {
+			return fmt.Errorf("the block %s overlaps %s of cluster %s: %s", w, t.Prefix, t.Cluster, freeText(ranges[i], taken))
+		}
+	}
+	return nil
+}
+
+// ParseRanges parses address ranges and refuses one that is not in canonical form, or two of one family.
+func ParseRanges[S ~string](texts []S) ([]netip.Prefix, error) {
+	ranges := make([]netip.Prefix, 0, len(texts))
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("%q is not an address range such as 243.0.0.0/16 or fd00:243::/112", text)
+		}
+		if p.Addr().Is4In6() {
+			return nil, fmt.Errorf("%s is an IPv4 range in IPv6 form: write it as IPv4", p)
+		}
+		if p.Masked() != p {
+			return nil, fmt.Errorf("%s has address bits beyond its prefix length: write %s", p, p.Masked())
+		}
+		ranges = append(ranges, p)
+	}
+	if len(ranges) > 2 || (len(ranges) == 2 && ranges[0].Addr().Is4() == ranges[1].Addr().Is4()) {
+		return nil, fmt.Errorf("more than one range of an address family (%s): give one for IPv4 and one for IPv6 at most", join(ranges))
+	}
+	return ranges, nil
+}
+
+func blockBits(lengths v1alpha1.BlockPrefixLengths, r netip.Prefix) int {
+	if r.Addr().Is4() {
+		return int(cmp.Or(lengths.IPv4, defaultBlockIPv4))
+	}
+	return int(cmp.Or(lengths.IPv6, defaultBlockIPv6))
+}
+
+// freeText names the free space of a range, the largest pieces first; a few of them are enough to choose from.
+func freeText(r netip.Prefix, taken []Block) string {
+	var set netipx.IPSetBuilder
+	set.AddPrefix(r)
+	for _, t := range taken {
+		set.RemovePrefix(t.Prefix)
+	}
+	free, err := set.IPSet()
+	if err != nil {
+		return fmt.Sprintf("the free space of %s is unknown", r)
+	}
+	pieces := free.Prefixes()
+	if len(pieces) == 0 {
+		return "nothing of " + r.String() + " is free"
+	}
+	slices.SortStableFunc(pieces, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) })
+	const shown = 4
+	text := "free in " + r.String() + ": " + join(pieces[:min(shown, len(pieces))])
+	if len(pieces) > shown {
+		text += fmt.Sprintf(" and %d smaller pieces", len(pieces)-shown)
+	}
+	return text
+}
+
+// blocksOf are the blocks of all members. A block that cannot be read would be handed out twice, so it is an error.
+func blocksOf(clusters []v1alpha1.Cluster) ([]Block, error) {
+	var blocks []Block
+	for i := range clusters {
+		for _, text := range clusters[i].Spec.ClusterSetIPBlocks {
+			p, err := netip.ParsePrefix(string(text))
+			if err != nil {
+				return nil, fmt.Errorf("cluster %s has the block %q, which is no address range: correct it first", clusters[i].Name, text)
+			}
+			blocks = append(blocks, Block{Cluster: clusters[i].Name, Prefix: p})
+		}
+	}
+	return blocks, nil
+}
+
+func prefixes(blocks []Block) []netip.Prefix {
+	out := make([]netip.Prefix, len(blocks))
+	for i, b := range blocks {
+		out[i] = b.Prefix
+	}
+	return out
+}
+
+func cidrs(ps []netip.Prefix) []v1alpha1.CIDR {
+	out := make([]v1alpha1.CIDR, len(ps))
+	for i, p := range ps {
+		out[i] = v1alpha1.CIDR(p.String())
+	}
+	return out
+}
+
+func join[T fmt.Stringer](items []T) string {
+	texts := make([]string, len(items))
+	for i, item := range items {
+		texts[i] = item.String()
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,220 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+)
+
+// Defaults of a clusterset.
+const (
+	// DefaultClusterSet is the name of a clusterset whose admin chose none.
+	DefaultClusterSet = "clusterset"
+
+	defaultRangeIPv4       = "243.0.0.0/8" // class E: routed nowhere, so it collides with nobody's network
+	defaultRangeIPv6       = "fd00:243::/48"
+	defaultBlockIPv4 int32 = 16
+	defaultBlockIPv6 int32 = 112
+)
+
+// DeployOptions say what a broker should be. What is left empty stays as it is, or gets its default on a new broker.
+type DeployOptions struct {
+	// Namespace of the broker; DefaultNamespace when empty.
+	Namespace string
+	// ClusterSet is the name of the clusterset.
+	ClusterSet string
+	// EnableClusterSetIP is what exports get that do not say; true on a new broker.
+	EnableClusterSetIP *bool
+	// Ranges are the ranges of clusterset IPs, one per family at most.
+	Ranges []netip.Prefix
+}
+
+// DeployResult is what Deploy found or made.
+type DeployResult struct {
+	Namespace          string          `json:"namespace"`
+	ClusterSet         string          `json:"clusterSet"`
+	EnableClusterSetIP bool            `json:"enableClusterSetIP"`
+	Ranges             []v1alpha1.CIDR `json:"clusterSetIPRanges"`
+	Steps              []Step          `json:"steps"`
+}
+
+// Deploy makes a namespace of an API server a broker: kinds, policies, the members' role and the ClusterSet. Done again it
+// writes only what differs. It refuses to rename a clusterset and to change its ranges, from which addresses are in use; a
+// range of a family that had none can be added.
+func Deploy(ctx context.Context, c client.Client, o DeployOptions) (DeployResult, error) {
+	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+	result := DeployResult{Namespace: o.Namespace}
+	if o.ClusterSet != "" {
+		if err := CheckClusterSetName(o.ClusterSet); err != nil {
+			return result, err
+		}
+	}
+	if err := CheckNamespaces([]string{o.Namespace}); err != nil {
+		return result, err
+	}
+	if _, err := ParseRanges(cidrs(o.Ranges)); err != nil {
+		return result, err
+	}
+	// Decide before anything is written: a refusal leaves the API server as it was.
+	existing, err := findClusterSet(ctx, c, o.Namespace)
+	if err != nil && !errors.Is(err, errNoClusterSet) {
+		return result, err
+	}
+	want, err := desiredClusterSet(existing, o)
+	if err != nil {
+		return result, err
+	}
+	if err := result.deploy(ctx, c, want); err != nil {
+		return result, fmt.Errorf("deploy the broker in namespace %s: %w", o.Namespace, err)
+	}
+	result.ClusterSet = want.Name
+	result.EnableClusterSetIP = ptr.Deref(want.Spec.ClusterSetIP.EnabledByDefault, true)
+	result.Ranges = want.Spec.ClusterSetIP.Ranges
+	return result, nil
+}
+
+func (r *DeployResult) deploy(ctx context.Context, c client.Client, want *v1alpha1.ClusterSet) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: want.Namespace, Labels: managedLabels("")}}
+	step, err := ensure(ctx, c, namespace, nil)
+	if err != nil {
+		return err
+	}
+	if namespace.DeletionTimestamp != nil {
+		return fmt.Errorf("namespace %s is being deleted: wait until it is gone", namespace.Name)
+	}
+	r.Steps = append(r.Steps, step)
+	prepared, err := prepareBroker(ctx, c)
+	r.Steps = append(r.Steps, prepared...)
+	if err != nil {
+		return err
+	}
+	role := sharedRole(want.Namespace)
+	rules := role.Rules
+	step, err = ensure(ctx, c, role, func(have *rbacv1.Role) bool {
+		if equality.Semantic.DeepEqual(have.Rules, rules) {
+			return false
+		}
+		have.Rules = rules
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	r.Steps = append(r.Steps, step)
+	spec := want.Spec
+	step, err = ensure(ctx, c, want, func(have *v1alpha1.ClusterSet) bool {
+		if equality.Semantic.DeepEqual(have.Spec, spec) {
+			return false
+		}
+		have.Spec = spec
+		return true
+	})
+	r.Steps = append(r.Steps, step)
+	return err
+}
+
+// desiredClusterSet is what there is with what the options ask for, or a refusal.
+func desiredClusterSet(existing *v1alpha1.ClusterSet, o DeployOptions) (*v1alpha1.ClusterSet, error) {
+	if existing == nil {
+		ranges := cidrs(o.Ranges)
+		if len(ranges) == 0 {
+			ranges = []v1alpha1.CIDR{defaultRangeIPv4, defaultRangeIPv6}
+		}
+		set := &v1alpha1.ClusterSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: cmp.Or(o.ClusterSet, DefaultClusterSet), Labels: managedLabels("")},
+			Spec: v1alpha1.ClusterSetSpec{
+				ClusterSetIP: v1alpha1.ClusterSetIPSettings{
+					EnabledByDefault: ptr.To(ptr.Deref(o.EnableClusterSetIP, true)),
+					Ranges:           ranges,
+				},
+				StaleEndpoints: v1alpha1.StaleEndpointsFailover,
+			},
+		}
+		set.Spec.ClusterSetIP.BlockPrefixLengths = blockLengths(ranges)
+		return set, nil
+	}
+	if o.ClusterSet != "" && o.ClusterSet != existing.Name {
+		return nil, fmt.Errorf("namespace %s is the broker of clusterset %s, and a namespace is one clusterset: "+
+			"choose another --namespace for clusterset %s", o.Namespace, existing.Name, o.ClusterSet)
+	}
+	set := existing.DeepCopy()
+	if o.EnableClusterSetIP != nil {
+		set.Spec.ClusterSetIP.EnabledByDefault = o.EnableClusterSetIP
+	}
+	if len(o.Ranges) == 0 {
+		return set, nil
+	}
+	asked := cidrs(o.Ranges)
+	for _, r := range existing.Spec.ClusterSetIP.Ranges {
+		if !slices.Contains(asked, r) {
+			return nil, fmt.Errorf("clusterset %s has the ranges %s, and addresses of them are in use: a range cannot be changed or "+
+				"removed. Leave --clusterset-ip-cidr-range out, or deploy a new broker in another --namespace", existing.Name,
+				joinCIDRs(existing.Spec.ClusterSetIP.Ranges))
+		}
+	}
+	if len(asked) > len(existing.Spec.ClusterSetIP.Ranges) {
+		// Keep the order of what is there: it says which family comes first.
+		for _, r := range asked {
+			if !slices.Contains(set.Spec.ClusterSetIP.Ranges, r) {
+				set.Spec.ClusterSetIP.Ranges = append(set.Spec.ClusterSetIP.Ranges, r)
+			}
+		}
+	}
+	return set, nil
+}
+
+// blockLengths are the default sizes of blocks, smaller where the range would not hold at least 16 of them.
+func blockLengths(ranges []v1alpha1.CIDR) v1alpha1.BlockPrefixLengths {
+	lengths := v1alpha1.BlockPrefixLengths{IPv4: defaultBlockIPv4, IPv6: defaultBlockIPv6}
+	const sixteen, smallestIPv4, smallestIPv6 = 4, 30, 126
+	for _, text := range ranges {
+		r, err := netip.ParsePrefix(string(text))
+		switch {
+		case err != nil: // refused by whoever asked
+		case r.Addr().Is4():
+			lengths.IPv4 = min(max(lengths.IPv4, int32(r.Bits()+sixteen)), smallestIPv4)
+		default:
+			lengths.IPv6 = min(max(lengths.IPv6, int32(r.Bits()+sixteen)), smallestIPv6)
+		}
+	}
+	return lengths
+}
+
+var errNoClusterSet = errors.New("there is no broker here")
+
+// findClusterSet is the ClusterSet of a broker namespace; errNoClusterSet when there is none.
+func findClusterSet(ctx context.Context, c client.Client, namespace string) (*v1alpha1.ClusterSet, error) {
+	var sets v1alpha1.ClusterSetList
+	if err := c.List(ctx, &sets, client.InNamespace(namespace)); err != nil && !absent(err) {
+		return nil, fmt.Errorf("look for the clusterset in namespace %s: %w", namespace, err)
+	}
+	switch len(sets.Items) {
+	case 0:
+		return nil, fmt.Errorf("%w: namespace %s holds no clusterset; run seamark broker deploy first, or name the right --context "+
+			"and namespace", errNoClusterSet, namespace)
+	case 1:
+		return &sets.Items[0], nil
+	}
+	return nil, fmt.Errorf("namespace %s holds %d ClusterSets, but a namespace is one clusterset: delete all but the right one",
+		namespace, len(sets.Items))
+}
+
+func joinCIDRs(cs []v1alpha1.CIDR) string {
+	ps, err := ParseRanges(cs)
+	if err != nil {
+		return fmt.Sprint(cs)
+	}
+	return join(ps)
+}

@@ -1,0 +1,75 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+)
+
+// InvitationKind is the kind of an invitation file.
+const InvitationKind = "Invitation"
+
+// invitation is the file that carries a membership to the cluster that is to join.
+type invitation struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Membership
+}
+
+// EncodeInvitation is the text of an invitation file. It holds that member's credential and nothing else that is secret.
+func EncodeInvitation(m Membership) ([]byte, error) {
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(invitation{APIVersion: v1alpha1.GroupVersion.String(), Kind: InvitationKind, Membership: m})
+}
+
+// DecodeInvitation reads an invitation file, YAML or JSON. It refuses other files, other versions, unknown and missing fields.
+func DecodeInvitation(text []byte) (Membership, error) {
+	var header struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if err := yaml.Unmarshal(text, &header); err != nil {
+		return Membership{}, fmt.Errorf("not an invitation: %w", err)
+	}
+	if want := v1alpha1.GroupVersion.String(); header.Kind != InvitationKind || header.APIVersion != want {
+		return Membership{}, fmt.Errorf("not an invitation (kind %q of %q): it must be of kind %s of %s, as seamark broker invite writes it",
+			header.Kind, header.APIVersion, InvitationKind, want)
+	}
+	var in invitation
+	if err := yaml.UnmarshalStrict(text, &in); err != nil {
+		return Membership{}, fmt.Errorf("the invitation cannot be read (is this seamark older than the one that wrote it?): %w", err)
+	}
+	if err := in.Validate(); err != nil {
+		return Membership{}, fmt.Errorf("the invitation is incomplete: %w", err)
+	}
+	return in.Membership, CheckClusterID(in.ClusterID)
+}
+
+// WriteInvitation writes an invitation file that only its owner can read. An existing file is replaced only with force.
+func WriteInvitation(path string, text []byte, force bool) error {
+	if force {
+		// Not written over: the old file may be open to others.
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("replace %s: %w", path, err)
+		}
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists: say --force to replace it, or --file to write elsewhere", path)
+	}
+	if err != nil {
+		return fmt.Errorf("write the invitation: %w", err)
+	}
+	_, err = file.Write(text)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write the invitation: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/policies"
+)
+
+const (
+	// DefaultTokenLifetime is how long an invitation can be used, and how long a member may be out of touch.
+	DefaultTokenLifetime = 72 * time.Hour
+	// minTokenLifetime is the shortest an API server grants.
+	minTokenLifetime = 10 * time.Minute
+	// blockRounds bounds how often an invitation starts over because others took its block. In each round at least one
+	// of those who compete gets through.
+	blockRounds = 64
+	// annotationInvitedFor is the kube-system uid of the cluster an invitation was made for by `join --broker-context`,
+	// so that the same command can be run again after it was interrupted.
+	annotationInvitedFor = "seamark.dev/invited-for"
+)
+
+// InviteOptions say how to invite a member.
+type InviteOptions struct {
+	// Namespace of the broker; DefaultNamespace when empty.
+	Namespace string
+	// Server and CAData are how the member will reach the broker's API server.
+	Server string
+	CAData []byte
+	// Blocks are chosen address blocks, one per family at most; the next free ones otherwise.
+	Blocks []netip.Prefix
+	// AllowedNamespaces are all the namespaces the member may exchange services of. Nil allows all but system namespaces,
+	// and leaves an existing member's as they are; an existing member's are replaced by a list, empty or not.
+	AllowedNamespaces []string
+	// TokenLifetime is DefaultTokenLifetime when zero.
+	TokenLifetime time.Duration
+	// Renew issues a new credential for an existing member and completes what an interrupted invitation left out.
+	Renew bool
+	// Revoke makes all earlier credentials of the member invalid.
+	Revoke bool
+	// For is the kube-system uid of the cluster that is going to join, where it is known. A cluster invited for the same one
+	// before, or held by it, is taken up again as with Renew.
+	For string
+}
+
+// Invited is the outcome of an invitation.
+type Invited struct {
+	Membership Membership
+	Blocks     []v1alpha1.CIDR
+	Namespaces []string
+	// Renewed tells that the member existed.
+	Renewed bool
+	// Expires is when the credential ends unless the agent renews it.
+	Expires time.Time
+}
+
+// ErrInUse is wrapped by the refusal of an id that another member has.
+var ErrInUse = errors.New("the id is in use")
+
+// Invite makes a cluster a member as far as the broker is concerned and returns its credential. It refuses ids that are invalid
+// or in use and blocks that are not free. The Cluster object is what counts: when a later step fails, the member exists and
+// Invite with Renew completes it.
+func Invite(ctx context.Context, c client.Client, id string, o InviteOptions) (Invited, error) {
+	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+	o.TokenLifetime = cmp.Or(o.TokenLifetime, DefaultTokenLifetime)
+	if err := checkInvite(id, o); err != nil {
+		return Invited{}, err
+	}
+	set, err := findClusterSet(ctx, c, o.Namespace)
+	if err != nil {
+		return Invited{}, err
+	}
+	cluster, renewed, err := enlist(ctx, c, set, id, o)
+	if err != nil {
+		return Invited{}, err
+	}
+	membership := Membership{ClusterID: id, ClusterSet: set.Name, Namespace: o.Namespace, Server: o.Server, CAData: o.CAData}
+	expires, err := admit(ctx, c, &membership, o)
+	if err != nil {
+		return Invited{}, fmt.Errorf("cluster %s is registered, but its credential is not complete: run seamark broker invite %s --renew: %w",
+			id, id, err)
+	}
+	return Invited{
+		Membership: membership, Renewed: renewed, Expires: expires,
+		Blocks: cluster.Spec.ClusterSetIPBlocks, Namespaces: cluster.Spec.AllowedNamespaces,
+	}, nil
+}
+
+func checkInvite(id string, o InviteOptions) error {
+	if err := CheckClusterID(id); err != nil {
+		return err
+	}
+	if err := CheckNamespaces(o.AllowedNamespaces); err != nil {
+		return err
+	}
+	switch {
+	case o.Server == "":
+		return errors.New("the address of the broker's API server is not known: say it with --server")
+	case o.Renew && len(o.Blocks) > 0:
+		return errors.New("the blocks of an existing member stay as they are: leave out --clusterset-ip-cidr when renewing")
+	case o.TokenLifetime < minTokenLifetime:
+		return fmt.Errorf("a token cannot be valid for %s only: API servers grant at least %s", o.TokenLifetime, minTokenLifetime)
+	case o.Revoke && !o.Renew:
+		return errors.New("there is nothing to revoke in a new invitation: use --revoke with --renew")
+	}
+	return nil
+}
+
+// enlist returns the Cluster of the member: a new one, or with Renew the one that is there.
+func enlist(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id string, o InviteOptions) (cluster *v1alpha1.Cluster, renewed bool, err error) {
+	cluster = &v1alpha1.Cluster{}
+	err = c.Get(ctx, types.NamespacedName{Namespace: set.Namespace, Name: id}, cluster)
+	switch {
+	case apierrors.IsNotFound(err) && o.Renew:
+		return nil, false, fmt.Errorf("there is no cluster %s in clusterset %s to renew: leave out --renew to invite it", id, set.Name)
+	case apierrors.IsNotFound(err):
+		cluster, err = register(ctx, c, set, id, o)
+		return cluster, false, err
+	case err != nil:
+		return nil, false, fmt.Errorf("look for cluster %s: %w", id, err)
+	}
+	if !o.Renew {
+		own, err := isFor(ctx, c, cluster, o.For)
+		if err != nil {
+			return nil, false, err
+		}
+		if !own {
+			return nil, false, inUse(id, set.Name)
+		}
+		if len(o.Blocks) > 0 && !equality.Semantic.DeepEqual(cidrs(o.Blocks), cluster.Spec.ClusterSetIPBlocks) {
+			return nil, false, fmt.Errorf("cluster %s already has the blocks %s: leave out --clusterset-ip-cidr", id,
+				joinCIDRs(cluster.Spec.ClusterSetIPBlocks))
+		}
+	}
+	if o.AllowedNamespaces != nil && !equality.Semantic.DeepEqual(cluster.Spec.AllowedNamespaces, o.AllowedNamespaces) {
+		cluster.Spec.AllowedNamespaces = o.AllowedNamespaces
+		if err := c.Update(ctx, cluster); err != nil {
+			return nil, false, fmt.Errorf("change the namespaces of cluster %s: %w", id, err)
+		}
+	}
+	return cluster, true, nil
+}
+
+func inUse(id, clusterSet string) error {
+	return fmt.Errorf("%w: clusterset %s already has a cluster %s. Choose another id; or, if that cluster is gone for good, run seamark "+
+		"cluster remove %s first; or, if it needs a new credential, say seamark broker invite %s --renew", ErrInUse, clusterSet, id, id, id)
+}
+
+// isFor tells whether a Cluster was made for the cluster with the given kube-system uid, or is used by it.
+func isFor(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster, uid string) (bool, error) {
+	if uid == "" {
+		return false, nil
+	}
+	lease := &coordinationv1.Lease{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(cluster), lease); err != nil && !absent(err) {
+		return false, fmt.Errorf("read lease %s: %w", cluster.Name, err)
+	}
+	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" {
+		return holder == uid, nil
+	}
+	return cluster.Annotations[annotationInvitedFor] == uid, nil
+}
+
+// register creates the Cluster with blocks nobody else has. Creating it takes the blocks; whoever took one of them before us
+// shows in a list made afterwards, and then we give way and start over.
+func register(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id string, o InviteOptions) (*v1alpha1.Cluster, error) {
+	for range blockRounds {
+		clusters := &v1alpha1.ClusterList{}
+		if err := c.List(ctx, clusters, client.InNamespace(set.Namespace)); err != nil {
+			return nil, fmt.Errorf("list the members: %w", err)
+		}
+		taken, err := blocksOf(clusters.Items)
+		if err != nil {
+			return nil, err
+		}
+		blocks, err := ChooseBlocks(set.Spec.ClusterSetIP, o.Blocks, taken)
+		if err != nil {
+			return nil, err
+		}
+		cluster := newCluster(set.Namespace, id, blocks, o)
+		err = c.Create(ctx, cluster)
+		if apierrors.IsAlreadyExists(err) {
+			return nil, inUse(id, set.Name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("register cluster %s: %w", id, err)
+		}
+		if err := c.List(ctx, clusters, client.InNamespace(set.Namespace)); err != nil {
+			return nil, errors.Join(fmt.Errorf("list the members: %w", err), withdraw(ctx, c, cluster))
+		}
+		if !slices.ContainsFunc(clusters.Items, func(other v1alpha1.Cluster) bool { return mustYield(cluster, &other) }) {
+			return cluster, nil
+		}
+		if err := withdraw(ctx, c, cluster); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("cluster %s got no address block: others took it %d times over; try again", id, blockRounds)
+}
+
+func newCluster(namespace, id string, blocks []netip.Prefix, o InviteOptions) *v1alpha1.Cluster {
+	cluster := &v1alpha1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: id, Labels: managedLabels(id)},
+		Spec:       v1alpha1.ClusterSpec{ClusterSetIPBlocks: cidrs(blocks), AllowedNamespaces: o.AllowedNamespaces},
+	}
+	if o.For != "" {
+		cluster.Annotations = map[string]string{annotationInvitedFor: o.For}
+	}
+	return cluster
+}
+
+// mustYield tells whether mine, just created, must give way to other because both have a block in common. Of two, the later
+// one always sees the earlier in the list it makes after creating, while the earlier may have listed too soon: so the
+// later gives way, and so does everybody who cannot prove to be the earlier. Times have seconds only and prove nothing; the
+// resource version of an object nobody has changed since is its place in the order of creations.
+func mustYield(mine, other *v1alpha1.Cluster) bool {
+	if mine.UID == other.UID || !overlap(mine.Spec.ClusterSetIPBlocks, other.Spec.ClusterSetIPBlocks) {
+		return false
+	}
+	ours, err1 := strconv.ParseUint(mine.ResourceVersion, 10, 64)
+	theirs, err2 := strconv.ParseUint(other.ResourceVersion, 10, 64)
+	unchanged := other.Generation == 1 && equality.Semantic.DeepEqual(other.Status, v1alpha1.ClusterStatus{})
+	later := err1 == nil && err2 == nil && theirs > ours && unchanged && !other.CreationTimestamp.Before(&mine.CreationTimestamp)
+	return !later
+}
+
+func overlap(a, b []v1alpha1.CIDR) bool {
+	for _, x := range a {
+		for _, y := range b {
+			px, err1 := netip.ParsePrefix(string(x))
+			py, err2 := netip.ParsePrefix(string(y))
+			if err1 == nil && err2 == nil && px.Overlaps(py) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// withdraw takes back exactly the Cluster we created.
+func withdraw(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster) error {
+	err := c.Delete(ctx, cluster, client.Preconditions{UID: ptr.To(cluster.UID)})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("take back cluster %s (run seamark cluster remove %s): %w", cluster.Name, cluster.Name, err)
+	}
+	return nil
+}
+
+// admit gives the member its account, rights and lease, whichever of them are missing, and a token.
+func admit(ctx context.Context, c client.Client, m *Membership, o InviteOptions) (expires time.Time, err error) {
+	namespace, id := m.Namespace, m.ClusterID
+	// The policies first: from the first moment of the credential the member is held to its grants.
+	if _, err := policies.Apply(ctx, c, policies.MemberBindings(namespace, v1alpha1.ClusterID(id))...); err != nil {
+		return expires, err
+	}
+	account := memberAccount(namespace, id)
+	if o.Revoke {
+		if _, err := remove(ctx, c, account); err != nil {
+			return expires, err
+		}
+		account = memberAccount(namespace, id)
+	}
+	if _, err := ensure(ctx, c, account, nil); err != nil {
+		return expires, err
+	}
+	rules := ownRoleRules(id)
+	if _, err := ensure(ctx, c, ownRole(namespace, id), func(have *rbacv1.Role) bool {
+		changed := !equality.Semantic.DeepEqual(have.Rules, rules)
+		have.Rules = rules
+		return changed
+	}); err != nil {
+		return expires, err
+	}
+	for _, binding := range memberBindings(namespace, id) {
+		subjects := binding.Subjects
+		if _, err := ensure(ctx, c, binding, func(have *rbacv1.RoleBinding) bool {
+			changed := !equality.Semantic.DeepEqual(have.Subjects, subjects)
+			have.Subjects = subjects
+			return changed
+		}); err != nil {
+			return expires, err
+		}
+	}
+	if _, err := ensure(ctx, c, memberLease(namespace, id), func(have *coordinationv1.Lease) bool {
+		if have.Labels[mcsv1beta1.LabelSourceCluster] == id {
+			return false
+		}
+		metav1.SetMetaDataLabel(&have.ObjectMeta, mcsv1beta1.LabelSourceCluster, id)
+		return true
+	}); err != nil {
+		return expires, err
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: ptr.To(int64(o.TokenLifetime.Seconds())),
+	}}
+	if err := c.SubResource("token").Create(ctx, account, request); err != nil {
+		return expires, fmt.Errorf("request a token for ServiceAccount %s: %w", account.Name, err)
+	}
+	m.Token = request.Status.Token
+	return request.Status.ExpirationTimestamp.Time, nil
+}

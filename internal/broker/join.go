@@ -1,0 +1,317 @@
+package broker
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
+	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+)
+
+const (
+	brokerTimeout = 15 * time.Second
+	// leasePatience is how long a lease that does not say counts.
+	leasePatience = time.Minute
+
+	namespacePatience = 30 * time.Second
+	namespacePoll     = 200 * time.Millisecond
+
+	policyPatience = time.Minute
+	policyPoll     = 250 * time.Millisecond
+)
+
+// Local is what a cluster is before it joins or leaves.
+type Local struct {
+	// KubeSystemUID identifies the cluster, whatever its id.
+	KubeSystemUID string
+	// ClusterID and ClusterSet are what its identity objects say.
+	ClusterID  string
+	ClusterSet string
+	// Membership is nil when there is none, or none that can be read.
+	Membership *Membership
+	// Secret is the one the membership is kept in, nil when there is none.
+	Secret *corev1.Secret
+}
+
+// ReadLocal reads it. Kinds that are not installed yet count as no objects.
+func ReadLocal(ctx context.Context, c client.Client) (Local, error) {
+	var l Local
+	kubeSystem := &corev1.Namespace{}
+	if err := c.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, kubeSystem); err != nil {
+		return l, fmt.Errorf("read namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	l.KubeSystemUID = string(kubeSystem.UID)
+	for name, value := range map[string]*string{aboutv1beta1.PropertyClusterID: &l.ClusterID, aboutv1beta1.PropertyClusterSet: &l.ClusterSet} {
+		p := &aboutv1beta1.ClusterProperty{}
+		if err := c.Get(ctx, types.NamespacedName{Name: name}, p); err != nil && !absent(err) {
+			return l, fmt.Errorf("read ClusterProperty %s: %w", name, err)
+		}
+		*value = p.Spec.Value
+	}
+	secret := &corev1.Secret{}
+	err := c.Get(ctx, types.NamespacedName{Namespace: AgentNamespace, Name: MembershipSecret}, secret)
+	if apierrors.IsNotFound(err) {
+		return l, nil
+	}
+	if err != nil {
+		return l, fmt.Errorf("read secret %s/%s: %w", AgentNamespace, MembershipSecret, err)
+	}
+	l.Secret = secret
+	if m, err := MembershipFrom(secret); err == nil {
+		l.Membership = &m
+	}
+	return l, nil
+}
+
+// MayJoin refuses a cluster that is already a member of something else: of another clusterset, with another id, or of a
+// clusterset of the same name at another broker. Joining again what it already is a member of is allowed.
+func (l Local) MayJoin(m Membership) error {
+	const leave = "run seamark leave first"
+	if l.ClusterSet != "" && l.ClusterSet != m.ClusterSet {
+		return fmt.Errorf("this cluster is a member of clusterset %s: %s", l.ClusterSet, leave)
+	}
+	if l.ClusterSet != "" && l.ClusterID != "" && l.ClusterID != m.ClusterID {
+		return fmt.Errorf("this cluster is a member of clusterset %s as %s, not as %s: %s", l.ClusterSet, l.ClusterID, m.ClusterID, leave)
+	}
+	old := l.Membership
+	switch {
+	case old == nil:
+		return nil
+	case old.ClusterSet != m.ClusterSet || old.ClusterID != m.ClusterID:
+		return fmt.Errorf("this cluster is a member of clusterset %s as %s: %s", old.ClusterSet, old.ClusterID, leave)
+	case m.Server != "" && old.Server != m.Server && !bytes.Equal(old.CAData, m.CAData):
+		return fmt.Errorf("this cluster is a member of a clusterset %s at another broker (%s): %s", old.ClusterSet, old.Server, leave)
+	}
+	return nil
+}
+
+// JoinOptions are the member's own choices.
+type JoinOptions struct {
+	// ClusterID is empty unless the user insists on an id.
+	ClusterID string
+	// DataPlane is DataPlaneService when empty, or what the cluster had.
+	DataPlane v1alpha1.DataPlane
+	// UseClusterSetIP is what exports of this cluster get that do not say; nil leaves it to the clusterset, or as it was.
+	UseClusterSetIP *bool
+}
+
+// Joined is what Join made.
+type Joined struct {
+	ClusterID  string             `json:"clusterID"`
+	ClusterSet string             `json:"clusterSet"`
+	Broker     string             `json:"broker"`
+	DataPlane  v1alpha1.DataPlane `json:"dataPlane"`
+	Steps      []Step             `json:"steps"`
+}
+
+// Join makes the cluster a member: kinds and policies, the credential, and the identity that says so, in this order and the membership
+// last. Before anything is written it makes sure that the cluster is free to join, that the broker accepts the credential, and that
+// no other cluster uses the id. Joining again writes only what differs.
+func Join(ctx context.Context, c client.Client, m Membership, o JoinOptions) (Joined, error) {
+	if err := m.Validate(); err != nil {
+		return Joined{}, err
+	}
+	local, err := ReadLocal(ctx, c)
+	if err != nil {
+		return Joined{}, err
+	}
+	if m, err = local.plan(m, o); err != nil {
+		return Joined{}, err
+	}
+	if err := checkBroker(ctx, m, local.KubeSystemUID); err != nil {
+		return Joined{}, err
+	}
+	joined := Joined{ClusterID: m.ClusterID, ClusterSet: m.ClusterSet, Broker: m.Server, DataPlane: m.DataPlane}
+	joined.Steps, err = install(ctx, c, m)
+	if err != nil {
+		return joined, fmt.Errorf("join clusterset %s (run it again to complete it): %w", m.ClusterSet, err)
+	}
+	return joined, nil
+}
+
+// plan is the membership as it will be stored, or the reason why not.
+func (l Local) plan(m Membership, o JoinOptions) (Membership, error) {
+	existing := l.ClusterID
+	if l.ClusterSet != "" && existing != "" && existing != m.ClusterID {
+		return m, l.MayJoin(m) // a member's id cannot be changed, so do not ask for --clusterid
+	}
+	if _, err := ChooseID(o.ClusterID, existing, m.ClusterID, l.KubeSystemUID); err != nil {
+		return m, err
+	}
+	if err := l.MayJoin(m); err != nil {
+		return m, err
+	}
+	switch o.DataPlane {
+	case "", v1alpha1.DataPlaneService, v1alpha1.DataPlaneNFTables, v1alpha1.DataPlaneNone:
+	default:
+		return m, fmt.Errorf("there is no data plane %q: choose service, nftables or none", o.DataPlane)
+	}
+	var old Membership
+	if l.Membership != nil {
+		old = *l.Membership
+	}
+	m.DataPlane = cmp.Or(o.DataPlane, m.DataPlane, old.DataPlane, v1alpha1.DataPlaneService)
+	m.UseClusterSetIP = cmp.Or(o.UseClusterSetIP, m.UseClusterSetIP, old.UseClusterSetIP)
+	return m, nil
+}
+
+// checkBroker asks the broker, as the member, for what the agent will need first.
+func checkBroker(ctx context.Context, m Membership, holder string) error {
+	config := m.Config()
+	config.Timeout = brokerTimeout
+	config.UserAgent = "seamark-join/" + m.ClusterID
+	c, err := NewClient(config)
+	if err != nil {
+		return fmt.Errorf("the broker at %s: %w", m.Server, err)
+	}
+	lease := &coordinationv1.Lease{}
+	for name, obj := range map[string]client.Object{m.ClusterSet: &v1alpha1.ClusterSet{}, m.ClusterID: &v1alpha1.Cluster{}} {
+		if err := c.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: name}, obj); err != nil {
+			return explainBroker(m, err)
+		}
+	}
+	if err := c.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: m.ClusterID}, lease); err != nil {
+		return explainBroker(m, err)
+	}
+	if heldByOther(lease, holder, time.Now()) {
+		return fmt.Errorf("the id %s is used by another cluster, which renewed its lease a moment ago: get an invitation for another id "+
+			"(seamark broker invite ID); if that cluster is gone for good, run seamark cluster remove %s and invite this one anew", m.ClusterID, m.ClusterID)
+	}
+	return nil
+}
+
+// explainBroker puts into words why the broker does not take a member, and what to do.
+func explainBroker(m Membership, err error) error {
+	renew := fmt.Sprintf("get a new invitation (seamark broker invite %s --renew)", m.ClusterID)
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the broker at %s does not accept the credential of cluster %s: it has expired or was revoked; %s: %w", m.Server, m.ClusterID, renew, err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("the broker at %s does not let cluster %s in: it was removed, or its invitation is incomplete; %s: %w", m.Server, m.ClusterID, renew, err)
+	case absent(err):
+		return fmt.Errorf("the broker at %s does not know cluster %s of clusterset %s: get a new invitation (seamark broker invite %s): %w",
+			m.Server, m.ClusterID, m.ClusterSet, m.ClusterID, err)
+	}
+	return fmt.Errorf("the broker at %s cannot be asked from here: check that its address can be reached (seamark broker invite --server "+
+		"sets another): %w", m.Server, err)
+}
+
+// heldByOther tells whether another cluster keeps the lease alive. Its renewTime is by that cluster's clock, so the API server's own
+// record of the last write counts too.
+func heldByOther(lease *coordinationv1.Lease, holder string, now time.Time) bool {
+	other := ptr.Deref(lease.Spec.HolderIdentity, "")
+	if other == "" || other == holder {
+		return false
+	}
+	patience := leasePatience
+	if s := ptr.Deref(lease.Spec.LeaseDurationSeconds, 0); s > 0 {
+		patience = time.Duration(s) * time.Second
+	}
+	var last time.Time
+	if lease.Spec.RenewTime != nil {
+		last = lease.Spec.RenewTime.Time
+	}
+	for _, field := range lease.ManagedFields {
+		if field.Time != nil && field.Time.After(last) {
+			last = field.Time.Time
+		}
+	}
+	return now.Sub(last) <= patience
+}
+
+// install writes what makes the cluster a member.
+func install(ctx context.Context, c client.Client, m Membership) ([]Step, error) {
+	steps, err := prepareMember(ctx, c)
+	if err != nil {
+		return steps, err
+	}
+	step, err := ensureAgentNamespace(ctx, c)
+	if err != nil {
+		return steps, err
+	}
+	steps = append(steps, step)
+	secret := m.Secret()
+	data := secret.Data
+	step, err = ensure(ctx, c, secret, func(have *corev1.Secret) bool {
+		changed := !equality.Semantic.DeepEqual(have.Data, data)
+		have.Data = data
+		return changed
+	})
+	if err != nil {
+		return steps, err
+	}
+	steps = append(steps, step)
+	for _, obj := range Identity(m) {
+		want := IdentityValue(obj)
+		var step Step
+		err := whilePoliciesSettle(ctx, func(ctx context.Context) (err error) {
+			step, err = ensure(ctx, c, obj, func(have client.Object) bool { return setIdentity(have, want) })
+			return err
+		})
+		if err != nil {
+			return steps, err
+		}
+		steps = append(steps, step)
+	}
+	return steps, nil
+}
+
+// whilePoliciesSettle tries again while the API server cannot yet evaluate a policy whose parameter is of a kind that was
+// installed a moment ago: its admission looks for new kinds only every few seconds, and refuses until then.
+func whilePoliciesSettle(ctx context.Context, try func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, policyPoll, policyPatience, true, func(ctx context.Context) (bool, error) {
+		last = try(ctx)
+		if apierrors.IsForbidden(last) && strings.Contains(last.Error(), "failed to configure policy") {
+			return false, nil
+		}
+		return true, last
+	})
+	if wait.Interrupted(err) && last != nil {
+		return last
+	}
+	return err
+}
+
+// ensureAgentNamespace waits for the end of a namespace that a Leave just before has deleted.
+func ensureAgentNamespace(ctx context.Context, c client.Client) (Step, error) {
+	var step Step
+	err := wait.PollUntilContextTimeout(ctx, namespacePoll, namespacePatience, true, func(ctx context.Context) (bool, error) {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: AgentNamespace, Labels: managedLabels("")}}
+		var err error
+		step, err = ensure(ctx, c, namespace, nil)
+		return namespace.DeletionTimestamp == nil, err
+	})
+	if wait.Interrupted(err) {
+		return step, fmt.Errorf("namespace %s is being deleted: wait until it is gone and try again: %w", AgentNamespace, err)
+	}
+	return step, err
+}
+
+func setIdentity(obj client.Object, value string) bool {
+	if IdentityValue(obj) == value {
+		return false
+	}
+	switch typed := obj.(type) {
+	case *aboutv1beta1.ClusterProperty:
+		typed.Spec.Value = value
+	case *claimsv1.ClusterClaim:
+		typed.Spec.Value = value
+	}
+	return true
+}

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+func newDeploy(s *session) *cobra.Command {
+	var (
+		options broker.DeployOptions
+		enable  bool
+		ranges  []string
+		out     format
+	)
+	cmd := &cobra.Command{
+		Use:   "deploy",
+		Short: "Make a namespace of this cluster the broker of a clusterset",
+		Long: "deploy makes a namespace the broker of a clusterset: it installs the kinds, the admission policies and the role of members,\n" +
+			"and writes the settings of the clusterset. Nothing runs there. Running it again changes only what differs.",
+		Example: "  seamark broker deploy --context hub\n" +
+			"  seamark broker deploy --context hub --clusterset-ip-cidr-range 243.0.0.0/8",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options.EnableClusterSetIP = optional(cmd, "enable-clusterset-ip", enable)
+			var err error
+			if options.Ranges, err = parseRanges(ranges); err != nil {
+				return err
+			}
+			connection, err := s.connect()
+			if err != nil {
+				return err
+			}
+			result, err := broker.Deploy(cmd.Context(), connection.client, options)
+			if err != nil {
+				return err
+			}
+			return out.print(s.Out, result, func(w io.Writer) { tellDeployed(w, result) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	addNamespace(cmd, &options.Namespace, broker.DefaultNamespace, "namespace of the broker: one namespace is one clusterset")
+	flags.StringVar(&options.ClusterSet, "clusterset", "", fmt.Sprintf("name of the clusterset (default %q)", broker.DefaultClusterSet))
+	flags.BoolVar(&enable, "enable-clusterset-ip", true, "give exported services an IP of the clusterset unless they say otherwise")
+	flags.StringSliceVar(&ranges, "clusterset-ip-cidr-range", nil, "range of clusterset IPs, one per address family (default 243.0.0.0/8,fd00:243::/48)")
+	addOutput(cmd, &out)
+	return cmd
+}
+
+func tellDeployed(w io.Writer, r broker.DeployResult) {
+	mode := "on unless an export says otherwise"
+	if !r.EnableClusterSetIP {
+		mode = "off unless an export asks for one"
+	}
+	fmt.Fprintf(w, "Namespace %s is the broker of clusterset %s.\n", r.Namespace, r.ClusterSet)
+	details(w, field{"clusterset IPs", mode}, field{"ranges", joinCIDRs(r.Ranges, "none")}, field{"changes", changes(r.Steps)})
+	fmt.Fprintln(w, "Next: seamark broker invite ID, for each cluster that is to join.")
+}

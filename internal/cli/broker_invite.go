@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+// invited is what is told of an invitation: all but the credential.
+type invited struct {
+	ClusterID  string          `json:"clusterID"`
+	ClusterSet string          `json:"clusterSet"`
+	Renewed    bool            `json:"renewed"`
+	Blocks     []v1alpha1.CIDR `json:"clusterSetIPBlocks"`
+	Namespaces []string        `json:"allowedNamespaces"`
+	Server     string          `json:"server"`
+	File       string          `json:"file"`
+	Expires    time.Time       `json:"expires"`
+}
+
+func newInvite(s *session) *cobra.Command {
+	var (
+		options broker.InviteOptions
+		target  invitationFile
+		blocks  []string
+		allow   []string
+		server  string
+	)
+	cmd := &cobra.Command{
+		Use:   "invite ID",
+		Short: "Register a cluster and write the file it joins with",
+		Long: "invite registers a cluster with the broker, under an id nobody else has and with address blocks of its own, and writes a file\n" +
+			"with that cluster's own credential. Pass the file on in confidence; `seamark join FILE` uses it up.",
+		Example: "  seamark broker invite east --context hub\n" +
+			"  seamark broker invite west --context hub --allow-namespaces shop,billing\n" +
+			"  seamark broker invite east --context hub --renew   # a new credential for a member",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id := args[0]
+			if err := target.prepare(id); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("allow-namespaces") {
+				options.AllowedNamespaces = append([]string{}, allow...)
+			}
+			var err error
+			if options.Blocks, err = parseRanges(blocks); err != nil {
+				return err
+			}
+			connection, err := s.connect()
+			if err != nil {
+				return err
+			}
+			if options.Server, options.CAData, err = connection.server(server); err != nil {
+				return err
+			}
+			result, err := broker.Invite(cmd.Context(), connection.client, id, options)
+			if err != nil {
+				return err
+			}
+			s.warnAddress(options.Server)
+			return target.write(s, result)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	addNamespace(cmd, &options.Namespace, broker.DefaultNamespace, "namespace of the broker")
+	flags.StringSliceVar(&blocks, "clusterset-ip-cidr", nil, "address block for this cluster's clusterset IPs, one per family (default: the next free ones)")
+	flags.StringSliceVar(&allow, "allow-namespaces", nil, "the only namespaces whose services this cluster may exchange (default: all but kube-* and seamark-*)")
+	flags.StringVar(&target.path, "file", "", `file to write, "-" for standard output (default "ID.invitation.yaml")`)
+	flags.BoolVar(&target.force, "force", false, "replace an existing file")
+	flags.BoolVar(&options.Renew, "renew", false, "issue a new credential for a cluster that is registered already")
+	flags.BoolVar(&options.Revoke, "revoke", false, "with --renew: make all earlier credentials of the cluster invalid")
+	flags.DurationVar(&options.TokenLifetime, "token-lifetime", broker.DefaultTokenLifetime, "how long the credential is valid unless the agent renews it")
+	flags.StringVar(&server, "server", "", "address under which the cluster reaches the broker (default: that of this context)")
+	addOutput(cmd, &target.format)
+	return cmd
+}
+
+// invitationFile is where an invitation goes.
+type invitationFile struct {
+	path   string
+	force  bool
+	format format
+}
+
+const standardOutput = "-"
+
+// prepare refuses before anything is registered what could not be written afterwards.
+func (f *invitationFile) prepare(id string) error {
+	if f.path == "" {
+		f.path = id + ".invitation.yaml"
+	}
+	if f.path == standardOutput || f.force {
+		return nil
+	}
+	if _, err := os.Lstat(f.path); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s exists: say --force to replace it, or --file to write elsewhere", f.path)
+	}
+	return nil
+}
+
+func (f *invitationFile) write(s *session, result broker.Invited) error {
+	text, err := broker.EncodeInvitation(result.Membership)
+	if err != nil {
+		return err
+	}
+	told := invited{
+		ClusterID: result.Membership.ClusterID, ClusterSet: result.Membership.ClusterSet, Renewed: result.Renewed,
+		Blocks: append([]v1alpha1.CIDR{}, result.Blocks...), Namespaces: append([]string{}, result.Namespaces...),
+		Server: result.Membership.Server, File: f.path, Expires: result.Expires,
+	}
+	if f.path == standardOutput {
+		tellInvited(s.ErrOut, told)
+		if f.format == asJSON {
+			if text, err = yaml.YAMLToJSON(text); err != nil {
+				return err
+			}
+			text = append(text, '\n')
+		}
+		_, err = s.Out.Write(text)
+		return err
+	}
+	if err := broker.WriteInvitation(f.path, text, f.force); err != nil {
+		return fmt.Errorf("cluster %s is registered, but its invitation is not written (run seamark broker invite %s --renew): %w",
+			told.ClusterID, told.ClusterID, err)
+	}
+	return f.format.print(s.Out, told, func(w io.Writer) { tellInvited(w, told) })
+}
+
+func tellInvited(w io.Writer, r invited) {
+	if r.Renewed {
+		fmt.Fprintf(w, "Cluster %s of clusterset %s has a new credential.\n", r.ClusterID, r.ClusterSet)
+	} else {
+		fmt.Fprintf(w, "Cluster %s is invited to clusterset %s.\n", r.ClusterID, r.ClusterSet)
+	}
+	file := r.File
+	if file == standardOutput {
+		file = "standard output"
+	}
+	details(w, field{"address blocks", joinCIDRs(r.Blocks, "none")}, field{"namespaces", joinNamespaces(r.Namespaces)}, field{"broker", r.Server},
+		field{"invitation", fmt.Sprintf("%s (valid until %s)", file, r.Expires.UTC().Format(time.RFC3339))})
+	if r.File == standardOutput {
+		r.File = "FILE"
+	}
+	fmt.Fprintf(w, "It holds the credential of %s and nothing else: pass it on in confidence.\nNext, for that cluster: seamark join %s\n", r.ClusterID, r.File)
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+func newClusterList(s *session) *cobra.Command {
+	var (
+		namespace string
+		out       format
+	)
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the clusters of a clusterset, as its broker knows them",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			connection, err := s.connect()
+			if err != nil {
+				return err
+			}
+			members, err := broker.ListClusters(cmd.Context(), connection.client, namespace)
+			if err != nil {
+				return err
+			}
+			value := struct {
+				Clusters []broker.Member `json:"clusters"`
+			}{members}
+			return out.print(s.Out, value, func(w io.Writer) { tellMembers(w, members, time.Now()) })
+		},
+	}
+	addNamespace(cmd, &namespace, broker.DefaultNamespace, "namespace of the broker")
+	addOutput(cmd, &out)
+	return cmd
+}
+
+func tellMembers(w io.Writer, members []broker.Member, now time.Time) {
+	if len(members) == 0 {
+		fmt.Fprintln(w, "No clusters yet. Next: seamark broker invite ID")
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "ID\tBLOCKS\tNAMESPACES\tAGENT\tDATA PLANE\tHEARTBEAT\tEXPORTS")
+	for _, m := range members {
+		fmt.Fprintln(table, strings.Join([]string{
+			m.ClusterID, joinCIDRs(m.Blocks, "-"), shortNamespaces(m.AllowedNamespaces), orDash(m.AgentVersion), orDash(string(m.DataPlane)),
+			ago(m.LastHeartbeat, now), fmt.Sprint(m.Exports),
+		}, "\t"))
+	}
+	_ = table.Flush() // an error of w shows in the next write
+}
+
+// shortNamespaces keeps the table narrow; -o json has them all.
+func shortNamespaces(names []string) string {
+	const shown = 3
+	switch {
+	case len(names) == 0:
+		return "(default)"
+	case len(names) > shown:
+		return fmt.Sprintf("%s, +%d", strings.Join(names[:shown], ", "), len(names)-shown)
+	}
+	return strings.Join(names, ", ")
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// ago is how long ago a time was. A member's clock may be ahead of ours.
+func ago(t *time.Time, now time.Time) string {
+	if t == nil {
+		return "never"
+	}
+	return duration.HumanDuration(max(0, now.Sub(*t))) + " ago"
+}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+func newClusterRemove(s *session) *cobra.Command {
+	var (
+		namespace string
+		out       format
+	)
+	cmd := &cobra.Command{
+		Use:     "remove ID",
+		Aliases: []string{"rm"},
+		Short:   "Remove a cluster from the clusterset, whether or not it still runs",
+		Long: "remove revokes a cluster's credential at once, takes its services' endpoints out of the clusterset and frees its id and its address\n" +
+			"blocks. Services that other clusters export too go on, with their addresses. In the cluster itself run `seamark leave`.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			connection, err := s.connect()
+			if err != nil {
+				return err
+			}
+			removed, err := broker.Remove(cmd.Context(), connection.client, namespace, args[0])
+			if err != nil {
+				return err
+			}
+			var known []broker.Member
+			if !removed.Found {
+				if known, err = broker.ListClusters(cmd.Context(), connection.client, namespace); err != nil {
+					return err
+				}
+			}
+			return out.print(s.Out, removed, func(w io.Writer) { tellRemoved(w, removed, known) })
+		},
+	}
+	addNamespace(cmd, &namespace, broker.DefaultNamespace, "namespace of the broker")
+	addOutput(cmd, &out)
+	return cmd
+}
+
+func tellRemoved(w io.Writer, r broker.Removed, known []broker.Member) {
+	if !r.Found {
+		ids := make([]string, len(known))
+		for i, m := range known {
+			ids[i] = m.ClusterID
+		}
+		if len(ids) == 0 {
+			ids = []string{"none"}
+		}
+		fmt.Fprintf(w, "There is nothing of a cluster %s to remove. Clusters: %s\n", r.ClusterID, strings.Join(ids, ", "))
+		return
+	}
+	fmt.Fprintf(w, "Cluster %s is removed and its credential revoked.\n", r.ClusterID)
+	details(w, field{"withdrawn", fmt.Sprintf("%s, %s", plural(r.Records, "export"), plural(r.Slices, "slice"))},
+		field{"services that go on", fmt.Sprint(r.Left)}, field{"services that ended", fmt.Sprint(r.Ended)})
+}

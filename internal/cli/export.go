@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+const exportPoll = 100 * time.Millisecond
+
+// exported is what is told of an export.
+type exported struct {
+	Namespace string        `json:"namespace"`
+	Name      string        `json:"name"`
+	Action    broker.Action `json:"action"`
+	// Ready tells that the clusterset has it; only known after waiting, or from before.
+	Ready      bool               `json:"ready"`
+	Conditions []metav1.Condition `json:"conditions"`
+	waited     bool
+}
+
+func newExportService(s *session) *cobra.Command {
+	var (
+		namespace string
+		waiting   bool
+		timeout   time.Duration
+		out       format
+	)
+	cmd := &cobra.Command{
+		Use:   "service NAME",
+		Short: "Export a Service to the clusterset",
+		Long: "export service creates a ServiceExport. With --wait it returns when the service is published to the clusterset, and tells what\n" +
+			"happened, conflicts with other clusters included.",
+		Example: "  seamark export service web -n shop --wait",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ns, err := s.namespace(namespace)
+			if err != nil {
+				return err
+			}
+			connection, err := s.connect()
+			if err != nil {
+				return err
+			}
+			result, err := s.export(cmd.Context(), connection.client, types.NamespacedName{Namespace: ns, Name: args[0]})
+			if err != nil {
+				return err
+			}
+			var failure error
+			if waiting {
+				failure = result.await(cmd.Context(), connection.client, timeout)
+			}
+			if failure != nil && out == forPeople {
+				return failure
+			}
+			if err := out.print(s.Out, result, func(w io.Writer) { tellExported(w, result) }); err != nil {
+				return err
+			}
+			return failure
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	addNamespace(cmd, &namespace, "", "namespace of the Service (default: that of the context)")
+	flags.BoolVar(&waiting, "wait", false, "wait until the service is published, and tell what happened")
+	flags.DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
+	addOutput(cmd, &out)
+	return cmd
+}
+
+// export creates the ServiceExport, unless it is there or there is nothing to export.
+func (s *session) export(ctx context.Context, c client.Client, key types.NamespacedName) (*exported, error) {
+	service := &corev1.Service{}
+	err := c.Get(ctx, key, service)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("there is no Service %s in namespace %s: create it first, or choose another namespace with -n", key.Name, key.Namespace)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Service %s: %w", key, err)
+	}
+	if service.Spec.Type == corev1.ServiceTypeExternalName {
+		return nil, fmt.Errorf("the Service %s is of type ExternalName, which cannot be exported: create one in each cluster instead", key)
+	}
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	result := &exported{Namespace: key.Namespace, Name: key.Name, Action: broker.Created}
+	err = c.Create(ctx, export)
+	if apierrors.IsAlreadyExists(err) {
+		result.Action = broker.Unchanged
+		err = c.Get(ctx, key, export)
+	}
+	if meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("this cluster does not know ServiceExports: make it a member of a clusterset first (seamark join)")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create ServiceExport %s: %w", key, err)
+	}
+	result.observe(export)
+	local, err := broker.ReadLocal(ctx, c)
+	if err == nil && local.ClusterSet == "" {
+		fmt.Fprintln(s.ErrOut, "warning: this cluster is not a member of a clusterset: nothing is published before seamark join")
+	}
+	return result, nil
+}
+
+func (r *exported) observe(export *mcsv1beta1.ServiceExport) {
+	r.Conditions = append([]metav1.Condition{}, export.Status.Conditions...)
+	ready := r.condition(mcsv1beta1.ServiceExportConditionReady)
+	r.Ready = ready != nil && ready.Status == metav1.ConditionTrue
+}
+
+func (r *exported) condition(t mcsv1beta1.ServiceExportConditionType) *metav1.Condition {
+	return meta.FindStatusCondition(r.Conditions, string(t))
+}
+
+// await waits until the export is published. What can only be cured by the user ends it at once.
+func (r *exported) await(ctx context.Context, c client.Client, timeout time.Duration) error {
+	r.waited = true
+	var refused error
+	err := wait.PollUntilContextTimeout(ctx, exportPoll, timeout, true, func(ctx context.Context) (bool, error) {
+		export := &mcsv1beta1.ServiceExport{}
+		if err := c.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, export); err != nil {
+			return false, err
+		}
+		r.observe(export)
+		refused = r.refusal()
+		return r.Ready || refused != nil, nil
+	})
+	switch {
+	case refused != nil:
+		return refused
+	case err == nil:
+		return nil
+	case wait.Interrupted(err):
+		why := "no agent has seen it: does seamark-agent run for this cluster?"
+		if ready := r.condition(mcsv1beta1.ServiceExportConditionReady); ready != nil {
+			why = ready.Message
+		}
+		return fmt.Errorf("service %s/%s is not published after %s: %s", r.Namespace, r.Name, timeout, why)
+	}
+	return fmt.Errorf("wait for ServiceExport %s/%s: %w", r.Namespace, r.Name, err)
+}
+
+// refusal is the reason why waiting is of no use.
+func (r *exported) refusal() error {
+	for _, t := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
+		c := r.condition(t)
+		if c == nil || c.Status != metav1.ConditionFalse {
+			continue
+		}
+		if t == mcsv1beta1.ServiceExportConditionValid || c.Reason == string(mcsv1beta1.ServiceExportReasonFailed) {
+			return fmt.Errorf("service %s/%s is not published (%s): %s", r.Namespace, r.Name, c.Reason, c.Message)
+		}
+	}
+	return nil
+}
+
+func tellExported(w io.Writer, r *exported) {
+	switch {
+	case r.Ready:
+		fmt.Fprintf(w, "Service %s/%s is published to the clusterset as %s.%s.svc.clusterset.local.\n", r.Namespace, r.Name, r.Name, r.Namespace)
+	case r.Action == broker.Created:
+		fmt.Fprintf(w, "Service %s/%s is exported. Its state: kubectl -n %s get serviceexport %s, or --wait.\n", r.Namespace, r.Name, r.Namespace, r.Name)
+	default:
+		fmt.Fprintf(w, "Service %s/%s was exported already.\n", r.Namespace, r.Name)
+	}
+	if conflict := r.condition(mcsv1beta1.ServiceExportConditionConflict); conflict != nil && conflict.Status == metav1.ConditionTrue {
+		fmt.Fprintf(w, "It is in conflict with other clusters' exports (%s): %s\n", conflict.Reason, conflict.Message)
+	}
+}

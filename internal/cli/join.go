@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+// joined is what is told of a join.
+type joined struct {
+	broker.Joined
+	// AgentCommand is what runs the agent for this cluster.
+	AgentCommand string `json:"agentCommand"`
+}
+
+// joinFlags are the flags of join.
+type joinFlags struct {
+	broker.JoinOptions
+	dataPlane string
+	enable    bool
+
+	brokerContext, brokerNamespace, brokerServer string
+
+	blocks []string
+	out    format
+}
+
+func newJoin(s *session) *cobra.Command {
+	var f joinFlags
+	cmd := &cobra.Command{
+		Use:   "join (FILE | --broker-context CONTEXT)",
+		Short: "Make this cluster a member of a clusterset",
+		Long: "join makes the cluster of --context a member of a clusterset, with the invitation that the broker's admin wrote for it, or, with\n" +
+			"access to the broker in the same kubeconfig, in one step. Joining again brings the new credential of a renewed invitation.",
+		Example: "  seamark join east.invitation.yaml --context east\n" +
+			"  seamark join --broker-context hub --context east --clusterid east",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(cmd, args); err != nil {
+				return err
+			}
+			blocks, err := parseRanges(f.blocks)
+			if err != nil {
+				return err
+			}
+			f.DataPlane = v1alpha1.DataPlane(f.dataPlane)
+			f.UseClusterSetIP = optional(cmd, "enable-clusterset-ip", f.enable)
+			local, err := s.connect()
+			if err != nil {
+				return err
+			}
+			var membership broker.Membership
+			if len(args) == 1 {
+				membership, err = s.readInvitation(args[0])
+			} else {
+				membership, err = f.invite(cmd.Context(), s, local, blocks)
+			}
+			if err != nil {
+				return err
+			}
+			result, err := broker.Join(cmd.Context(), local.client, membership, f.JoinOptions)
+			if err != nil {
+				return err
+			}
+			told := joined{Joined: result, AgentCommand: s.agentCommand()}
+			return f.out.print(s.Out, told, func(w io.Writer) { tellJoined(w, told) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.ClusterID, "clusterid", "", "id of this cluster (default: the one it has, or the invitation's, or the uid of its kube-system namespace)")
+	flags.StringVar(&f.dataPlane, "dataplane", "", "how imported services are reached here: service, nftables or none (default service)")
+	flags.BoolVar(&f.enable, "enable-clusterset-ip", true, "give this cluster's exports an IP of the clusterset unless they say otherwise (default: as the clusterset has it)")
+	flags.StringVar(&f.brokerContext, "broker-context", "", "context of the broker's admin: invite and join in one step")
+	flags.StringVar(&f.brokerNamespace, "broker-namespace", broker.DefaultNamespace, "with --broker-context: namespace of the broker")
+	flags.StringVar(&f.brokerServer, "broker-server", "", "with --broker-context: address under which this cluster reaches the broker (default: that of the context)")
+	flags.StringSliceVar(&f.blocks, "clusterset-ip-cidr", nil, "with --broker-context: address block for this cluster's clusterset IPs, one per family (default: the next free ones)")
+	addOutput(cmd, &f.out)
+	return cmd
+}
+
+func (f *joinFlags) check(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 1 && f.brokerContext != "":
+		return usagef("give an invitation file or --broker-context, not both")
+	case len(args) == 0 && f.brokerContext == "":
+		return usagef("give the invitation file that seamark broker invite wrote for this cluster, or --broker-context to invite and join in one step")
+	}
+	if len(args) == 1 {
+		for _, flag := range []string{"clusterset-ip-cidr", "broker-namespace", "broker-server"} {
+			if cmd.Flags().Changed(flag) {
+				return usagef("--%s goes with --broker-context: an invitation has that decided already", flag)
+			}
+		}
+	}
+	switch v1alpha1.DataPlane(f.dataPlane) {
+	case "", v1alpha1.DataPlaneService, v1alpha1.DataPlaneNFTables, v1alpha1.DataPlaneNone:
+		return nil
+	}
+	return usagef("there is no data plane %q: choose service, nftables or none", f.dataPlane)
+}
+
+// readInvitation reads an invitation from a file, or from standard input.
+func (s *session) readInvitation(path string) (broker.Membership, error) {
+	var text []byte
+	var err error
+	if path == standardOutput {
+		text, err = io.ReadAll(s.In)
+	} else {
+		text, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return broker.Membership{}, fmt.Errorf("read the invitation: %w", err)
+	}
+	membership, err := broker.DecodeInvitation(text)
+	if err != nil {
+		return membership, fmt.Errorf("%s: %w", path, err)
+	}
+	return membership, nil
+}
+
+// invite makes the invitation on the spot, after making sure that this cluster could use it.
+func (f *joinFlags) invite(ctx context.Context, s *session, local connection, blocks []netip.Prefix) (broker.Membership, error) {
+	none := broker.Membership{}
+	hub, err := s.connectContext(f.brokerContext)
+	if err != nil {
+		return none, err
+	}
+	here, err := broker.ReadLocal(ctx, local.client)
+	if err != nil {
+		return none, err
+	}
+	id, err := broker.ChooseID(f.ClusterID, here.ClusterID, "", here.KubeSystemUID)
+	if err != nil {
+		return none, err
+	}
+	clusterSet, err := broker.ClusterSetName(ctx, hub.client, f.brokerNamespace)
+	if err != nil {
+		return none, fmt.Errorf("the broker of context %s: %w", f.brokerContext, err)
+	}
+	options := broker.InviteOptions{Namespace: f.brokerNamespace, Blocks: blocks, For: here.KubeSystemUID}
+	if options.Server, options.CAData, err = hub.server(f.brokerServer); err != nil {
+		return none, err
+	}
+	if err := here.MayJoin(broker.Membership{ClusterID: id, ClusterSet: clusterSet, Server: options.Server, CAData: options.CAData}); err != nil {
+		return none, err
+	}
+	result, err := broker.Invite(ctx, hub.client, id, options)
+	if errors.Is(err, broker.ErrInUse) && here.Membership != nil && here.Membership.ClusterID == id {
+		options.Renew, options.Blocks = true, nil
+		result, err = broker.Invite(ctx, hub.client, id, options)
+	}
+	if err != nil {
+		return none, err
+	}
+	s.warnAddress(options.Server)
+	return result.Membership, nil
+}
+
+// agentCommand is how to run the agent for the cluster of this session.
+func (s *session) agentCommand() string {
+	command := []string{"seamark-agent"}
+	for _, flag := range []struct {
+		name  string
+		value *string
+	}{{"--kubeconfig", s.flags.KubeConfig}, {"--context", s.flags.Context}} {
+		if flag.value != nil && *flag.value != "" {
+			command = append(command, flag.name, *flag.value)
+		}
+	}
+	return strings.Join(command, " ")
+}
+
+func tellJoined(w io.Writer, r joined) {
+	fmt.Fprintf(w, "This cluster is a member of clusterset %s as %s.\n", r.ClusterSet, r.ClusterID)
+	details(w, field{"broker", r.Broker}, field{"data plane", string(r.DataPlane)}, field{"changes", changes(r.Steps)})
+	fmt.Fprintf(w, "Next: run the agent, without which nothing is exchanged: %s\n", r.AgentCommand)
+}

@@ -1,0 +1,127 @@
+// Package cli is the command seamark: what admins of brokers and of clusters, and owners of services, do from a terminal. Each command is
+// a file; what it does is done elsewhere, here it is asked for and told.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/seamark-dev/seamark/internal/version"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is a command line that cannot be understood, as opposed to one that cannot be carried out.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// Run executes a command line, without the name of the program, and returns the exit code: 0, 1 when it could not be done, 2
+// when it could not be understood. What went wrong is written to errOut.
+func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	cmd := NewCommand(genericiooptions.IOStreams{In: in, Out: out, ErrOut: errOut})
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(errOut, "error: %v\n", err)
+	var usage usageError
+	if errors.As(err, &usage) {
+		fmt.Fprintf(errOut, "\nSee '%s --help'.\n", commandFor(cmd, args).CommandPath())
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// commandFor is the command the arguments get to, as far as they can be followed.
+func commandFor(root *cobra.Command, args []string) *cobra.Command {
+	if found, _, err := root.Find(args); err == nil {
+		return found
+	}
+	return root
+}
+
+// NewCommand is the whole command tree.
+func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(false)}
+	s.flags.Namespace = nil // each command has its own, because it means different things
+	root := &cobra.Command{
+		Use:   "seamark",
+		Short: "Join Kubernetes clusters into a clusterset and use their services by name everywhere",
+		Long: "seamark joins Kubernetes clusters into a clusterset: a Service exported in one of them can be used by name from all.\n\n" +
+			"The broker's admin deploys a broker and invites clusters; each cluster's admin joins; owners of services export them.",
+		Version:       version.String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	s.flags.AddFlags(root.PersistentFlags())
+	root.AddCommand(
+		group("broker", "Set up the broker of a clusterset and invite clusters", newDeploy(s), newInvite(s)),
+		newJoin(s), newLeave(s),
+		group("cluster", "See and remove the clusters of a clusterset", newClusterList(s), newClusterRemove(s)),
+		group("export", "Make something of this cluster usable in the whole clusterset", newExportService(s)),
+		group("unexport", "Take back what was exported", newUnexportService(s)),
+		newVersion(s),
+	)
+	prepareTree(root)
+	return root
+}
+
+// group is a command that only holds others.
+func group(name, short string, children ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short}
+	cmd.AddCommand(children...)
+	return cmd
+}
+
+// prepareTree makes every mistake on the command line a usageError, and a group called without or with an unknown command one of them.
+func prepareTree(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	if cmd.HasSubCommands() {
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			names := make([]string, 0, len(cmd.Commands()))
+			for _, child := range cmd.Commands() {
+				if child.IsAvailableCommand() {
+					names = append(names, child.Name())
+				}
+			}
+			choice := strings.Join(names, ", ")
+			if len(args) == 0 && !cmd.HasParent() {
+				return cmd.Help()
+			}
+			if len(args) == 0 {
+				return usagef("%s what? Choose one of: %s", cmd.CommandPath(), choice)
+			}
+			return usagef("there is no command %q of %s: choose one of %s", args[0], cmd.CommandPath(), choice)
+		}
+	} else if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usagef("%w (usage: %s)", err, cmd.UseLine())
+			}
+			return nil
+		}
+	}
+	for _, child := range cmd.Commands() {
+		prepareTree(child)
+	}
+}

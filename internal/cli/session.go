@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/version"
+)
+
+// session is what all commands of one run share: where they read and write, and which cluster they talk to.
+type session struct {
+	genericiooptions.IOStreams
+	flags *genericclioptions.ConfigFlags
+}
+
+// connection is an API server and how to reach it.
+type connection struct {
+	client client.Client
+	config *rest.Config
+}
+
+// connect opens the cluster that --kubeconfig and --context name.
+func (s *session) connect() (connection, error) { return open(s.flags) }
+
+// connectContext opens another context of the same kubeconfig. Flags that name a server or a user directly are about the cluster
+// of --context and are left out.
+func (s *session) connectContext(name string) (connection, error) {
+	other := genericclioptions.NewConfigFlags(false)
+	other.KubeConfig, other.Timeout = s.flags.KubeConfig, s.flags.Timeout
+	other.Context = &name
+	return open(other)
+}
+
+func open(flags *genericclioptions.ConfigFlags) (connection, error) {
+	config, err := flags.ToRESTConfig()
+	if err != nil {
+		return connection{}, fmt.Errorf("no access to a cluster: %w (choose one with --kubeconfig and --context)", err)
+	}
+	config.QPS = -1 // the API server's own limits are enough
+	config.UserAgent = "seamark/" + version.String()
+	config.WarningHandler = rest.NoWarnings{}
+	c, err := broker.NewClient(config)
+	if err != nil {
+		return connection{}, fmt.Errorf("no access to the cluster at %s: %w", config.Host, err)
+	}
+	return connection{client: c, config: config}, nil
+}
+
+// namespace is the namespace the user works in: the flag's, or that of the context.
+func (s *session) namespace(flag string) (string, error) {
+	if flag != "" {
+		return flag, nil
+	}
+	name, _, err := s.flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return "", fmt.Errorf("no access to a cluster: %w (choose one with --kubeconfig and --context)", err)
+	}
+	return name, nil
+}
+
+// server is the address and CA under which a member will reach the API server of a connection.
+func (c connection) server(override string) (address string, ca []byte, err error) {
+	if c.config.Insecure {
+		return "", nil, errors.New("this context skips the verification of the API server's certificate, which a member never does: " +
+			"put certificate-authority-data into the kubeconfig")
+	}
+	config := rest.CopyConfig(c.config)
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return "", nil, fmt.Errorf("read the certificate authority of the broker: %w", err)
+	}
+	if override == "" {
+		return config.Host, config.CAData, nil
+	}
+	if u, err := url.Parse(override); err != nil || u.Scheme != "https" || u.Host == "" {
+		return "", nil, usagef("%q is not the address of an API server: write it as https://HOST:PORT", override)
+	}
+	return override, config.CAData, nil
+}
+
+// warnAddress tells when a broker's address can only be reached from this machine.
+func (s *session) warnAddress(server string) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return
+	}
+	host := u.Hostname()
+	if ip := net.ParseIP(host); host == "localhost" || (ip != nil && ip.IsLoopback()) {
+		fmt.Fprintf(s.ErrOut, "warning: %s can only be reached from this machine: if the cluster runs elsewhere, give an address it can reach\n", server)
+	}
+}
+
+// addNamespace adds --namespace/-n.
+func addNamespace(cmd *cobra.Command, into *string, byDefault, usage string) {
+	cmd.Flags().StringVarP(into, "namespace", "n", byDefault, usage)
+}
+
+// optional is a flag's value where it was given, nil otherwise.
+func optional[T any](cmd *cobra.Command, flag string, value T) *T {
+	if cmd.Flags().Changed(flag) {
+		return &value
+	}
+	return nil
+}
+
+// parseRanges parses ranges given by a flag; a mistake in them is one of usage.
+func parseRanges(texts []string) ([]netip.Prefix, error) {
+	ranges, err := broker.ParseRanges(texts)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return ranges, nil
+}

@@ -1,0 +1,163 @@
+package policies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Action is what happened to a policy or binding.
+type Action string
+
+const (
+	// Created means that it was not there.
+	Created Action = "created"
+	// Updated means that it was there and different.
+	Updated Action = "updated"
+	// Unchanged means that it was there as it should be; nothing was written.
+	Unchanged Action = "unchanged"
+)
+
+// Outcome is what was done about one object, for people and for -o json.
+type Outcome struct {
+	// Kind is ValidatingAdmissionPolicy or ValidatingAdmissionPolicyBinding.
+	Kind string `json:"kind"`
+	// Name of the object.
+	Name string `json:"name"`
+	// Action that was taken.
+	Action Action `json:"action"`
+}
+
+// attempts is how often an object that others change at the same time is compared anew.
+const attempts = 10
+
+// Install applies all policies of a set. The kinds they speak of must be installed before: a policy whose parameter kind is
+// missing refuses every write it matches. They act a second or two after this returns.
+//
+// Where somebody else's ClusterProperty is served only as v1alpha1, the policies take their parameter in that version.
+func Install(ctx context.Context, c client.Client, set Set) ([]Outcome, error) {
+	objects, err := Load(set)
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range objects {
+		policy, ok := object.(*admissionregistrationv1.ValidatingAdmissionPolicy)
+		if !ok || policy.Spec.ParamKind == nil {
+			continue
+		}
+		if err := useServedVersion(c.RESTMapper(), policy.Spec.ParamKind); err != nil {
+			return nil, fmt.Errorf("ValidatingAdmissionPolicy %s: %w", policy.Name, err)
+		}
+	}
+	return Apply(ctx, c, objects...)
+}
+
+// useServedVersion leaves a parameter kind as it is where the API server serves it, and else takes the version it prefers.
+func useServedVersion(mapper meta.RESTMapper, kind *admissionregistrationv1.ParamKind) error {
+	version, err := schema.ParseGroupVersion(kind.APIVersion)
+	if err != nil {
+		return err
+	}
+	want := version.WithKind(kind.Kind)
+	_, err = mapper.RESTMapping(want.GroupKind(), want.Version)
+	if !meta.IsNoMatchError(err) {
+		return err
+	}
+	mapping, err := mapper.RESTMapping(want.GroupKind())
+	if err != nil {
+		return fmt.Errorf("its parameter kind is not served; install the CustomResourceDefinitions first: %w", err)
+	}
+	kind.APIVersion = mapping.GroupVersionKind.GroupVersion().String()
+	return nil
+}
+
+// Apply makes policies and bindings on the API server what the objects say; what somebody added to them goes, because it
+// could only weaken or break them. Labels and annotations of others stay. What is equal is not written. The outcomes are
+// those of the objects before the one that failed.
+func Apply(ctx context.Context, c client.Client, objects ...client.Object) ([]Outcome, error) {
+	outcomes := make([]Outcome, 0, len(objects))
+	for _, object := range objects {
+		kind, err := kindOf(object)
+		if err != nil {
+			return outcomes, err
+		}
+		action, err := apply(ctx, c, object)
+		if err != nil {
+			return outcomes, fmt.Errorf("applying %s %s: %w", kind, object.GetName(), err)
+		}
+		outcomes = append(outcomes, Outcome{kind, object.GetName(), action})
+	}
+	return outcomes, nil
+}
+
+func kindOf(object client.Object) (string, error) {
+	switch object.(type) {
+	case *admissionregistrationv1.ValidatingAdmissionPolicy:
+		return "ValidatingAdmissionPolicy", nil
+	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
+		return "ValidatingAdmissionPolicyBinding", nil
+	}
+	return "", fmt.Errorf("%s is a %T: want a policy or a binding", object.GetName(), object)
+}
+
+func apply(ctx context.Context, c client.Client, desired client.Object) (Action, error) {
+	for range attempts {
+		existing := desired.DeepCopyObject().(client.Object)
+		err := c.Get(ctx, client.ObjectKeyFromObject(desired), existing)
+		if apierrors.IsNotFound(err) {
+			err = c.Create(ctx, desired.DeepCopyObject().(client.Object))
+			if apierrors.IsAlreadyExists(err) {
+				continue
+			}
+			return Created, err
+		}
+		if err != nil {
+			return "", err
+		}
+		if !bringUpToDate(existing, desired) {
+			return Unchanged, nil
+		}
+		err = c.Update(ctx, existing)
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			continue
+		}
+		return Updated, err
+	}
+	return "", errors.New("others kept changing it: find out who, then try again")
+}
+
+// bringUpToDate changes existing to what is desired and says whether there was anything to change.
+func bringUpToDate(existing, desired client.Object) bool {
+	changed := false
+	labels := maps.Clone(existing.GetLabels())
+	for key, value := range desired.GetLabels() {
+		if labels[key] != value {
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels[key], changed = value, true
+		}
+	}
+	existing.SetLabels(labels)
+	switch want := desired.(type) {
+	case *admissionregistrationv1.ValidatingAdmissionPolicy:
+		have := existing.(*admissionregistrationv1.ValidatingAdmissionPolicy)
+		if !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+			have.Spec, changed = *want.Spec.DeepCopy(), true
+		}
+	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
+		have := existing.(*admissionregistrationv1.ValidatingAdmissionPolicyBinding)
+		if !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+			have.Spec, changed = *want.Spec.DeepCopy(), true
+		}
+	}
+	return changed
+}

@@ -1,0 +1,52 @@
+package policies
+
+import (
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// TestLoad checks what every policy must have: it refuses when in doubt, and what it says names what is allowed.
+func TestLoad(t *testing.T) {
+	for _, set := range []Set{Broker, Member} {
+		objects, err := Load(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policies := map[string]bool{}
+		for _, object := range objects {
+			switch o := object.(type) {
+			case *admissionregistrationv1.ValidatingAdmissionPolicy:
+				policies[o.Name] = true
+				if o.Spec.FailurePolicy == nil || *o.Spec.FailurePolicy != admissionregistrationv1.Fail {
+					t.Errorf("%s does not fail closed", o.Name)
+				}
+				for _, v := range o.Spec.Validations {
+					if v.MessageExpression == "" && v.Message == "" {
+						t.Errorf("%s: %q refuses without a message", o.Name, v.Expression)
+					}
+				}
+			case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
+				if !policies[o.Spec.PolicyName] {
+					t.Errorf("binding %s comes before its policy %s, or has none", o.Name, o.Spec.PolicyName)
+				}
+				if len(o.Spec.ValidationActions) != 1 || o.Spec.ValidationActions[0] != admissionregistrationv1.Deny {
+					t.Errorf("binding %s does not deny", o.Name)
+				}
+			}
+			if object.GetLabels()[labelPartOf] != "seamark" {
+				t.Errorf("%s is not labelled as ours", object.GetName())
+			}
+		}
+		for _, binding := range MemberBindings("ns", "east") {
+			name := binding.(*admissionregistrationv1.ValidatingAdmissionPolicyBinding).Spec.PolicyName
+			if set == Broker && !policies[name] {
+				t.Errorf("a member's binding names %s, which does not exist", name)
+			}
+		}
+	}
+	if _, err := Load("moon"); err == nil || !strings.Contains(err.Error(), "there are broker and member") {
+		t.Errorf("an unknown set: %v", err)
+	}
+}

@@ -277,7 +277,8 @@ func whilePoliciesSettle(ctx context.Context, try func(context.Context) error) e
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, policyPoll, policyPatience, true, func(ctx context.Context) (bool, error) {
 		last = try(ctx)
-		if apierrors.IsForbidden(last) && strings.Contains(last.Error(), "failed to configure policy") {
+		// The refusal has no reason code of its own to tell it by.
+		if last != nil && strings.Contains(last.Error(), "failed to configure policy") {
 			return false, nil
 		}
 		return true, last

@@ -64,6 +64,8 @@ type agent struct {
 
 	localWriter, brokerWriter       *apply.Writer
 	exports, importsPush, aggregate *trigger.Push
+
+	again chan struct{} // asks the attendant to look at everything again
 }
 
 // Run works until ctx ends. It returns an error when it cannot start: a cluster that is no member, or a kubeconfig that does
@@ -71,7 +73,7 @@ type agent struct {
 func Run(ctx context.Context, o Options) error {
 	o.RenewEvery = orDefault(o.RenewEvery, member.RenewEvery)
 	o.LeaseDuration = orDefault(o.LeaseDuration, member.LeaseDuration)
-	a := &agent{Options: o, exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{}}
+	a := &agent{Options: o, exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{}, again: make(chan struct{}, 1)}
 	for _, step := range []func(context.Context) error{a.readMembership, a.connect, a.follow, a.addReconcilers, a.addRunnables} {
 		if err := step(ctx); err != nil {
 			return err
@@ -169,17 +171,16 @@ func (a *agent) follow(ctx context.Context) error {
 		ClusterID: a.membership.ClusterID, Namespace: a.membership.Namespace, Holder: holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), Every: a.RenewEvery, Duration: a.LeaseDuration,
 	}
-	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.pushExports(ctx)); err != nil {
+	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.askToLookAgain); err != nil {
 		return err
 	}
 	a.state = &member.State{
 		Membership: a.membership, Families: families, Liveness: member.NewLiveness(a.membership.ClusterID),
 		Held: a.heartbeat.Held, NodesKnown: a.nodes.Synced,
 	}
-	pushExports, pushImports := a.pushExports(ctx), a.pushImports(ctx)
 	return a.state.Follow(ctx, a.broker.GetCache(),
 		[]client.Object{&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &v1alpha1.ClusterSet{}, &v1alpha1.Cluster{}},
-		func() { pushExports(); pushImports() })
+		a.askToLookAgain)
 }
 
 // addRunnables adds what runs beside the reconcilers, on the leader only.
@@ -187,7 +188,7 @@ func (a *agent) addRunnables(context.Context) error {
 	return errors.Join(
 		a.manager.Add(manager.RunnableFunc(a.broker.Start)),
 		a.manager.Add(a.heartbeat),
-		a.manager.Add(manager.RunnableFunc(a.judge)),
+		a.manager.Add(manager.RunnableFunc(a.attend)),
 		a.manager.Add(manager.RunnableFunc(a.tellStatus)),
 		a.manager.AddHealthzCheck("process", healthz.Ping),
 		a.manager.AddReadyzCheck("caches", a.cachesSynced),

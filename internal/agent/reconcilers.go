@@ -9,12 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -166,46 +166,60 @@ func (a *agent) servicesOf(ns *corev1.Namespace) []types.NamespacedName {
 // records lists the services that have records on the broker. Before those are known there are none, and each will come by
 // itself.
 func (a *agent) records(ctx context.Context, opts ...client.ListOption) []types.NamespacedName {
+	return a.onBroker(ctx, &v1alpha1.ExportRecordList{}, opts...)
+}
+
+// onBroker lists the services that the broker has objects of a kind for.
+func (a *agent) onBroker(ctx context.Context, list client.ObjectList, opts ...client.ListOption) []types.NamespacedName {
 	if !a.state.Connected() {
 		return nil
 	}
-	var list v1alpha1.ExportRecordList
-	if err := a.broker.GetClient().List(ctx, &list, opts...); err != nil {
-		a.Log.Error(err, "cannot list records")
-		return nil
-	}
-	keys := make([]types.NamespacedName, 0, len(list.Items))
-	for i := range list.Items {
-		keys = append(keys, ofBroker(&list.Items[i])...)
+	keys, err := keysIn(ctx, a.broker.GetClient(), broker.ServiceOf, list, opts...)
+	if err != nil {
+		a.Log.Error(err, "cannot list what the broker has", "kind", fmt.Sprintf("%T", list))
 	}
 	return keys
 }
 
-// pushImports looks at every import again.
-func (a *agent) pushImports(ctx context.Context) func() {
-	return func() {
-		go func() {
-			keys := a.records(ctx)
-			a.importsPush.Push(keys...)
-			a.aggregate.Push(keys...)
-		}()
+// lookAgain makes the reconcilers look at every service there is: exported or imported here, or on the broker. It is needed
+// when what decides about all of them changed: the settings, or that the broker has been reached at all. What is left over
+// from before is found this way too, since nothing else points at it.
+func (a *agent) lookAgain(ctx context.Context) {
+	named := func(o metav1.Object) (types.NamespacedName, bool) {
+		return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}, true
 	}
+	exported, err := keysIn(ctx, a.manager.GetClient(), named, &mcsv1beta1.ServiceExportList{})
+	imported, err2 := keysIn(ctx, a.manager.GetClient(), named, &mcsv1beta1.ServiceImportList{},
+		client.MatchingLabels{broker.LabelManagedBy: broker.ManagedBySeamark})
+	if err := errors.Join(err, err2); err != nil {
+		a.Log.Error(err, "cannot list what is exported and imported here")
+	}
+	own := client.MatchingLabels{mcsv1beta1.LabelSourceCluster: a.membership.ClusterID}
+	records := a.records(ctx)
+	a.exports.Push(exported...)
+	a.exports.Push(records...)
+	a.exports.Push(a.onBroker(ctx, &discoveryv1.EndpointSliceList{}, own)...)
+	a.importsPush.Push(imported...)
+	a.importsPush.Push(records...)
+	a.aggregate.Push(records...)
+	a.aggregate.Push(a.onBroker(ctx, &mcsv1beta1.ServiceImportList{})...)
 }
 
-// pushExports looks at every export again.
-func (a *agent) pushExports(ctx context.Context) func() {
-	return func() {
-		go func() {
-			var list mcsv1beta1.ServiceExportList
-			if err := a.manager.GetClient().List(ctx, &list); err != nil {
-				if !errors.Is(err, context.Canceled) && !apierrors.IsNotFound(err) && !errors.As(err, new(*cache.ErrCacheNotStarted)) {
-					a.Log.Error(err, "cannot list ServiceExports")
-				}
-				return
-			}
-			for i := range list.Items {
-				a.exports.Push(client.ObjectKeyFromObject(&list.Items[i]))
-			}
-		}()
+// keysIn lists objects and returns the services they belong to.
+func keysIn(ctx context.Context, c client.Reader, of func(metav1.Object) (types.NamespacedName, bool), list client.ObjectList, opts ...client.ListOption) ([]types.NamespacedName, error) {
+	if err := c.List(ctx, list, opts...); err != nil {
+		return nil, fmt.Errorf("list %T: %w", list, err)
 	}
+	var keys []types.NamespacedName
+	err := meta.EachListItem(list, func(obj runtime.Object) error {
+		o, err := meta.Accessor(obj)
+		if err != nil {
+			return err
+		}
+		if key, ok := of(o); ok {
+			keys = append(keys, key)
+		}
+		return nil
+	})
+	return keys, err
 }

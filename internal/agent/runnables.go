@@ -23,15 +23,37 @@ const statusEvery = time.Minute
 func importWriter(a *agent) *apply.Writer    { return apply.NewWriter(a.manager.GetClient()) }
 func aggregateWriter(a *agent) *apply.Writer { return apply.NewWriter(a.broker.GetClient()) }
 
-// judge decides every second who is stale, and looks again at the services of those for whom that changed.
-func (a *agent) judge(ctx context.Context) error {
-	ticker := time.NewTicker(time.Second)
+// attendEvery is how soon the attendant notices that the broker has been reached, or that a cluster fell silent.
+const attendEvery = 200 * time.Millisecond
+
+// askToLookAgain never blocks: one request that waits is as good as many.
+func (a *agent) askToLookAgain() {
+	select {
+	case a.again <- struct{}{}:
+	default:
+	}
+}
+
+// attend looks at everything when the broker has first been reached and when the settings change, and at the services of a
+// cluster when it falls silent or is back.
+func (a *agent) attend(ctx context.Context) error {
+	ticker := time.NewTicker(attendEvery)
 	defer ticker.Stop()
+	connected := false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-a.again:
+			if connected {
+				a.lookAgain(ctx)
+			}
 		case <-ticker.C:
+		}
+		if !connected && a.state.Connected() {
+			connected = true
+			a.Log.Info("the broker has been reached", "clusterset", a.membership.ClusterSet)
+			a.lookAgain(ctx)
 		}
 		for _, cluster := range a.state.Liveness.Judge(time.Now()) {
 			a.Log.Info("liveness of a cluster changed", "cluster", cluster, "stale", a.state.Liveness.Stale()[cluster])

@@ -36,7 +36,7 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	key := req.NamespacedName
 	if !r.Connected() {
-		return ctrl.Result{RequeueAfter: time.Second}, nil
+		return ctrl.Result{}, nil // all are looked at when it is
 	}
 	if !r.Writer.Settled(ctx, key) {
 		return ctrl.Result{RequeueAfter: apply.EchoPatience}, nil

@@ -197,18 +197,23 @@ func checkBroker(ctx context.Context, m Membership, holder string) error {
 
 // explainBroker puts into words why the broker does not take a member, and what to do.
 func explainBroker(m Membership, err error) error {
+	what, remedy := brokerProblem(m, err)
+	return fmt.Errorf("%s; %s: %w", what, remedy, err)
+}
+
+func brokerProblem(m Membership, err error) (what, remedy string) {
 	renew := fmt.Sprintf("get a new invitation (seamark broker invite %s --renew)", m.ClusterID)
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the broker at %s does not accept the credential of cluster %s: it has expired or was revoked; %s: %w", m.Server, m.ClusterID, renew, err)
+		return fmt.Sprintf("the broker at %s does not accept the credential of cluster %s: it has expired or was revoked", m.Server, m.ClusterID), renew
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the broker at %s does not let cluster %s in: it was removed, or its invitation is incomplete; %s: %w", m.Server, m.ClusterID, renew, err)
+		return fmt.Sprintf("the broker at %s does not let cluster %s in: it was removed, or its invitation is incomplete", m.Server, m.ClusterID), renew
 	case absent(err):
-		return fmt.Errorf("the broker at %s does not know cluster %s of clusterset %s: get a new invitation (seamark broker invite %s): %w",
-			m.Server, m.ClusterID, m.ClusterSet, m.ClusterID, err)
+		return fmt.Sprintf("the broker at %s does not know cluster %s of clusterset %s", m.Server, m.ClusterID, m.ClusterSet),
+			fmt.Sprintf("get a new invitation (seamark broker invite %s)", m.ClusterID)
 	}
-	return fmt.Errorf("the broker at %s cannot be asked from here: check that its address can be reached (seamark broker invite --server "+
-		"sets another): %w", m.Server, err)
+	return fmt.Sprintf("the broker at %s cannot be asked from here", m.Server),
+		"check that its address can be reached (seamark broker invite --server sets another)"
 }
 
 // heldByOther tells whether another cluster keeps the lease alive. Its renewTime is by that cluster's clock, so the API server's own

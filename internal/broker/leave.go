@@ -91,7 +91,8 @@ func (l *Left) withdraw(ctx context.Context, local Local) {
 		err = l.withdrawWith(ctx, c, *m, local.KubeSystemUID)
 	}
 	if err != nil {
-		l.Problem = explainBroker(*m, err).Error()
+		what, _ := brokerProblem(*m, err)
+		l.Problem = fmt.Sprintf("%s (%v)", what, err)
 		return
 	}
 	l.Withdrawn = true

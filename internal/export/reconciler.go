@@ -64,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if in.Export == nil {
 			return ctrl.Result{}, nil // what it left on the broker is found when the broker is back
 		}
-		return ctrl.Result{RequeueAfter: retryBroker}, r.report(ctx, key, in.Export, Plan{Valid: validityOffline(in)}, errNotConnected)
+		return ctrl.Result{}, r.report(ctx, key, in.Export, Plan{Valid: validityOffline(in)}, errNotConnected)
 	}
 	in.Settings = settings
 	plan := Decide(in)

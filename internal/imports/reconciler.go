@@ -59,8 +59,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	settings, connected := r.Settings()
 	wait := r.Lost.Wait(key)
 	if !connected || wait > 0 {
-		// What is here stays as it is, but for this cluster's own endpoints.
-		return ctrl.Result{RequeueAfter: max(wait, time.Second)}, r.refreshOwn(ctx, key, have)
+		// What is here stays as it is, but for this cluster's own endpoints. It is looked at again when the broker is reached.
+		return ctrl.Result{RequeueAfter: wait}, r.refreshOwn(ctx, key, have)
 	}
 	in, err := r.gather(ctx, key, settings)
 	if err != nil {

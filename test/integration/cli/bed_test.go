@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -29,7 +31,10 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard()) // libraries; what the command says is what is tested
+	harness.Main(m)
+}
 
 // bed is a user at a terminal: a kubeconfig with the contexts hub, east and west, and a folder of their own.
 type bed struct {
@@ -108,12 +113,12 @@ func (b *bed) must(format string, args ...any) outcome {
 	return o
 }
 
-// refused runs a command that has to fail with the code and say all the parts on standard error.
-func (b *bed) refused(code int, line string, parts ...string) {
+// refused runs a command that has to fail with code 1 and say all the parts on standard error.
+func (b *bed) refused(line string, parts ...string) {
 	b.t.Helper()
 	o := b.run(line)
-	if o.code != code {
-		b.t.Errorf("seamark %s: exit %d, want %d\n%s%s", line, o.code, code, o.out, o.err)
+	if o.code != 1 {
+		b.t.Errorf("seamark %s: exit %d, want 1\n%s%s", line, o.code, o.out, o.err)
 	}
 	for _, part := range parts {
 		if !strings.Contains(o.err, part) {

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+func TestMembersForPeople(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	at := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
+	var out bytes.Buffer
+	tellMembers(&out, []broker.Member{
+		{ClusterID: "east", Blocks: []v1alpha1.CIDR{"243.0.0.0/16", "fd00:243::/112"}, AgentVersion: "v0.1.0", DataPlane: "service", LastHeartbeat: at(3 * time.Second), Exports: 12},
+		{ClusterID: "west", AllowedNamespaces: []string{"a", "b", "c", "d", "e"}, AgentVersion: "v0.1.0", DataPlane: "none", LastHeartbeat: at(49 * time.Hour)},
+		{ClusterID: "ahead", Blocks: []v1alpha1.CIDR{"243.2.0.0/16"}, LastHeartbeat: at(-time.Hour)},
+		{ClusterID: "new", Blocks: []v1alpha1.CIDR{"243.3.0.0/16"}},
+	}, now)
+	want := strings.TrimPrefix(`
+ID      BLOCKS                         NAMESPACES    AGENT    DATA PLANE   HEARTBEAT   EXPORTS
+east    243.0.0.0/16, fd00:243::/112   (default)     v0.1.0   service      3s ago      12
+west    -                              a, b, c, +2   v0.1.0   none         2d1h ago    0
+ahead   243.2.0.0/16                   (default)     -        -            0s ago      0
+new     243.3.0.0/16                   (default)     -        -            never       0
+`, "\n")
+	if out.String() != want {
+		t.Errorf("got:\n%s\nwant:\n%s", out.String(), want)
+	}
+}
+
+func TestLeftWithoutTheBroker(t *testing.T) {
+	var out bytes.Buffer
+	tellLeft(&out, left{
+		Left:         broker.Left{Member: true, ClusterID: "east", ClusterSet: "prod", Problem: "the broker at https://hub cannot be asked from here", Imports: 1, ImportedSlices: 2, Exports: 1},
+		AdminCommand: "seamark cluster remove east",
+	})
+	want := strings.TrimPrefix(`
+Cluster east left clusterset prod.
+  withdrawn      NOT from the broker: the broker at https://hub cannot be asked from here
+  deleted here   1 import, 2 slices
+  kept here      1 ServiceExport (idle), the cluster's id, CustomResourceDefinitions
+Other clusters still see its services. Next: stop its seamark-agent, if it still runs; then, for the broker's admin:
+seamark cluster remove east
+`, "\n")
+	if out.String() != want {
+		t.Errorf("got:\n%s\nwant:\n%s", out.String(), want)
+	}
+}
+
+func TestAddressOnlyReachableHereIsWarnedOf(t *testing.T) {
+	for server, warned := range map[string]bool{
+		"https://127.0.0.1:6443": true, "https://[::1]:6443": true, "https://localhost": true,
+		"https://10.0.0.1:6443": false, "https://hub.example": false, "https://localhost.example": false,
+	} {
+		var errOut bytes.Buffer
+		s := &session{IOStreams: genericiooptions.IOStreams{ErrOut: &errOut}}
+		s.warnAddress(server)
+		if got := strings.Contains(errOut.String(), "warning"); got != warned {
+			t.Errorf("%s: warned %t, want %t", server, got, warned)
+		}
+	}
+}

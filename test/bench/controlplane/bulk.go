@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// atOnce exports many services at once. The last and largest number stays exported for what is measured next.
+func atOnce(ctx context.Context, b *bed, size sizes, r *report) error {
+	for i, n := range size.bulks {
+		if err := bulk(ctx, b, n, i == len(size.bulks)-1, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func bulk(ctx context.Context, b *bed, n int, last bool, r *report) error {
+	r.say("%d exports at once", n)
+	prefix := fmt.Sprintf("bulk%d", n)
+	if err := b.serve(ctx, prefix, n); err != nil {
+		return err
+	}
+	if err := b.settle(ctx); err != nil {
+		return err
+	}
+	return withCarriers(ctx, b, func(ctx context.Context, agents agentSide, bare bareSide) error {
+		var bareTime time.Duration
+		bareCPU := children()
+		var bareDetail string
+		err := b.paused(func() (err error) {
+			bareTime, err = all(ctx, bare, prefix, n)
+			bareDetail = spent(bareCPU, children())
+			return errors.Join(err, bare.chain.err(), bare.chain.clear(ctx))
+		})
+		if err != nil {
+			return err
+		}
+		if err := b.settle(ctx); err != nil {
+			return err
+		}
+		before, err := b.requests(ctx)
+		if err != nil {
+			return err
+		}
+		usedBefore, cpu := b.usage(), children()
+		took, err := all(ctx, agents, prefix, n)
+		if err != nil {
+			return err
+		}
+		r.total(fmt.Sprintf("%d exports at once", n), took, bareTime, 3, spent(cpu, children())+"; bare chain's "+bareDetail)
+		if err := b.settle(ctx); err != nil {
+			return err
+		}
+		after, err := b.requests(ctx)
+		if err != nil {
+			return err
+		}
+		r.requestsPerExport(n, after.since(before))
+		if last {
+			r.usage(n, usedBefore, b.usage())
+			return nil
+		}
+		return b.unexportAll(ctx, agents, prefix, n)
+	})
+}
+
+// all exports n services side by side and returns the time from the first create to the last sight.
+func all(ctx context.Context, c carrier, prefix string, n int) (time.Duration, error) {
+	facts := make([]string, 0, 2*n)
+	for i := range n {
+		facts = append(facts, importOf(nameOf(prefix, i)), sliceOf(nameOf(prefix, i)))
+	}
+	start := time.Now()
+	var exporting sync.WaitGroup
+	var exportErr error
+	exporting.Go(func() {
+		exportErr = side(n, func(i int) error {
+			_, err := c.export(ctx, nameOf(prefix, i))
+			return err
+		})
+	})
+	end, err := c.sees().await(ctx, facts...)
+	exporting.Wait()
+	return end.Sub(start), errors.Join(exportErr, err)
+}
+
+func (b *bed) unexportAll(ctx context.Context, agents agentSide, prefix string, n int) error {
+	if err := b.a.client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(benchNamespace)); err != nil {
+		return err
+	}
+	facts := make([]string, n)
+	for i := range n {
+		facts[i] = importGone(nameOf(prefix, i))
+	}
+	if _, err := agents.sees().await(ctx, facts...); err != nil {
+		return err
+	}
+	return b.settle(ctx)
+}

@@ -1,0 +1,107 @@
+// Command controlplane measures seamark-agent on three real control planes, a broker and two members, beside the bare chain:
+// an object created on one API server, seen by a watch, a ServiceImport and an EndpointSlice written to another, seen by a
+// watch. Both run in turns on the same servers, so a ratio means something on a busy machine too.
+//
+//	go run ./test/bench/controlplane            # everything, at most six minutes
+//	go run ./test/bench/controlplane -quick     # fewer and smaller, at most ninety seconds
+//	go run ./test/bench/controlplane -o json
+//
+// Progress goes to stderr, the table to stdout. It exits with 1 when something could not be measured, but not when a budget was
+// missed: times on a shared machine are noise, and a reader judges them better than an exit code.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// sizes are how much is measured.
+type sizes struct {
+	samples  int   // exports one at a time
+	bulks    []int // exports at once, the last one being the largest
+	podMoves int
+	quiet    time.Duration
+	limit    time.Duration
+}
+
+var (
+	full  = sizes{samples: 50, bulks: []int{200, 1000}, podMoves: 5, quiet: 20 * time.Second, limit: 6 * time.Minute}
+	quick = sizes{samples: 20, bulks: []int{200}, podMoves: 2, quiet: 5 * time.Second, limit: 90 * time.Second}
+)
+
+// sections are measured in this order; the later ones find what the earlier ones exported.
+var sections = []struct {
+	name    string
+	measure func(context.Context, *bed, sizes, *report) error
+}{{"one", oneAtATime}, {"bulk", atOnce}, {"pod", podChange}, {"quiet", quietAgents}, {"restart", restarts}}
+
+func main() {
+	small := flag.Bool("quick", false, "measure fewer and smaller things, in at most ninety seconds")
+	output := flag.String("o", "table", "table or json")
+	only := flag.String("only", "", "measure one section alone: one, bulk, pod, quiet or restart")
+	extra := flag.String("agent-args", "", "one more flag for both agents, such as --log-level=debug")
+	flag.Parse()
+	if flag.NArg() > 0 || (*output != "table" && *output != "json") {
+		flag.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	klog.SetOutput(io.Discard) // of the libraries; what goes wrong here is reported as an error
+	klog.LogToStderr(false)
+	ctrllog.SetLogger(klog.Background())
+	size := full
+	if *small {
+		size = quick
+	}
+	var agentArgs []string
+	if *extra != "" {
+		agentArgs = append(agentArgs, *extra)
+	}
+	report := &report{Progress: os.Stderr}
+	err := run(ctx, size, *only, agentArgs, report)
+	if *output == "json" {
+		err = errors.Join(err, report.writeJSON(os.Stdout))
+	} else {
+		err = errors.Join(err, report.writeTable(os.Stdout))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "controlplane:", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop was called
+	}
+}
+
+func run(ctx context.Context, size sizes, only string, agentArgs []string, r *report) error {
+	r.say("building the agent, starting three control planes and a clusterset")
+	b, err := newBed(ctx, agentArgs)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	// Counted from here: how long building takes depends on what is cached.
+	ctx, cancel := context.WithTimeoutCause(ctx, size.limit, fmt.Errorf("not done after %s", size.limit))
+	defer cancel()
+	for _, section := range sections {
+		if only != "" && only != section.name {
+			continue
+		}
+		if err := section.measure(ctx, b, size, r); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/test/fleet"
+	"github.com/seamark-dev/seamark/test/harness"
+)
+
+const bulk = 100
+
+// An agent that is killed again and again in the middle of a bulk export, and misses changes while it is dead, still ends up
+// with exactly what is exported: nothing missing, nothing left over, on the broker or in any member.
+func TestKilledInTheMiddleOfABulkExport(t *testing.T) {
+	f := clusterset(t)
+	ns := namespace(t, f.Members...)
+	east := f.Members[0]
+	each(bulk, func(i int) { east.Serve(t, fleet.NewService(ns, svc(i)), address(i)) })
+	east.Stop()
+	east.StartProcess(t)
+	t.Cleanup(func() { east.Kill(); start(t, east) })
+
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	exporting := make(chan struct{})
+	go func() {
+		defer close(exporting)
+		each(bulk, func(i int) { east.Export(t, ns, svc(i)) })
+	}()
+	// Starting takes an agent a few hundred milliseconds: some deaths come before it has written anything, some after.
+	for range 4 {
+		time.Sleep(time.Duration(100+random.IntN(900)) * time.Millisecond)
+		east.Kill()
+		east.StartProcess(t)
+	}
+	<-exporting
+	time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
+	east.Kill()
+	// What happens while it is dead is found out when it is back.
+	want := map[string]sources{}
+	for i := range bulk {
+		switch i % 10 {
+		case 1:
+			east.Unexport(t, ns, svc(i))
+		case 2:
+			east.Delete(t, fleet.NewService(ns, svc(i)), fleet.NewSlice(fleet.NewService(ns, svc(i)), "abc"))
+		case 3:
+			changeEndpoints(t, east, ns, svc(i), "10.3.3.3")
+			want[svc(i)] = sources{"east": {"10.3.3.3"}}
+		default:
+			want[svc(i)] = sources{"east": {address(i)}}
+		}
+	}
+	east.StartProcess(t)
+	for _, m := range f.Members {
+		importsExactly(t, m, ns, want)
+	}
+	brokerHolds(t, f, ns, 3*len(want)) // a record, a slice and an aggregate each
+	for name := range want {
+		exported(t, east, ns, name)
+	}
+}
+
+// Agents that start again when nothing has changed write nothing: no object, no status, no event, no refused attempt.
+func TestRestartWritesNothing(t *testing.T) {
+	f := clusterset(t)
+	ns := namespace(t, f.Members...)
+	east, west, north := f.Members[0], f.Members[1], f.Members[2]
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + ns}}
+	west.Create(t, node)
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.77.0.1"}}
+	must(t, west.Client.Status().Update(context.Background(), node))
+	t.Cleanup(func() { west.Delete(t, node) })
+	for i := range 20 {
+		serve(t, east, ns, svc(i), address(i))
+	}
+	// What is told once must not be told again: conflicts, missing Services, refused addresses.
+	serve(t, east, ns, "refused", "10.77.0.1", "10.77.0.2")
+	north.Serve(t, fleet.NewService(ns, svc(0), func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }), "10.9.0.1")
+	north.Export(t, ns, svc(0))
+	north.Export(t, ns, "no-service")
+	for i := 1; i < 20; i++ {
+		imported(t, north, ns, svc(i), sources{"east": {address(i)}})
+	}
+	imported(t, west, ns, svc(0), sources{"east": {address(0)}, "north": {"10.9.0.1"}})
+	imported(t, west, ns, "refused", sources{"east": {"10.77.0.2"}})
+	ready(t, north, ns, "no-service", metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed)
+	cps := []*controlplane.ControlPlane{east.CP, west.CP, north.CP}
+	before := quiet(t, cps...)
+	for _, m := range f.Members {
+		m.Stop()
+		beat := heartbeat(t, f, m.ID)
+		start(t, m)
+		harness.Eventually(t, m.ID+" renews its lease again", func() error {
+			if heartbeat(t, f, m.ID).Equal(beat) {
+				return fmt.Errorf("not since %s", beat)
+			}
+			return nil
+		})
+	}
+	after := quiet(t, cps...)
+	for i := range cps {
+		for what, n := range after[i] {
+			if extra := n - before[i][what]; extra > 0 {
+				t.Errorf("%s: %d × %s after a restart", f.Members[i].ID, extra, what)
+			}
+		}
+	}
+	// They do work, and counting does count.
+	changeEndpoints(t, east, ns, svc(5), "10.3.3.3")
+	imported(t, west, ns, svc(5), sources{"east": {"10.3.3.3"}})
+	if n := writes(t, west.CP)["PUT endpointslices/"] - after[1]["PUT endpointslices/"]; n != 1 {
+		t.Errorf("a change of one endpoint took %d writes of slices in west, want 1", n)
+	}
+}
+
+func svc(i int) string { return fmt.Sprintf("svc-%03d", i) }
+
+func address(i int) string { return fmt.Sprintf("10.1.%d.%d", i/200, i%200+1) }
+
+// each calls do for 0 to n-1, eight at a time.
+func each(n int, do func(int)) {
+	var group sync.WaitGroup
+	for worker := range 8 {
+		group.Go(func() {
+			for i := worker; i < n; i += 8 {
+				do(i)
+			}
+		})
+	}
+	group.Wait()
+}
+
+// changeEndpoints makes these the addresses of a service in a member.
+func changeEndpoints(t *testing.T, m *fleet.Member, ns, name string, addresses ...string) {
+	t.Helper()
+	source := fleet.NewSlice(fleet.NewService(ns, name), "abc", addresses...)
+	fleet.Update(t, m, ns, source.Name, source.DeepCopy(), func(s *discoveryv1.EndpointSlice) { s.Endpoints = source.Endpoints })
+}
+
+// importsExactly waits until a member's imports of a namespace are these and no others.
+func importsExactly(t *testing.T, m *fleet.Member, ns string, want map[string]sources) {
+	t.Helper()
+	harness.Eventually(t, fmt.Sprintf("%d imports in %s of %s", len(want), ns, m.ID), func() error {
+		var list mcsv1beta1.ServiceImportList
+		if err := m.Client.List(context.Background(), &list, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		if len(list.Items) != len(want) {
+			return fmt.Errorf("there are %d", len(list.Items))
+		}
+		got, err := importedAddresses(m, ns)
+		if err != nil {
+			return err
+		}
+		for name, addresses := range want {
+			if fmt.Sprint(got[name]) != fmt.Sprint(addresses) {
+				return fmt.Errorf("%s has %v, want %v", name, got[name], addresses)
+			}
+			delete(got, name)
+		}
+		if len(got) > 0 {
+			return fmt.Errorf("slices are left over: %v", got)
+		}
+		return nil
+	})
+}
+
+// importedAddresses are all addresses a member imported in a namespace, by service and source cluster.
+func importedAddresses(m *fleet.Member, ns string) (map[string]sources, error) {
+	var list discoveryv1.EndpointSliceList
+	err := m.Client.List(context.Background(), &list, client.InNamespace(ns), client.HasLabels{mcsv1beta1.LabelServiceName})
+	out := map[string]sources{}
+	for i := range list.Items {
+		s := &list.Items[i]
+		name, source := s.Labels[mcsv1beta1.LabelServiceName], s.Labels[mcsv1beta1.LabelSourceCluster]
+		if out[name] == nil {
+			out[name] = sources{}
+		}
+		for _, e := range s.Endpoints {
+			out[name][source] = append(out[name][source], e.Addresses...)
+		}
+		slices.Sort(out[name][source])
+	}
+	return out, err
+}
+
+// heartbeat is when a member's lease was renewed last.
+func heartbeat(t *testing.T, f *fleet.Fleet, id string) time.Time {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	must(t, f.Admin.Get(context.Background(), types.NamespacedName{Namespace: broker.DefaultNamespace, Name: id}, lease))
+	if lease.Spec.RenewTime == nil {
+		return time.Time{}
+	}
+	return lease.Spec.RenewTime.Time
+}

@@ -68,6 +68,7 @@ func command() *cobra.Command {
 	flags.BoolVar(&options.CreateNamespaces, "create-namespaces", false, "create missing namespaces for imported services rather than leaving those services out")
 	flags.StringVar(&options.MetricsAddress, "metrics-bind-address", ":9441", "where metrics are served; 0 turns them off")
 	flags.StringVar(&options.ProbeAddress, "health-probe-bind-address", ":9442", "where /healthz and /readyz are served; 0 turns them off")
+	flags.StringVar(&options.PprofAddress, "pprof-bind-address", "", "where profiles of this process can be taken, such as 127.0.0.1:9443 (default: nowhere)")
 	flags.DurationVar(&options.RenewEvery, "renew-every", member.RenewEvery, "how often this member renews its lease on the broker")
 	flags.DurationVar(&options.LeaseDuration, "lease-duration", member.LeaseDuration, "how long after its last renewal others take this member for alive")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")

@@ -43,6 +43,8 @@ type Options struct {
 	// MetricsAddress and ProbeAddress are where metrics and health are served; "0" turns one off.
 	MetricsAddress string
 	ProbeAddress   string
+	// PprofAddress is where profiles of the process can be taken; nowhere when empty.
+	PprofAddress string
 	// CreateNamespaces makes missing namespaces rather than leaving their services out.
 	CreateNamespaces bool
 	// RenewEvery and LeaseDuration are the heartbeat's times; zero means member.RenewEvery and member.LeaseDuration.
@@ -125,6 +127,7 @@ func (a *agent) connect(context.Context) error {
 		Logger:                        a.Log,
 		Metrics:                       metricsserver.Options{BindAddress: a.MetricsAddress},
 		HealthProbeBindAddress:        a.ProbeAddress,
+		PprofBindAddress:              a.PprofAddress,
 		LeaderElection:                a.LeaderElection,
 		LeaderElectionID:              "seamark-agent",
 		LeaderElectionNamespace:       broker.AgentNamespace,

@@ -9,10 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 // EchoPatience bounds how long a key waits for the echo of a write. It is only reached when a server lost the write (it was
@@ -69,13 +71,36 @@ func (w *Writer) Apply(ctx context.Context, key types.NamespacedName, c Changes)
 	return group.Wait()
 }
 
-// Create creates obj for key.
+// Create creates obj for key. An object of that name that somebody relabelled, so that it was not found as ours, is replaced.
 func (w *Writer) Create(ctx context.Context, key types.NamespacedName, obj client.Object) error {
-	if err := w.client.Create(ctx, obj); err != nil {
+	err := w.client.Create(ctx, obj)
+	if apierrors.IsAlreadyExists(err) {
+		err = w.replace(ctx, obj, err)
+	}
+	if err != nil {
 		return err
 	}
 	w.wrote(key, obj)
 	return nil
+}
+
+// replace puts obj in the place of one of the same name whose labels say something else. Slices and records have names that
+// nobody else makes; a ServiceImport has the name of a Service, may be anybody's, and is never replaced. Without such an object
+// in the cache the cause is another, and stays.
+func (w *Writer) replace(ctx context.Context, obj client.Object, exists error) error {
+	if _, named := obj.(*mcsv1beta1.ServiceImport); named {
+		return exists
+	}
+	old, ok := obj.DeepCopyObject().(client.Object)
+	if !ok || w.client.Get(ctx, client.ObjectKeyFromObject(obj), old) != nil || old.GetDeletionTimestamp() != nil ||
+		equality.Semantic.DeepEqual(old.GetLabels(), obj.GetLabels()) {
+		return exists
+	}
+	err := w.client.Delete(ctx, old, client.Preconditions{UID: ptr.To(old.GetUID()), ResourceVersion: ptr.To(old.GetResourceVersion())})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return w.client.Create(ctx, obj)
 }
 
 // Update updates obj for key.

@@ -74,11 +74,17 @@ func Decide(in Input) Plan {
 	families := common(merged.Spec.IPFamilies, in.Families)
 	dropped, kept := staleClusters(in, merged)
 	slices, refused := importSlices(in, merged, families, dropped)
-	return Plan{
+	plan := Plan{
 		Import:  importOf(in, merged, families, kept),
 		Slices:  slices,
 		Refused: refused,
 	}
+	if len(refused) > 0 {
+		// Told in the status, so that a restarted agent knows what was told before.
+		c := &plan.Import.Status.Conditions[0]
+		c.Message = fmt.Sprintf("%s; not imported: %.900s", c.Message, strings.Join(refused, "; "))
+	}
+	return plan
 }
 
 // importable tells whether services of a namespace may appear here: any but the reserved ones, which only the broker's admin

@@ -3,7 +3,6 @@ package imports
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,17 +22,15 @@ import (
 // gets them back from their members within seconds, and a service that runs well must not blink for it.
 const LostGrace = 15 * time.Second
 
-// Lost remembers, for a while, the services whose records were missing when the broker's watch came back, and for good which
-// refusals were told.
+// Lost remembers, for a while, the services whose records were missing when the broker's watch came back.
 type Lost struct {
-	mu      sync.Mutex
-	since   map[types.NamespacedName]time.Time
-	refused map[types.NamespacedName]string
+	mu    sync.Mutex
+	since map[types.NamespacedName]time.Time
 }
 
 // NewLost returns an empty memory.
 func NewLost() *Lost {
-	return &Lost{since: map[types.NamespacedName]time.Time{}, refused: map[types.NamespacedName]string{}}
+	return &Lost{since: map[types.NamespacedName]time.Time{}}
 }
 
 // Note remembers that a record of the service vanished unseen just now.
@@ -56,18 +53,6 @@ func (l *Lost) Wait(service types.NamespacedName) time.Duration {
 	}
 	delete(l.since, service)
 	return 0
-}
-
-// FirstRefusal tells whether these refusals are news, so that they make one event and not one per reconcile.
-func (l *Lost) FirstRefusal(service types.NamespacedName, refused []string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	text := strings.Join(refused, ";")
-	if l.refused[service] == text {
-		return false
-	}
-	l.refused[service] = text
-	return true
 }
 
 // refreshOwn brings this cluster's own endpoints of an import up to date while the broker's view cannot be used: the import

@@ -247,11 +247,21 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 		c.ObservedGeneration = current.Generation
 		meta.SetStatusCondition(&updated.Status.Conditions, c)
 	}
-	if len(plan.Refused) > 0 && r.Lost.FirstRefusal(key, plan.Refused) {
-		r.Recorder.Eventf(updated, nil, corev1.EventTypeWarning, "AddressRefused", "Import", "not imported: %.900s", strings.Join(plan.Refused, "; "))
-	}
 	if equality.Semantic.DeepEqual(updated.Status, current.Status) {
 		return nil
 	}
-	return r.Writer.UpdateStatus(ctx, key, updated)
+	if err := r.Writer.UpdateStatus(ctx, key, updated); err != nil {
+		return err
+	}
+	if len(plan.Refused) > 0 && readyMessage(updated) != readyMessage(current) {
+		r.Recorder.Eventf(updated, nil, corev1.EventTypeWarning, "AddressRefused", "Import", "not imported: %.900s", strings.Join(plan.Refused, "; "))
+	}
+	return nil
+}
+
+func readyMessage(si *mcsv1beta1.ServiceImport) string {
+	if c := meta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)); c != nil {
+		return c.Message
+	}
+	return ""
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -21,6 +22,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
@@ -169,11 +171,20 @@ func (b *bed) forget(name string) {
 	for _, property := range []string{aboutv1beta1.PropertyClusterID, aboutv1beta1.PropertyClusterIDOld} {
 		harness.Eventually(b.t, "forgetting the id", func() error { // the policy that guards it lags a moment
 			err := c.Delete(ctx, &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: property}})
-			if err == nil || apierrors.IsNotFound(err) || strings.Contains(err.Error(), "no matches") {
+			if err == nil || apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 				return nil
 			}
 			return err
 		})
+	}
+	var exports mcsv1beta1.ServiceExportList
+	if err := c.List(ctx, &exports); err != nil && !meta.IsNoMatchError(err) {
+		b.t.Fatal(err)
+	}
+	for i := range exports.Items {
+		if err := c.Delete(ctx, &exports.Items[i]); err != nil {
+			b.t.Fatal(err)
+		}
 	}
 	b.finalize(name)
 }

@@ -3,6 +3,7 @@ package faults_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,8 +83,13 @@ var sliceEdits = []edit{
 var recordEdits = []edit{
 	{"deleted", deleted},
 	{"spec", changed(func(r *v1alpha1.ExportRecord) { r.Spec.Ports[0].Port = 81 })},
-	{"source cluster", changed(func(r *v1alpha1.ExportRecord) { r.Labels[mcsv1beta1.LabelSourceCluster] = "mars" })},
-	{"all labels", changed(func(r *v1alpha1.ExportRecord) { r.Labels = nil })},
+}
+
+var brokerSliceEdits = []edit{
+	{"deleted", deleted},
+	{"endpoints", changed(func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.66.0.1" })},
+	{"ports", changed(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = ptr.To[int32](6666) })},
+	{"manager", changed(func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "me" })},
 }
 
 // Whatever somebody does to what the agents own is put back: in members, and by the broker's admin on the broker.
@@ -114,7 +120,7 @@ func TestEditsArePutBack(t *testing.T) {
 		{"imported slice", west.Client, &items[0], sliceEdits},
 		{"aggregate", f.Admin, &mcsv1beta1.ServiceImport{ObjectMeta: on(broker.AggregateName(service))}, aggregateEdits},
 		{"record", f.Admin, &v1alpha1.ExportRecord{ObjectMeta: on(broker.RecordName(service, "east"))}, recordEdits},
-		{"broker slice", f.Admin, &discoveryv1.EndpointSlice{ObjectMeta: on(broker.SliceName(service, "east", "web-abc"))}, sliceEdits[:len(sliceEdits)-1]},
+		{"broker slice", f.Admin, &discoveryv1.EndpointSlice{ObjectMeta: on(broker.SliceName(service, "east", "web-abc"))}, brokerSliceEdits},
 	} {
 		t.Run(owned.name, func(t *testing.T) {
 			for _, e := range owned.edits {
@@ -130,6 +136,37 @@ func TestEditsArePutBack(t *testing.T) {
 	if n := len(calm); n != 2 {
 		t.Errorf("counted %d servers", n)
 	}
+}
+
+// A member may not touch what is not labelled as its own. So when the broker's admin takes a label off what a member owns, the
+// member cannot put it back; it says so on the export, and goes on once the admin has deleted the thing.
+func TestRelabelledOnTheBroker(t *testing.T) {
+	f := clusterset(t)
+	ns := namespace(t, f.Members...)
+	east, west := f.Members[0], f.Members[1]
+	serve(t, east, ns, "web", "10.1.0.1")
+	imported(t, west, ns, "web", sources{"east": {"10.1.0.1"}})
+	service := types.NamespacedName{Namespace: ns, Name: "web"}
+	on := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: broker.DefaultNamespace, Name: name}
+	}
+	for _, obj := range []client.Object{
+		&v1alpha1.ExportRecord{ObjectMeta: on(broker.RecordName(service, "east"))},
+		&discoveryv1.EndpointSlice{ObjectMeta: on(broker.SliceName(service, "east", "web-abc"))},
+	} {
+		exported(t, east, ns, "web")
+		must(t, f.Admin.Get(context.Background(), client.ObjectKeyFromObject(obj), obj))
+		obj.GetLabels()[mcsv1beta1.LabelSourceCluster] = "mars"
+		must(t, f.Admin.Update(context.Background(), obj))
+		c := ready(t, east, ns, "web", metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed)
+		if !strings.Contains(c.Message, "refused") || !strings.Contains(c.Message, obj.GetName()) || !strings.Contains(c.Message, "mars") {
+			t.Errorf("the export says %q: want who refused what, and why", c.Message)
+		}
+		must(t, f.Admin.Delete(context.Background(), obj))
+		exported(t, east, ns, "web")
+		imported(t, west, ns, "web", sources{"east": {"10.1.0.1"}})
+	}
+	brokerHolds(t, f, ns, 3)
 }
 
 // putBack edits an object and waits until it is again what it was.

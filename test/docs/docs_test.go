@@ -1,0 +1,97 @@
+// Package docs_test holds the documentation to what is there.
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/seamark-dev/seamark/internal/kubeparts"
+)
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := kubeparts.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// files calls visit with every file of the repository that has the suffix.
+func files(t *testing.T, suffix string, visit func(path, content string)) {
+	t.Helper()
+	top := root(t)
+	err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "bin" || entry.Name() == "test-logs") {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || !strings.HasSuffix(path, suffix) {
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		if err == nil {
+			visit(strings.TrimPrefix(path, top+"/"), string(content))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Every test that the coverage table names exists, and every row names one or says that it comes later.
+func TestSpecCoverageNamesRealTests(t *testing.T) {
+	declared := map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	files(t, "_test.go", func(_, content string) {
+		for _, m := range function.FindAllStringSubmatch(content, -1) {
+			declared[m[1]] = true
+		}
+	})
+	table, err := os.ReadFile(filepath.Join(root(t), "docs", "spec-coverage.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(Test\\w+)`")
+	rows := 0
+	for _, line := range strings.Split(string(table), "\n") {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| demand") || strings.HasPrefix(line, "| what went") {
+			continue
+		}
+		rows++
+		tests := named.FindAllStringSubmatch(line, -1)
+		if len(tests) == 0 && !strings.Contains(line, "*later*") {
+			t.Errorf("no test for: %s", line)
+		}
+		for _, m := range tests {
+			if !declared[m[1]] {
+				t.Errorf("%s does not exist, named for: %s", m[1], line)
+			}
+		}
+	}
+	if rows < 40 {
+		t.Errorf("only %d rows were read", rows)
+	}
+}
+
+// Links between pages lead somewhere.
+func TestLinksLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
+	files(t, ".md", func(path, content string) {
+		for _, m := range link.FindAllStringSubmatch(content, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(root(t), filepath.Dir(path), m[1])); err != nil {
+				t.Errorf("%s links to %s, which is not there", path, m[1])
+			}
+		}
+	})
+}

@@ -63,9 +63,11 @@ type agent struct {
 	state        *member.State
 	nodes        *member.Nodes
 	heartbeat    *member.Heartbeat
+	line         *member.Line
 
 	localWriter, brokerWriter       *apply.Writer
 	exports, importsPush, aggregate *trigger.Push
+	rush                            trigger.Rush
 
 	again chan struct{} // asks the attendant to look at everything again
 }
@@ -75,7 +77,7 @@ type agent struct {
 func Run(ctx context.Context, o Options) error {
 	o.RenewEvery = orDefault(o.RenewEvery, member.RenewEvery)
 	o.LeaseDuration = orDefault(o.LeaseDuration, member.LeaseDuration)
-	a := &agent{Options: o, exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{}, again: make(chan struct{}, 1)}
+	a := &agent{Options: o, line: member.NewLine(), exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{}, again: make(chan struct{}, 1)}
 	for _, step := range []func(context.Context) error{a.readMembership, a.connect, a.follow, a.addReconcilers, a.addRunnables} {
 		if err := step(ctx); err != nil {
 			return err
@@ -100,6 +102,7 @@ func (a *agent) readMembership(ctx context.Context) error {
 	}
 	a.Local = rest.CopyConfig(a.Local)
 	a.Local.QPS = -1 // the API server's own fairness limits us
+	a.Local.Wrap(member.NewLine().Wrap)
 	if a.localDirect, err = client.New(a.Local, client.Options{Scheme: scheme, Mapper: newMapper()}); err != nil {
 		return fmt.Errorf("reach this cluster: %w", err)
 	}
@@ -142,6 +145,7 @@ func (a *agent) connect(context.Context) error {
 	}
 	credential := member.NewCredential(a.membership.Token)
 	cfg := credential.Config(a.membership)
+	cfg.Wrap(a.line.Wrap)
 	a.broker, err = cluster.New(cfg, func(o *cluster.Options) {
 		o.Scheme, o.MapperProvider, o.Logger = scheme, staticMapper, a.Log
 		o.Cache = brokerCache(a.membership.Namespace)
@@ -153,9 +157,12 @@ func (a *agent) connect(context.Context) error {
 		return fmt.Errorf("set up the connection to the broker: %w", err)
 	}
 	a.localWriter, a.brokerWriter = apply.NewWriter(a.manager.GetClient()), apply.NewWriter(a.broker.GetClient())
-	return a.manager.Add(&member.Renewal{
+	renewal := &member.Renewal{
 		Credential: credential, Membership: a.membership, Local: a.localDirect, Broker: a.brokerDirect, Log: a.Log.WithName("credential"),
-	})
+	}
+	return errors.Join(a.manager.Add(renewal), a.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		return renewal.Follow(ctx, a.manager.GetCache())
+	})))
 }
 
 // follow sets up what the reconcilers read: indexes, nodes, the clusterset's settings, everybody's leases.
@@ -172,7 +179,7 @@ func (a *agent) follow(ctx context.Context) error {
 	}
 	a.heartbeat = &member.Heartbeat{
 		ClusterID: a.membership.ClusterID, Namespace: a.membership.Namespace, Holder: holder,
-		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), Every: a.RenewEvery, Duration: a.LeaseDuration,
+		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), Every: a.RenewEvery, Duration: a.LeaseDuration, SetBack: a.line.SetBack,
 	}
 	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.askToLookAgain); err != nil {
 		return err

@@ -4,9 +4,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/member"
 )
 
@@ -17,10 +19,19 @@ func localCache() cache.Options {
 		DefaultTransform: stripMeta,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}:               {Transform: member.StripNode},
+			&corev1.Secret{}:             membershipOnly(),
 			&corev1.Namespace{}:          {Transform: stripNamespace},
 			&corev1.Service{}:            {Transform: stripService},
 			&discoveryv1.EndpointSlice{}: {Transform: stripSlice},
 		},
+	}
+}
+
+// membershipOnly limits Secrets to the one that makes this cluster a member: nobody else's are ours to read.
+func membershipOnly() cache.ByObject {
+	return cache.ByObject{
+		Namespaces: map[string]cache.Config{broker.AgentNamespace: {}},
+		Field:      fields.OneTermEqualSelector(metav1.ObjectNameField, broker.MembershipSecret),
 	}
 }
 

@@ -63,9 +63,11 @@ func (a *agent) add(name string, r reconcile.Reconciler, sources ...source.Sourc
 
 func (a *agent) addExport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
+	later := trigger.NewLater(&a.rush)
 	return a.add("export", &export.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: a.localWriter, BrokerWriter: a.brokerWriter,
-		Settings: a.state.ExportSettings, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
+		Settings: a.state.ExportSettings, Taken: a.heartbeat.Taken, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
+		Later: later,
 	},
 		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
 		trigger.Watch(local, &corev1.Service{}, trigger.Name),
@@ -77,43 +79,40 @@ func (a *agent) addExport() error {
 			}
 			return ofBroker(s)
 		}),
-		a.exports.Source(),
+		a.exports.Source(), later.Source(),
 	)
 }
 
 func (a *agent) addAggregate() error {
 	remote := a.broker.GetCache()
+	later := trigger.NewLater(&a.rush)
 	return a.add("aggregate", &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
 		Broker: a.broker.GetClient(), Writer: aggregateWriter(a), Connected: a.state.Connected, Stale: a.state.Liveness.Stale,
+		Later: later,
 	},
 		trigger.Watch(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord]),
 		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, ofBroker[*mcsv1beta1.ServiceImport]),
-		a.aggregate.Source(),
+		a.aggregate.Source(), later.Source(),
 	)
 }
 
 func (a *agent) addImport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
-	lost := imports.NewLost()
-	noteLost := func(r *v1alpha1.ExportRecord) {
-		if service, ok := broker.ServiceOf(r); ok {
-			lost.Note(service)
-		}
-	}
+	lost, later := imports.NewLost(), trigger.NewLater(&a.rush)
 	return a.add("import", &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: importWriter(a),
 		Settings: a.state.ImportSettings, Stale: a.state.Liveness.Stale, IsNodeAddress: a.nodes.IsAddress, RegionOf: a.nodes.RegionOf,
-		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost,
+		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Later: later,
 	},
-		trigger.WatchLost(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord], noteLost),
-		trigger.Watch(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
+		trigger.WatchLost(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord], noteLost[*v1alpha1.ExportRecord](lost)),
+		trigger.WatchLost(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
 			if s.Labels[mcsv1beta1.LabelSourceCluster] == a.membership.ClusterID {
 				return nil // our own endpoints come from our own slices
 			}
 			return ofBroker(s)
-		}),
-		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, ofBroker[*mcsv1beta1.ServiceImport]),
+		}, noteLost[*discoveryv1.EndpointSlice](lost)),
+		trigger.WatchLost(remote, &mcsv1beta1.ServiceImport{}, ofBroker[*mcsv1beta1.ServiceImport], noteLost[*mcsv1beta1.ServiceImport](lost)),
 		trigger.Watch(local, &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport) []types.NamespacedName {
 			if _, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]; onBroker {
 				return nil
@@ -127,8 +126,17 @@ func (a *agent) addImport() error {
 			return keyOf(index.ImportedService)(s)
 		}),
 		trigger.Watch(local, &corev1.Namespace{}, a.servicesOf),
-		a.importsPush.Source(),
+		a.importsPush.Source(), later.Source(),
 	)
+}
+
+// noteLost remembers the services of objects that the broker may have lost.
+func noteLost[T client.Object](lost *imports.Lost) func(T) {
+	return func(obj T) {
+		if service, ok := broker.ServiceOf(obj); ok {
+			lost.Note(service)
+		}
+	}
 }
 
 func (a *agent) addIdentity() error {

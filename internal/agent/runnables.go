@@ -34,12 +34,12 @@ func (a *agent) askToLookAgain() {
 	}
 }
 
-// attend looks at everything when the broker has first been reached and when the settings change, and at the services of a
-// cluster when it falls silent or is back.
+// attend looks at everything when the broker has been reached, when the id turns out to be another's or is free again, and
+// when the settings change; and at the services of a cluster when it falls silent or is back.
 func (a *agent) attend(ctx context.Context) error {
 	ticker := time.NewTicker(attendEvery)
 	defer ticker.Stop()
-	connected := false
+	connected, taken := false, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -50,9 +50,9 @@ func (a *agent) attend(ctx context.Context) error {
 			}
 		case <-ticker.C:
 		}
-		if !connected && a.state.Connected() {
-			connected = true
-			a.Log.Info("the broker has been reached", "clusterset", a.membership.ClusterSet)
+		if now, lost := a.state.Connected(), a.heartbeat.Taken() != nil; now != connected || lost != taken {
+			connected, taken = now, lost
+			a.Log.Info("the way to the broker changed", "clusterset", a.membership.ClusterSet, "connected", connected, "taken", taken)
 			a.lookAgain(ctx)
 		}
 		for _, cluster := range a.state.Liveness.Judge(time.Now()) {

@@ -20,7 +20,7 @@ import (
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, mcsv1beta1.AddToScheme, v1alpha1.AddToScheme, aboutv1beta1.AddToScheme, claimsv1.AddToScheme,
+		clientgoscheme.AddToScheme, mcsv1beta1.Install, v1alpha1.AddToScheme, aboutv1beta1.AddToScheme, claimsv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, err

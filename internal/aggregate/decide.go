@@ -39,20 +39,24 @@ type Input struct {
 	Stale map[string]bool
 }
 
-// Plan is what should be written, by this member, and when.
+// Plan is what this member should write of the aggregate, and when.
 type Plan struct {
-	// Want is the aggregate as it should be; nil when there should be none.
+	// Want is the aggregate as it should be; nil when nobody exports the service. Its status lists the clusters that are
+	// listed now, with this member added or taken out: each member answers for its own entry alone.
 	Want *mcsv1beta1.ServiceImport
-	// Wait is how long this member leaves it to others, counted from when it first saw the difference.
+	// Spec, Status and Delete tell what differs and is this member's to write.
+	Spec, Status, Delete bool
+	// Wait is how long this member leaves Spec or Delete to others, counted from when it first saw the difference.
 	Wait time.Duration
-	// Nothing is true when all is as it should be, or is none of this member's business.
-	Nothing bool
 }
 
-// Decide tells what the aggregate should be and whether this member should see to it.
+// Nothing tells that all is as it should be, or is none of this member's business.
+func (p Plan) Nothing() bool { return !p.Spec && !p.Status && !p.Delete }
+
+// Decide tells what the aggregate should be and what of it this member should see to.
 func Decide(in Input) Plan {
 	if in.Existing != nil && in.Existing.DeletionTimestamp != nil {
-		return Plan{Nothing: true}
+		return Plan{}
 	}
 	if len(in.Records) == 0 {
 		return removal(in)
@@ -64,29 +68,51 @@ func Decide(in Input) Plan {
 		exporter = exporter || string(r.Spec.ClusterID) == in.ClusterID
 	}
 	merged := merge.Merge(specs)
+	if merged.Empty() {
+		return Plan{}
+	}
 	plan := Plan{Want: aggregateOf(in, merged)}
-	switch {
-	case !exporter || merged.Empty(), in.Existing != nil && newer(in.Existing), same(in.Existing, plan.Want):
-		return Plan{Nothing: true}
-	case firstAlive(merged.Clusters, in.Stale) != in.ClusterID:
+	plan.Spec = exporter && (in.Existing == nil || !newer(in.Existing) && !sameSpec(in.Existing, plan.Want))
+	plan.Status = (in.Existing != nil || plan.Spec) && !slices.Equal(clusterNames(in.Existing), clusterNames(plan.Want))
+	if plan.Spec && firstAlive(merged.Clusters, in.Stale) != in.ClusterID {
 		plan.Wait = stepIn + share(in.ClusterID, in.Service, stepIn)
 	}
 	return plan
 }
 
-// removal: with no record left the last exporters clear the aggregate away, and its addresses are free again.
+// removal: with no record left its exporters take themselves off the list, and the last one clears the aggregate away, so
+// that its addresses are free again.
 func removal(in Input) Plan {
 	if in.Existing == nil {
-		return Plan{Nothing: true}
+		return Plan{}
 	}
 	clusters := clusterNames(in.Existing)
 	switch {
-	case len(clusters) == 0, len(clusters) == 1 && clusters[0] == in.ClusterID:
-		return Plan{}
+	case len(clusters) == 1 && clusters[0] == in.ClusterID, len(clusters) == 0 && in.Existing.Labels[v1alpha1.LabelWrittenBy] == in.ClusterID:
+		return Plan{Delete: true}
 	case slices.Contains(clusters, in.ClusterID):
-		return Plan{Wait: share(in.ClusterID, in.Service, stepIn)}
+		want := in.Existing.DeepCopy()
+		want.Status.Clusters = listed(clusters, in.ClusterID, false)
+		return Plan{Want: want, Status: true}
+	case len(clusters) == 0:
+		// An empty list is also how an aggregate begins: another member may see it before it sees the record it was made of.
+		return Plan{Delete: true, Wait: sweep + share(in.ClusterID, in.Service, sweep)}
 	}
-	return Plan{Wait: sweep + share(in.ClusterID, in.Service, sweep)}
+	return Plan{} // those on the list are still to come, or the broker's admin removes them
+}
+
+// listed is the list of clusters with one of them added or taken out.
+func listed(clusters []string, id string, present bool) []mcsv1beta1.ClusterStatus {
+	names := slices.DeleteFunc(slices.Clone(clusters), func(c string) bool { return c == id })
+	if present {
+		names = append(names, id)
+	}
+	slices.Sort(names)
+	out := make([]mcsv1beta1.ClusterStatus, len(names))
+	for i, name := range names {
+		out[i] = mcsv1beta1.ClusterStatus{Cluster: name}
+	}
+	return out
 }
 
 func aggregateOf(in Input, merged merge.Result) *mcsv1beta1.ServiceImport {
@@ -112,9 +138,7 @@ func aggregateOf(in Input, merged merge.Result) *mcsv1beta1.ServiceImport {
 			si.Annotations[v1alpha1.AnnotationAllocatedBy] = by
 		}
 	}
-	for _, c := range slices.Sorted(slices.Values(merged.Clusters)) {
-		si.Status.Clusters = append(si.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
-	}
+	si.Status.Clusters = listed(clusterNames(in.Existing), in.ClusterID, slices.Contains(merged.Clusters, in.ClusterID))
 	return si
 }
 
@@ -122,10 +146,6 @@ func aggregateOf(in Input, merged merge.Result) *mcsv1beta1.ServiceImport {
 func newer(existing *mcsv1beta1.ServiceImport) bool {
 	version, err := strconv.Atoi(existing.Annotations[v1alpha1.AnnotationMergeVersion])
 	return err == nil && version > merge.Version
-}
-
-func same(existing, want *mcsv1beta1.ServiceImport) bool {
-	return existing != nil && sameSpec(existing, want) && equality.Semantic.DeepEqual(existing.Status.Clusters, want.Status.Clusters)
 }
 
 // sameSpec compares all but who wrote it: members that agree have nothing to write.
@@ -151,6 +171,9 @@ func firstAlive(clusters []string, stale map[string]bool) string {
 }
 
 func clusterNames(si *mcsv1beta1.ServiceImport) []string {
+	if si == nil {
+		return nil
+	}
 	names := make([]string, len(si.Status.Clusters))
 	for i, c := range si.Status.Clusters {
 		names[i] = c.Cluster

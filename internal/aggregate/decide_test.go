@@ -29,33 +29,42 @@ func record(cluster string, age int) *v1alpha1.ExportRecord {
 	}
 }
 
-// written is the aggregate these records lead to, as it would be read back.
+// written is the aggregate these records lead to, as it would be read back when all exporters have seen to it.
 func written(records ...*v1alpha1.ExportRecord) *mcsv1beta1.ServiceImport {
-	return Decide(Input{ClusterID: string(records[0].Spec.ClusterID), Service: web, Records: records}).Want
+	var si *mcsv1beta1.ServiceImport
+	for _, r := range records {
+		si = Decide(Input{ClusterID: string(r.Spec.ClusterID), Service: web, Records: records, Existing: si}).Want
+	}
+	return si
 }
 
 func TestWhoWritesTheAggregate(t *testing.T) {
 	records := []*v1alpha1.ExportRecord{record("old", 2), record("new", 1)}
+	unlisted := written(records...)
+	unlisted.Status.Clusters = listed([]string{"old"}, "old", true)
+	gone := written(records...)
+	gone.Status.Clusters = listed([]string{"new", "old"}, "other", true)
 	for name, test := range map[string]struct {
-		me       string
-		stale    map[string]bool
-		existing *mcsv1beta1.ServiceImport
-		nothing  bool
-		waits    bool
+		me           string
+		stale        map[string]bool
+		existing     *mcsv1beta1.ServiceImport
+		spec, status bool
+		waits        bool
 	}{
-		"the oldest at once":                    {me: "old"},
-		"the next one waits for it":             {me: "new", waits: true},
-		"the next one at once when it is stale": {me: "new", stale: map[string]bool{"old": true}},
-		"an importer never":                     {me: "other", nothing: true},
-		"nobody when it is right":               {me: "old", existing: written(records...), nothing: true},
+		"the oldest at once":                    {me: "old", spec: true, status: true},
+		"the next one waits for it":             {me: "new", spec: true, status: true, waits: true},
+		"the next one at once when it is stale": {me: "new", stale: map[string]bool{"old": true}, spec: true, status: true},
+		"an importer never":                     {me: "other"},
+		"nobody when it is right":               {me: "old", existing: written(records...)},
+		"each lists itself, at once":            {me: "new", existing: unlisted, status: true},
+		"nobody lists another":                  {me: "old", existing: unlisted},
+		"who left takes itself off the list":    {me: "other", existing: gone, status: true},
+		"nobody takes another off the list":     {me: "new", existing: gone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := Decide(Input{ClusterID: test.me, Service: web, Records: records, Stale: test.stale, Existing: test.existing})
-			if plan.Nothing != test.nothing || (plan.Wait > 0) != test.waits {
+			if plan.Spec != test.spec || plan.Status != test.status || plan.Delete || (plan.Wait > 0) != test.waits {
 				t.Errorf("plan: %+v", plan)
-			}
-			if !test.nothing && plan.Want == nil {
-				t.Error("nothing to write")
 			}
 		})
 	}
@@ -65,11 +74,11 @@ func TestNewerMergeRulesAreNotOverruled(t *testing.T) {
 	existing := written(record("a", 1))
 	existing.Spec.Ports = nil
 	existing.Annotations[v1alpha1.AnnotationMergeVersion] = "999"
-	if plan := Decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}, Existing: existing}); !plan.Nothing {
+	if plan := Decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}, Existing: existing}); !plan.Nothing() {
 		t.Errorf("plan: %+v", plan)
 	}
 	existing.Annotations[v1alpha1.AnnotationMergeVersion] = "0"
-	if plan := Decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}, Existing: existing}); plan.Nothing {
+	if plan := Decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}, Existing: existing}); !plan.Spec {
 		t.Error("an older version's aggregate was left as it is")
 	}
 }
@@ -86,24 +95,32 @@ func TestAddressesOutliveWhoAllocatedThem(t *testing.T) {
 
 func TestWhoRemovesTheAggregate(t *testing.T) {
 	one, two := written(record("a", 1)), written(record("a", 2), record("b", 1))
+	begun := written(record("a", 1))
+	begun.Status.Clusters = nil
 	for name, test := range map[string]struct {
-		me       string
-		existing *mcsv1beta1.ServiceImport
-		nothing  bool
-		wait     time.Duration // at least
+		me                string
+		existing          *mcsv1beta1.ServiceImport
+		deleted, delisted bool
+		wait              time.Duration // at least
 	}{
-		"there is none":                      {"a", nil, true, 0},
-		"the last exporter at once":          {"a", one, false, 0},
-		"somebody else much later":           {"b", one, false, sweep},
-		"one of two, unless the other does":  {"b", two, false, time.Millisecond},
-		"a bystander of two, much later too": {"c", two, false, sweep},
+		"there is none":                       {"a", nil, false, false, 0},
+		"the last exporter at once":           {"a", one, true, false, 0},
+		"nobody else":                         {"b", one, false, false, 0},
+		"one of two takes itself off":         {"b", two, false, true, 0},
+		"a bystander of two does nothing":     {"c", two, false, false, 0},
+		"one that lists nobody, its writer":   {"a", begun, true, false, 0},
+		"one that lists nobody, others later": {"b", begun, true, false, sweep},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := Decide(Input{ClusterID: test.me, Service: web, Existing: test.existing})
-			if plan.Want != nil || plan.Nothing != test.nothing || plan.Wait < test.wait || (test.wait == 0 && plan.Wait != 0) {
+			if plan.Spec || plan.Delete != test.deleted || plan.Status != test.delisted || plan.Wait < test.wait || (test.wait == 0 && plan.Wait != 0) {
 				t.Errorf("plan: %+v", plan)
 			}
 		})
+	}
+	left := Decide(Input{ClusterID: "b", Service: web, Existing: two}).Want
+	if plan := Decide(Input{ClusterID: "a", Service: web, Existing: left}); !plan.Delete {
+		t.Errorf("the last of two does not delete it: %+v", plan)
 	}
 }
 

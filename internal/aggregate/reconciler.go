@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,6 +15,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/apply"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/index"
+	"github.com/seamark-dev/seamark/internal/trigger"
 )
 
 // Reconciler keeps the aggregates this member is responsible for.
@@ -27,6 +27,8 @@ type Reconciler struct {
 	// Connected tells whether the broker's caches are filled.
 	Connected func() bool
 	Stale     func() map[string]bool
+	// Later puts off what nobody waits for while services are being published.
+	Later *trigger.Later
 
 	mu    sync.Mutex
 	since map[types.NamespacedName]time.Time // when a difference that is others' to mend was first seen
@@ -55,23 +57,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		in.Existing = existing
 	}
 	plan := Decide(in)
-	if wait := r.wait(key, plan); plan.Nothing || wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
+	wait := r.wait(key, plan)
+	if plan.Nothing() || r.Later.Wait(key) {
+		return ctrl.Result{RequeueAfter: wait}, nil // importers merge the records themselves: nobody waits for the aggregate
 	}
-	if err := r.write(ctx, key, in.Existing, plan.Want); err != nil {
+	if err := r.write(ctx, key, in.Existing, plan, wait == 0); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 			return ctrl.Result{RequeueAfter: stepIn}, nil // another member was first; the watch shows what it wrote
 		}
 		return ctrl.Result{}, fmt.Errorf("write the aggregate of %s: %w", key, err)
 	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: wait}, nil
 }
 
 // wait is how long this member still leaves the difference to others.
 func (r *Reconciler) wait(key types.NamespacedName, plan Plan) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if plan.Nothing || plan.Wait == 0 {
+	if plan.Nothing() || plan.Wait == 0 {
 		delete(r.since, key)
 		return 0
 	}
@@ -86,49 +89,29 @@ func (r *Reconciler) wait(key types.NamespacedName, plan Plan) time.Duration {
 	return max(0, plan.Wait-time.Since(since))
 }
 
-func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, existing, want *mcsv1beta1.ServiceImport) error {
-	if want == nil {
-		return r.remove(ctx, key, existing)
-	}
-	clusters := want.Status.Clusters
+// write makes the changes that are this member's; due tells whether those it leaves to others for a while are too.
+func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, existing *mcsv1beta1.ServiceImport, plan Plan, due bool) error {
 	current := existing
 	switch {
-	case existing == nil:
-		current = want.DeepCopy()
+	case plan.Delete && due:
+		return r.Writer.Delete(ctx, key, existing)
+	case plan.Spec && due && existing == nil:
+		current = plan.Want.DeepCopy()
 		current.Status = mcsv1beta1.ServiceImportStatus{}
 		if err := r.Writer.Create(ctx, key, current); err != nil {
 			return err
 		}
-	case !sameSpec(existing, want):
+	case plan.Spec && due:
 		current = existing.DeepCopy()
-		current.Labels, current.Annotations, current.Spec = want.Labels, want.Annotations, want.Spec
+		current.Labels, current.Annotations, current.Spec = plan.Want.Labels, plan.Want.Annotations, plan.Want.Spec
 		if err := r.Writer.Update(ctx, key, current); err != nil {
 			return err
 		}
 	}
-	return r.writeClusters(ctx, key, current, clusters)
-}
-
-func (r *Reconciler) writeClusters(ctx context.Context, key types.NamespacedName, current *mcsv1beta1.ServiceImport, clusters []mcsv1beta1.ClusterStatus) error {
-	if equality.Semantic.DeepEqual(current.Status.Clusters, clusters) {
+	if !plan.Status || current == nil {
 		return nil
 	}
 	current = current.DeepCopy()
-	current.Status.Clusters = clusters
+	current.Status.Clusters = plan.Want.Status.Clusters
 	return r.Writer.UpdateStatus(ctx, key, current)
-}
-
-// remove deletes the aggregate of a service nobody exports any more. The broker lets a member delete only what lists nobody
-// else, so the list is cleared first where others left theirs behind.
-func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, existing *mcsv1beta1.ServiceImport) error {
-	clusters := clusterNames(existing)
-	if len(clusters) > 1 || (len(clusters) == 1 && clusters[0] != r.ClusterID) {
-		cleared := existing.DeepCopy()
-		cleared.Status.Clusters = nil
-		if err := r.Writer.UpdateStatus(ctx, key, cleared); err != nil {
-			return err
-		}
-		existing = cleared
-	}
-	return r.Writer.Delete(ctx, key, existing)
 }

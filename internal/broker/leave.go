@@ -109,21 +109,25 @@ func (l *Left) withdrawWith(ctx context.Context, c client.Client, m Membership, 
 		return err
 	}
 	for service := range services {
-		if err := withdrawAggregate(ctx, c, m.Namespace, service); err != nil {
+		if err := withdrawAggregate(ctx, c, m, service); err != nil {
 			return err
 		}
 	}
 	return releaseLease(ctx, c, m, holder)
 }
 
-// withdrawAggregate deletes the aggregate of a service that nobody exports any more. Of one that others export they take care.
-func withdrawAggregate(ctx context.Context, c client.Client, namespace string, service types.NamespacedName) error {
+// withdrawAggregate takes the member off the aggregate's list, which nobody else may, and deletes the aggregate of a service
+// that nobody exports any more. Of one that others export they take care.
+func withdrawAggregate(ctx context.Context, c client.Client, m Membership, service types.NamespacedName) error {
 	si := &mcsv1beta1.ServiceImport{}
-	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: AggregateName(service)}, si)
+	err := c.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: AggregateName(service)}, si)
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	records, err := listMetadata(ctx, c, &v1alpha1.ExportRecord{}, client.InNamespace(namespace), client.MatchingLabels(Labels(service, "")))
+	if err := leaveAggregate(ctx, c, si, m.ClusterID); err != nil {
+		return err
+	}
+	records, err := listMetadata(ctx, c, &v1alpha1.ExportRecord{}, client.InNamespace(m.Namespace), client.MatchingLabels(Labels(service, "")))
 	if err != nil || len(records) > 0 {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,9 @@ import (
 
 var errNotConnected = errors.New("the broker has not been reached since the agent started")
 
+// ErrTaken is what the refusal of this cluster's id is.
+var ErrTaken = errors.New("the cluster id is used by another cluster")
+
 // readiness says whether the broker has what should be there; outcome is what writing it brought. A message names the cause in
 // words that stay the same from one retry to the next, or every retry would be a write.
 func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome error) metav1.Condition {
@@ -25,6 +29,8 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome error) metav
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, "not exported: "+plan.Valid.Message)
 	case outcome == nil:
 		return condition(ready, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported, "the service is published to the clusterset")
+	case errors.Is(outcome, ErrTaken):
+		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "not exported: "+outcome.Error())
 	case errors.Is(outcome, errNotConnected):
 		// The broker may well have it from before the agent was restarted: what it said then still holds.
 		if old := meta.FindStatusCondition(export.Status.Conditions, string(ready)); old != nil && old.ObservedGeneration == export.Generation {
@@ -34,7 +40,7 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome error) metav
 			"waiting for the broker: it has not been reached since the agent started; the export completes by itself")
 	case apierrors.IsConflict(outcome) || apierrors.IsAlreadyExists(outcome):
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "being published")
-	case apierrors.IsForbidden(outcome) || apierrors.IsInvalid(outcome):
+	case (apierrors.IsForbidden(outcome) || apierrors.IsInvalid(outcome)) && !starting(outcome):
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, "the broker refused it: "+outcome.Error())
 	}
 	return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
@@ -51,11 +57,15 @@ func cause(err error) string {
 		return "connection refused"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return "it does not answer"
-	case apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err), apierrors.IsServerTimeout(err):
+	case starting(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err), apierrors.IsServerTimeout(err):
 		return "it is overloaded or starting"
 	}
 	return "it cannot be reached"
 }
+
+// starting tells the refusals of an API server that has just started and does not know yet the kind that holds the members'
+// grants. They have no reason code of their own.
+func starting(err error) bool { return strings.Contains(err.Error(), "failed to configure policy") }
 
 // validityOffline judges an export as far as it can be judged without the broker's settings.
 func validityOffline(in Input) metav1.Condition {

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/apply"
 	"github.com/seamark-dev/seamark/internal/index"
+	"github.com/seamark-dev/seamark/internal/trigger"
 )
 
 const (
@@ -42,8 +44,12 @@ type Reconciler struct {
 	BrokerWriter *apply.Writer
 	// Settings are known once the broker has been reached; until then nothing is published.
 	Settings func() (Settings, bool)
+	// Taken is why this cluster may not use its id, nil when it may.
+	Taken    func() error
 	RegionOf func(node string) string
 	Recorder events.EventRecorder
+	// Later puts conditions off while services are being published.
+	Later *trigger.Later
 
 	mu   sync.Mutex
 	gone map[types.NamespacedName]time.Time // since when the Service of a published export is missing
@@ -64,7 +70,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if in.Export == nil {
 			return ctrl.Result{}, nil // what it left on the broker is found when the broker is back
 		}
-		return ctrl.Result{}, r.report(ctx, key, in.Export, Plan{Valid: validityOffline(in)}, errNotConnected)
+		return ctrl.Result{}, r.report(ctx, key, in.Export, Plan{Valid: validityOffline(in)}, cmp.Or(r.Taken(), errNotConnected))
 	}
 	in.Settings = settings
 	plan := Decide(in)
@@ -72,7 +78,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if wait > 0 {
 		plan.Record = existing.record
 	}
-	applyErr := r.BrokerWriter.Apply(ctx, key, diff(existing, plan))
+	changes := diff(existing, plan)
+	if !changes.Empty() {
+		r.Later.Urgent()
+	}
+	applyErr := r.BrokerWriter.Apply(ctx, key, changes)
 	if in.Export == nil || in.Export.DeletionTimestamp != nil {
 		return ctrl.Result{}, applyErr
 	}
@@ -161,7 +171,7 @@ func diff(have published, want Plan) apply.Changes {
 		c.Delete = append(c.Delete, have.record)
 	case want.Record != nil && have.record == nil:
 		c.Create = append(c.Create, want.Record)
-	case want.Record != nil && !(equality.Semantic.DeepEqual(have.record.Spec, want.Record.Spec) && sameMeta(have.record, want.Record)):
+	case want.Record != nil && !sameRecord(have.record, want.Record):
 		updated := have.record.DeepCopy()
 		updated.Spec, updated.Labels, updated.Annotations = want.Record.Spec, want.Record.Labels, want.Record.Annotations
 		c.Update = append(c.Update, updated)
@@ -170,8 +180,9 @@ func diff(have published, want Plan) apply.Changes {
 	return c
 }
 
-func sameMeta(a, b client.Object) bool {
-	return equality.Semantic.DeepEqual(a.GetLabels(), b.GetLabels()) && equality.Semantic.DeepEqual(a.GetAnnotations(), b.GetAnnotations())
+func sameRecord(a, b *v1alpha1.ExportRecord) bool {
+	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
+		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
 }
 
 // report writes the conditions of the ServiceExport, all in one write and only when one of them changed.
@@ -190,7 +201,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, expor
 	case plan.Valid.Status != metav1.ConditionTrue:
 		changed = meta.RemoveStatusCondition(conditions, string(mcsv1beta1.ServiceExportConditionConflict)) || changed
 	}
-	if !changed {
+	if !changed || (published == nil && r.Later.Wait(key)) {
 		return nil
 	}
 	if err := r.LocalWriter.UpdateStatus(ctx, key, updated); err != nil {

@@ -19,8 +19,10 @@ import (
 )
 
 // LostGrace is how long a service whose records vanished unseen keeps what it has: a broker that was reset to an older state
-// gets them back from their members within seconds, and a service that runs well must not blink for it.
-const LostGrace = 15 * time.Second
+// gets them back from their members, and a service that runs well must not blink for it. An API server that has just started
+// refuses what members write for up to half a minute, until its admission knows the kind that holds their grants, and then
+// members need another moment to try again.
+const LostGrace = time.Minute
 
 // Lost remembers, for a while, the services whose records were missing when the broker's watch came back.
 type Lost struct {

@@ -25,6 +25,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/export"
 	"github.com/seamark-dev/seamark/internal/index"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/trigger"
 )
 
 // Reconciler imports the clusterset's services into this cluster.
@@ -44,6 +45,8 @@ type Reconciler struct {
 	Recorder         events.EventRecorder
 	// Lost remembers services whose records vanished unseen.
 	Lost *Lost
+	// Later puts off what nobody waits for while services are being imported.
+	Later *trigger.Later
 }
 
 // Reconcile brings this cluster's copy of one service up to date.
@@ -74,11 +77,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, nil // it comes with the namespace
 		}
 	}
-	err = r.write(ctx, key, have, plan)
+	atHome := onlyOf(plan.Import, settings.ClusterID)
+	if atHome && have.serviceImport == nil && r.Later.Wait(key) {
+		return ctrl.Result{}, nil // what is on its way to other clusters comes first
+	}
+	err = r.write(ctx, key, have, plan, !atHome)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil // somebody edited it: decide again on what is there now
 	}
 	return ctrl.Result{}, err
+}
+
+// onlyOf tells a service that no other cluster exports.
+func onlyOf(si *mcsv1beta1.ServiceImport, clusterID string) bool {
+	return si != nil && len(si.Status.Clusters) == 1 && si.Status.Clusters[0].Cluster == clusterID
 }
 
 // imported is what this cluster holds of a service.
@@ -180,7 +192,7 @@ func (r *Reconciler) namespaceReady(ctx context.Context, name string) (bool, err
 }
 
 // write applies the plan. The ServiceImport comes first, because the slices name its uid as their owner.
-func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have imported, plan Plan) error {
+func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have imported, plan Plan, urgent bool) error {
 	if plan.Import == nil {
 		return r.remove(ctx, key, have)
 	}
@@ -206,6 +218,9 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have i
 	}
 	var changes apply.Changes
 	apply.DiffSlices(&changes, have.slices, plan.Slices)
+	if urgent && (current != have.serviceImport || !changes.Empty()) {
+		r.Later.Urgent()
+	}
 	return apply.Together(
 		func() error { return r.Writer.Apply(ctx, key, changes) },
 		func() error { return r.writeStatus(ctx, key, current, plan) },
@@ -247,7 +262,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 		c.ObservedGeneration = current.Generation
 		meta.SetStatusCondition(&updated.Status.Conditions, c)
 	}
-	if equality.Semantic.DeepEqual(updated.Status, current.Status) {
+	if equality.Semantic.DeepEqual(updated.Status, current.Status) || r.Later.Wait(key) {
 		return nil
 	}
 	if err := r.Writer.UpdateStatus(ctx, key, updated); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,10 +14,14 @@ import (
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/internal/broker"
@@ -97,6 +102,65 @@ func (r *Renewal) Start(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// Follow takes over the token that joining again has stored. It returns an error when the cluster left or became another
+// member: the agent must end then, or it would put back what leaving takes away. It is run by the leader only.
+func (r *Renewal) Follow(ctx context.Context, c cache.Cache) error {
+	informer, err := c.GetInformer(ctx, &corev1.Secret{})
+	if err != nil {
+		return fmt.Errorf("watch secret %s/%s: %w", broker.AgentNamespace, broker.MembershipSecret, err)
+	}
+	ended := make(chan error, 1)
+	look := func(secret *corev1.Secret) {
+		if err := r.takeOver(secret); err != nil {
+			select {
+			case ended <- err:
+			default: // it has ended for another reason
+			}
+		}
+	}
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { look(asSecret(obj)) },
+		UpdateFunc: func(_, obj any) { look(asSecret(obj)) },
+		DeleteFunc: func(any) { look(nil) },
+	})
+	if err != nil {
+		return fmt.Errorf("watch secret %s/%s: %w", broker.AgentNamespace, broker.MembershipSecret, err)
+	}
+	defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only where there is none
+	// A replica that waited for its turn may have missed that the cluster left.
+	if _, err := r.secret(ctx); apierrors.IsNotFound(err) {
+		look(nil)
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-ended:
+		return err
+	}
+}
+
+func asSecret(obj any) *corev1.Secret {
+	secret, _ := obj.(*corev1.Secret)
+	return secret
+}
+
+// takeOver uses the token of a membership that is otherwise the one the agent was started with.
+func (r *Renewal) takeOver(secret *corev1.Secret) error {
+	m, err := broker.MembershipFrom(secret)
+	if err != nil {
+		return fmt.Errorf("the membership ended: %w", err)
+	}
+	token := m.Token
+	m.Token = r.Membership.Token
+	if !equality.Semantic.DeepEqual(m, r.Membership) {
+		return errors.New("the membership changed: the agent must start again")
+	}
+	if old := r.Credential.token.Swap(&token); *old != token {
+		r.Log.Info("using the token for the broker that was stored")
+	}
+	return nil
 }
 
 func (r *Renewal) reload(ctx context.Context) error {

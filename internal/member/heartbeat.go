@@ -2,7 +2,9 @@ package member
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/seamark-dev/seamark/internal/export"
 )
 
 // Heartbeat renews this member's lease on the broker. The lease also settles who the id belongs to: its holder is the uid of
@@ -28,6 +32,10 @@ type Heartbeat struct {
 	Every time.Duration
 	// Duration is how long others believe it.
 	Duration time.Duration
+	// SetBack is told when the broker has an older lease than was written last: it was set back to an older state.
+	SetBack func()
+
+	wrote int64 // the resourceVersion of the lease as it was written last
 
 	mu       sync.Mutex
 	held     bool
@@ -86,7 +94,19 @@ func (h *Heartbeat) Problem() error {
 	return h.lastErr
 }
 
+// Taken is why this cluster may not use its id, nil when it may or when that is not known.
+func (h *Heartbeat) Taken() error {
+	var taken *takenError
+	if errors.As(h.Problem(), &taken) {
+		return taken
+	}
+	return nil
+}
+
 type takenError struct{ id, holder string }
+
+// Is makes it known to exports, which say it to the user.
+func (e *takenError) Is(target error) bool { return target == export.ErrTaken }
 
 func (e *takenError) Error() string {
 	return fmt.Sprintf("the cluster id %s is used by another cluster (kube-system uid %s): run seamark leave here and join with another id", e.id, e.holder)
@@ -100,6 +120,11 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease, now 
 		if err := h.Client.Get(ctx, types.NamespacedName{Namespace: h.Namespace, Name: h.ClusterID}, lease); err != nil {
 			return nil, fmt.Errorf("read lease %s: %w", h.ClusterID, err)
 		}
+		if version := revision(lease); version < h.wrote {
+			h.Log.Info("the broker was set back to an older state: looking at everything anew", "cluster", h.ClusterID)
+			h.wrote = version
+			h.SetBack()
+		}
 		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" && holder != h.Holder && h.otherAlive(lease, now) {
 			return nil, &takenError{h.ClusterID, holder}
 		}
@@ -111,7 +136,17 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease, now 
 	if err := h.Client.Update(ctx, lease); err != nil {
 		return nil, fmt.Errorf("renew lease %s: %w", h.ClusterID, err)
 	}
+	h.wrote = revision(lease)
 	return lease, nil
+}
+
+// revision is the place of an object's last write among all writes to its server (KEP-5504); 0 where a server does otherwise.
+func revision(lease *coordinationv1.Lease) int64 {
+	v, err := strconv.ParseInt(lease.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
 }
 
 // otherAlive judges another holder as liveness judges anybody: by renewals observed here, not by its clock.

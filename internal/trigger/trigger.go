@@ -5,6 +5,7 @@ package trigger
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -28,7 +29,8 @@ func Watch[T client.Object](c cache.Cache, obj T, keys KeysOf[T]) source.Source 
 }
 
 // WatchLost is Watch that also tells of objects that vanished unseen: they were missing when the watch came back after a
-// gap, so nobody knows whether they were deleted or the server lost them.
+// gap, so nobody knows whether they were deleted or the server lost them. It tells of those, too, that are older than they
+// were.
 func WatchLost[T client.Object](c cache.Cache, obj T, keys KeysOf[T], lost func(T)) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		informer, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false))
@@ -56,6 +58,9 @@ func handler[T client.Object](queue Queue, keys KeysOf[T], lost func(T)) toolsca
 			if okBefore && okAfter && b.GetResourceVersion() == a.GetResourceVersion() {
 				return // a resync: nothing changed
 			}
+			if okBefore && okAfter && lost != nil && older(a, b) {
+				lost(a)
+			}
 			enqueue(before) // it may have belonged to another service
 			enqueue(after)
 		},
@@ -69,6 +74,13 @@ func handler[T client.Object](queue Queue, keys KeysOf[T], lost func(T)) toolsca
 			enqueue(obj)
 		},
 	}
+}
+
+// older tells whether a was written before b: resource versions grow with every write (KEP-5504).
+func older(a, b client.Object) bool {
+	va, errA := strconv.ParseInt(a.GetResourceVersion(), 10, 64)
+	vb, errB := strconv.ParseInt(b.GetResourceVersion(), 10, 64)
+	return errA == nil && errB == nil && va < vb
 }
 
 // Push is a source for keys that come from elsewhere than a watch. The zero value is ready; what is pushed before the

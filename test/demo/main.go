@@ -23,10 +23,10 @@ var clusters = []string{"east", "west", "north"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	d := &demo{ctx: ctx, started: time.Now(), agents: map[string]*exec.Cmd{}}
 	err := d.run()
 	d.cleanUp()
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
@@ -247,8 +247,8 @@ func (d *demo) command(name string, args ...string) *exec.Cmd {
 	if name == "kubectl" {
 		return exec.CommandContext(d.ctx, d.kube, append([]string{"kubectl"}, args...)...)
 	}
-	if own := filepath.Join(d.dir, name); strings.HasPrefix(name, "seamark") {
-		return exec.Command(own, args...)
+	if strings.HasPrefix(name, "seamark") {
+		name = filepath.Join(d.dir, name)
 	}
 	return exec.CommandContext(d.ctx, name, args...)
 }

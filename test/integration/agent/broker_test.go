@@ -58,7 +58,7 @@ func nothingOnBroker(t *testing.T, f *fleet.Fleet, ns string, service ...string)
 }
 
 // aggregated waits until the aggregate of a service lists exactly these clusters.
-func aggregated(t *testing.T, f *fleet.Fleet, ns, name string, clusters ...string) *mcsv1beta1.ServiceImport {
+func aggregated(t *testing.T, f *fleet.Fleet, ns, name string, clusters ...string) {
 	t.Helper()
 	si := &mcsv1beta1.ServiceImport{}
 	service := types.NamespacedName{Namespace: ns, Name: name}
@@ -75,5 +75,4 @@ func aggregated(t *testing.T, f *fleet.Fleet, ns, name string, clusters ...strin
 		}
 		return nil
 	})
-	return si
 }

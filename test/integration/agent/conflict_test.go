@@ -197,7 +197,9 @@ func TestExportWithoutServiceStillImports(t *testing.T) {
 	noConflict(t, f.Members[:1], ns, "web")
 }
 
-func name(reason mcsv1beta1.ServiceExportConditionReason) string { return strings.ToLower(string(reason)) }
+func name(reason mcsv1beta1.ServiceExportConditionReason) string {
+	return strings.ToLower(string(reason))
+}
 
 func orNothing[T any](change func(T)) func(T) {
 	if change == nil {

@@ -150,7 +150,7 @@ func TestTypeFlipKeepsTheImport(t *testing.T) {
 		for ctx.Err() == nil {
 			si, err := west.Import(ns, "web")
 			if err != nil || si.UID != uid {
-				watched <- fmt.Errorf("the import went away: %v, uid %s", err, si.UID)
+				watched <- fmt.Errorf("the import went away, uid %s: %w", si.UID, err)
 				return
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -70,10 +71,16 @@ func TestMembersShareAggregates(t *testing.T) {
 		relabelled(si, v1alpha1.LabelWrittenBy, "east2")
 		check(t, b.as["east2"].Update(ctx, si), "")
 	})
-	t.Run("any member writes the rest and the status", func(t *testing.T) {
+	t.Run("any member writes the rest", func(t *testing.T) {
 		si.Spec.Ports[0].Port = 81
 		relabelled(si, v1alpha1.LabelWrittenBy, "a.b")
 		check(t, b.as["a.b"].Update(ctx, si), "")
+	})
+	t.Run("each lists itself", func(t *testing.T) {
+		for _, id := range []string{"east2", "east"} {
+			si.Status.Clusters = append(si.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: id})
+			check(t, b.as[id].Status().Update(ctx, si), "")
+		}
 		si.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "east"}}
 		check(t, b.as["east2"].Status().Update(ctx, si), "")
 	})
@@ -105,7 +112,7 @@ func TestMembersAreConfined(t *testing.T) {
 	shared := b.serviceImport("web", "shop", "east2", "243.1.0.7")
 	b.must(t, b.as["east2"].Create(ctx, shared))
 	shared.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "east"}, {Cluster: "east2"}}
-	b.must(t, b.as["east2"].Status().Update(ctx, shared))
+	b.must(t, b.admin.Status().Update(ctx, shared))
 	b.must(t, b.admin.Create(ctx, &discoveryv1.EndpointSlice{ObjectMeta: b.meta("kubernetes-x", nil), AddressType: "IPv4"}))
 
 	for _, a := range slices.Concat(b.attacksOnOwned(t), b.attacksOnSlices(t), b.attacksOnAggregates(t, shared), b.attacksOnGrants(t)) {
@@ -216,6 +223,22 @@ func (b *broker) attacksOnAggregates(t *testing.T, shared *mcsv1beta1.ServiceImp
 	ips := func(ips ...string) func(client.Client) error {
 		return edit(func(o *mcsv1beta1.ServiceImport) { o.Spec.IPs = ips })
 	}
+	status := func(f func(*mcsv1beta1.ServiceImportStatus)) func(client.Client) error {
+		return func(c client.Client) error {
+			o := shared.DeepCopy()
+			b.must(t, c.Get(t.Context(), client.ObjectKeyFromObject(shared), o))
+			f(&o.Status)
+			return c.Status().Update(t.Context(), o, client.DryRunAll)
+		}
+	}
+	exporters := func(ids ...string) func(client.Client) error {
+		return status(func(s *mcsv1beta1.ServiceImportStatus) {
+			s.Clusters = nil
+			for _, id := range ids {
+				s.Clusters = append(s.Clusters, mcsv1beta1.ClusterStatus{Cluster: id})
+			}
+		})
+	}
 	fresh := func(ips ...string) func(client.Client) error {
 		return b.create(t, b.serviceImport("api", "shop", "east", ips...))
 	}
@@ -244,6 +267,13 @@ func (b *broker) attacksOnAggregates(t *testing.T, shared *mcsv1beta1.ServiceImp
 		}), block},
 		{"write an address in another form", "east", fresh("fd00:243:0::0:9"), "in canonical form"},
 		{"write nonsense", "east", fresh("vip"), "vip"},
+		{"take another off the list", "east", exporters("east"), "may add or remove only itself"},
+		{"take all off the list", "a", exporters(), "may add or remove only itself"},
+		{"list another", "a", exporters("a", "b.east", "east", "east2"), "may add or remove only itself"},
+		{"put another in its place", "a", exporters("a", "east", "west"), "may add or remove only itself"},
+		{"write a condition", "east", status(func(s *mcsv1beta1.ServiceImportStatus) {
+			s.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Evil", LastTransitionTime: metav1.Now()}}
+		}), "may write only the exporters"},
 		{"delete what another exports", "east", b.remove(t, shared), "is still exported by east2"},
 		{"delete what others export", "a", b.remove(t, shared), "is still exported by east, east2"},
 		{"aggregate that stays", "east", edit(func(o *mcsv1beta1.ServiceImport) { finalized(o) }), "neither ownerReferences nor finalizers"},

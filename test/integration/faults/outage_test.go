@@ -7,8 +7,15 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -24,14 +31,14 @@ func TestOutages(t *testing.T) {
 	must(t, err)
 	must(t, f.Start())
 	t.Cleanup(f.Stop)
+	var restore func(context.Context) error
 	for _, outage := range []struct {
 		name string
 		run  func(*testing.T, *fleet.Fleet)
 	}{
-		{"broker stopped and started", brokerStopped},
-		{"agent started while the broker is away", agentStartedWithoutBroker},
+		{"broker stopped and started, with agents that start meanwhile", func(t *testing.T, f *fleet.Fleet) { restore = brokerStopped(t, f) }},
+		{"broker set back to an older state", func(t *testing.T, f *fleet.Fleet) { brokerSetBack(t, f, restore) }},
 		{"broker paused and resumed", brokerPaused},
-		{"broker set back to an older state", brokerSetBack},
 		{"API server of a member stopped and started", memberStopped},
 	} {
 		if !t.Run(outage.name, func(t *testing.T) { outage.run(t, f) }) {
@@ -92,7 +99,7 @@ func afterOutage(t *testing.T, f *fleet.Fleet, ns string) {
 		})
 	}
 	exported(t, f.Members[0], ns, "fresh")
-	brokerHolds(t, f, ns, 3*4+2*3) // three services of two clusters, two of one; a record and a slice each, and an aggregate
+	brokerHolds(t, f, ns, 3*5+2*3) // three services of two clusters, two of one; a record and a slice each, and an aggregate
 }
 
 // onlyDifferences returns a check that nothing of the services called quiet was written on any server since.
@@ -125,38 +132,67 @@ func onlyDifferences(t *testing.T, f *fleet.Fleet, ns string) func() {
 	}
 }
 
-func brokerStopped(t *testing.T, f *fleet.Fleet) {
-	ns := settled(t, f)
-	untouched := onlyDifferences(t, f, ns)
-	unchanged := frozen(t, ns, f.Members...)
-	must(t, f.Broker.Stop())
-	harness.Consistently(t, "imports and exports stay as they are", still, unchanged)
-	duringOutage(t, f, ns)
-	must(t, f.Broker.Restart(t.Context()))
-	afterOutage(t, f, ns)
-	untouched()
-}
-
-// A restart must not make an outage worse: nothing is deleted, what exports say stays, and own endpoints still move.
-func agentStartedWithoutBroker(t *testing.T, f *fleet.Fleet) {
+// brokerStopped stops the broker, starts the agents anew while it is away, which must not make the outage worse, and starts the
+// broker again. It returns a way back to the state of that moment.
+func brokerStopped(t *testing.T, f *fleet.Fleet) (restore func(context.Context) error) {
 	ns := settled(t, f)
 	east := f.Members[0]
 	untouched := onlyDifferences(t, f, ns)
 	unchanged := frozen(t, ns, f.Members...)
 	must(t, f.Broker.Stop())
+	harness.Consistently(t, "imports and exports stay as they are", still, unchanged)
+	duringOutage(t, f, ns)
+
+	unchanged = frozen(t, ns, f.Members...)
 	for _, m := range f.Members {
 		m.Stop()
 		start(t, m)
 	}
-	harness.Consistently(t, "imports and exports stay as they are", still, unchanged)
-	duringOutage(t, f, ns)
+	harness.Consistently(t, "imports and exports stay as they are, with agents that never saw the broker", still, unchanged)
 	// What this cluster no longer serves, its own clients must not find either.
 	east.Delete(t, fleet.NewSlice(fleet.NewService(ns, "both"), "abc"))
 	imported(t, east, ns, "both", sources{"west": {"10.2.0.1"}})
 	east.Create(t, fleet.NewSlice(fleet.NewService(ns, "both"), "abc", "10.1.0.9"))
-	must(t, f.Broker.Restart(t.Context()))
+	imported(t, east, ns, "both", sources{"east": {"10.1.0.9"}, "west": {"10.2.0.1"}})
+	serve(t, east, ns, "fresher", "10.1.0.6")
+	pending(t, east, ns, "fresher")
+
+	restore, err := f.Broker.Snapshot(t.Context()) // starts it
+	must(t, err)
+	acceptsWrites(t, f)
+	imported(t, f.Members[1], ns, "fresher", sources{"east": {"10.1.0.6"}})
+	east.Unexport(t, ns, "fresher")
 	afterOutage(t, f, ns)
 	untouched()
+	return restore
+}
+
+// acceptsWrites waits until the broker takes what members write. An API server that has just started refuses it for up to half a
+// minute: its admission looks only that often for new kinds, and the members' grants are of a kind of ours.
+func acceptsWrites(t *testing.T, f *fleet.Fleet) {
+	t.Helper()
+	begun := time.Now()
+	for {
+		c, err := broker.NewClient(membershipOf(t, f.Members[0]).Config())
+		if err == nil {
+			record := &v1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{
+				Namespace: broker.DefaultNamespace, Name: "dry.run.east", Labels: broker.Labels(types.NamespacedName{Namespace: "run", Name: "dry"}, "east"),
+			}}
+			record.Spec = v1alpha1.ExportRecordSpec{
+				ServiceName: "dry", ServiceNamespace: "run", ClusterID: "east", ExportedAt: metav1.Now(), Type: "ClusterSetIP",
+				Ports: []v1alpha1.ServicePort{{Name: "http", Protocol: "TCP", Port: 80}}, IPFamilies: []corev1.IPFamily{"IPv4"},
+			}
+			err = c.Create(t.Context(), record, client.DryRunAll)
+		}
+		if err == nil {
+			t.Logf("the broker accepted writes after %s", time.Since(begun).Round(time.Second))
+			return
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("the broker refuses what members write: %v", err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
 }
 
 func brokerPaused(t *testing.T, f *fleet.Fleet) {
@@ -173,40 +209,63 @@ func brokerPaused(t *testing.T, f *fleet.Fleet) {
 
 // A broker that was set back has lost exports and endpoints and has others again that were withdrawn. Its members put it right,
 // and no service blinks meanwhile.
-func brokerSetBack(t *testing.T, f *fleet.Fleet) {
+func brokerSetBack(t *testing.T, f *fleet.Fleet, restore func(context.Context) error) {
 	east, west := f.Members[0], f.Members[1]
-	ns := settled(t, f)
-	restore, err := f.Broker.Snapshot(t.Context())
-	must(t, err)
-	want := map[string]sources{
-		"both": {"east": {"10.1.0.9"}, "west": {"10.2.0.1", "10.2.0.2"}}, "quiet-1": {"east": {"10.1.0.1", "10.1.0.2"}, "west": {"10.2.0.1"}},
-		"quiet-2": {"east": {"10.1.0.1", "10.1.0.2"}, "west": {"10.2.0.1"}}, "solo": {"east": {"10.1.0.3", "10.1.0.4"}},
-	}
-	changeEndpoints(t, east, ns, "both", "10.1.0.9")
-	west.Create(t, fleet.NewSlice(fleet.NewService(ns, "both"), "def", "10.2.0.2"))
-	east.Create(t, fleet.NewSlice(fleet.NewService(ns, "solo"), "def", "10.1.0.4"))
-	east.Unexport(t, ns, "gone")
-	// More writes than the snapshot has: the broker's clock, its revision, is set far back.
+	ns := settled(t, f) // all of it is younger than the snapshot
+	old := oldNamespace(t, f, ns)
+	// What the snapshot has and is no more, what it has otherwise, and what it has not.
+	east.Unexport(t, old, "solo")
+	changeEndpoints(t, east, old, "both", "10.1.0.7", "10.1.0.8")
+	west.Create(t, fleet.NewSlice(fleet.NewService(old, "quiet-1"), "def", "10.2.0.2"))
 	each(60, func(i int) { serve(t, east, ns, svc(i), address(i)) })
+	before := map[string]sources{
+		"both": {"east": {"10.1.0.7", "10.1.0.8"}, "west": {"10.2.0.1"}}, "quiet-1": {"east": {"10.1.0.1", "10.1.0.2"}, "west": {"10.2.0.1", "10.2.0.2"}},
+		"quiet-2": {"east": {"10.1.0.1", "10.1.0.2"}, "west": {"10.2.0.1"}}, "fresh": {"east": {"10.1.0.5"}},
+	}
+	since := map[string]sources{
+		"both": {"east": {"10.1.0.1", "10.1.0.2"}, "west": {"10.2.0.1"}}, "quiet-1": {"east": {"10.1.0.1", "10.1.0.2"}, "west": {"10.2.0.1"}},
+		"quiet-2": {"east": {"10.1.0.1", "10.1.0.2"}, "west": {"10.2.0.1"}}, "solo": {"east": {"10.1.0.3"}}, "gone": {"east": {"10.1.0.4"}},
+	}
 	for i := range 60 {
-		want[svc(i)] = sources{"east": {address(i)}}
+		since[svc(i)] = sources{"east": {address(i)}}
 	}
-	for _, m := range f.Members {
-		importsExactly(t, m, ns, want)
+	hold := func() {
+		t.Helper()
+		for _, m := range f.Members {
+			importsExactly(t, m, old, before)
+			importsExactly(t, m, ns, since)
+		}
+		brokerHolds(t, f, old, 3*5+1+3)
+		brokerHolds(t, f, ns, 3*5+2*3+60*3)
 	}
-	brokerHolds(t, f, ns, 3*5+1+4+60*3)
-	watched := watchImports(t, f, ns, want)
+	hold()
+	watchedOld, watched := watchImports(t, f, old, before), watchImports(t, f, ns, since)
 	must(t, restore(t.Context()))
-	brokerHolds(t, f, ns, 3*5+1+4+60*3)
-	for _, m := range f.Members {
-		notImported(t, m, ns, "gone")
-		importsExactly(t, m, ns, want)
+	if names, err := onBroker(f, client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns}); err != nil || len(names) > 100 {
+		t.Fatalf("the broker was not set back: it has %d objects (%v)", len(names), err)
 	}
+	acceptsWrites(t, f)
+	hold()
+	watchedOld()
 	watched()
 	// And it goes on as before.
 	serve(t, west, ns, "after", "10.2.0.7")
 	imported(t, east, ns, "after", sources{"west": {"10.2.0.7"}})
 	exported(t, west, ns, "after")
+}
+
+// oldNamespace is the one namespace beside ns that the members exchange services of.
+func oldNamespace(t *testing.T, f *fleet.Fleet, ns string) string {
+	t.Helper()
+	var list mcsv1beta1.ServiceExportList
+	must(t, f.Members[0].Client.List(t.Context(), &list))
+	for i := range list.Items {
+		if other := list.Items[i].Namespace; other != ns {
+			return other
+		}
+	}
+	t.Fatal("there is no other namespace with exports")
+	return ""
 }
 
 // watchImports looks at the members' imports without a pause until the returned function is called, which fails the test if one

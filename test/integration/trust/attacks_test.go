@@ -242,6 +242,14 @@ var onAggregates = []attack{
 		return s.east.Create(ctx, si)
 	}},
 	{"delete an aggregate others export", func(ctx context.Context, s *scene) error { return s.east.Delete(ctx, aggregate("", cart)) }},
+	{"take west off the list of an aggregate, to delete it then", func(ctx context.Context, s *scene) error {
+		si := aggregate("", cart)
+		if err := s.east.Get(ctx, client.ObjectKeyFromObject(si), si); err != nil {
+			return err
+		}
+		si.Status.Clusters = nil
+		return s.east.Status().Update(ctx, si)
+	}},
 	{"put a finalizer on an aggregate", func(ctx context.Context, s *scene) error {
 		return change(ctx, s.east, aggregate("", cart), func(si *mcsv1beta1.ServiceImport) {
 			label(si, v1alpha1.LabelWrittenBy, "east")

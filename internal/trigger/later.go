@@ -1,0 +1,132 @@
+package trigger
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	ctrlhandler "sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+const (
+	// shortestCalm and longestCalm bound how long nothing urgent must have been written for a rush to be over.
+	shortestCalm = 100 * time.Millisecond
+	longestCalm  = 3 * time.Second
+	// longestRush is when what looks like a rush is taken for the usual state of the cluster: then nothing waits any more.
+	longestRush = 10 * time.Second
+)
+
+// Rush is a time in which much is written that users wait for: services and endpoints on their way to other clusters. What
+// nobody waits for, such as conditions, is written when it is over; written at once it would take its share of API servers
+// that are busy enough.
+type Rush struct {
+	mu          sync.Mutex
+	began, last time.Time
+}
+
+// Note tells that something urgent is being written.
+func (r *Rush) Note() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if now.Sub(r.last) > r.calm() {
+		r.began = now
+	}
+	r.last = now
+}
+
+// On tells whether there is a rush.
+func (r *Rush) On() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	return now.Sub(r.last) <= r.calm() && now.Sub(r.began) < longestRush
+}
+
+// calm is as long as the rush was: those who import what was published here are not done when we are.
+func (r *Rush) calm() time.Duration {
+	return min(max(r.last.Sub(r.began), shortestCalm), longestCalm)
+}
+
+// Later brings keys back to their controller after the rush.
+type Later struct {
+	rush *Rush
+
+	mu     sync.Mutex
+	parked map[types.NamespacedName]struct{}
+	wake   chan struct{}
+}
+
+// NewLater returns a Later that waits for the end of rush. It serves one controller, by its Source.
+func NewLater(rush *Rush) *Later {
+	return &Later{rush: rush, parked: map[types.NamespacedName]struct{}{}, wake: make(chan struct{}, 1)}
+}
+
+// Urgent tells that something users wait for is being written.
+func (l *Later) Urgent() { l.rush.Note() }
+
+// Wait tells whether there is a rush; then key comes back to its controller when it is over.
+func (l *Later) Wait(key types.NamespacedName) bool {
+	if !l.rush.On() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.parked[key] = struct{}{}
+	select {
+	case l.wake <- struct{}{}:
+	default: // it is awake
+	}
+	return true
+}
+
+// Source feeds the controller with the keys that waited.
+func (l *Later) Source() source.Source {
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		go l.run(ctx, queue)
+		return nil
+	})
+}
+
+func (l *Later) run(ctx context.Context, queue Queue) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		}
+		for l.rush.On() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(shortestCalm / 4):
+			}
+		}
+		l.mu.Lock()
+		keys := slices.Collect(maps.Keys(l.parked))
+		clear(l.parked)
+		l.mu.Unlock()
+		addLast(queue, keys)
+	}
+}
+
+// addLast enqueues keys behind all others.
+func addLast(queue Queue, keys []types.NamespacedName) {
+	prioritized, ok := queue.(priorityqueue.PriorityQueue[reconcile.Request])
+	for _, key := range keys {
+		request := reconcile.Request{NamespacedName: key}
+		if ok {
+			prioritized.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(ctrlhandler.LowPriority)}, request)
+		} else {
+			queue.Add(request)
+		}
+	}
+}

@@ -38,8 +38,12 @@ test-e2e: ## Run the tests with real pods
 	@echo "no end-to-end tests yet: they arrive with the sandbox"
 
 .PHONY: bench
-bench: kube ## Run the benchmarks
+bench: bench-control-plane ## Run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./internal/merge/
+
+.PHONY: bench-control-plane
+bench-control-plane: kube ## Measure exports beside the bare chain (about five minutes; BENCH=-quick for one)
+	go run ./test/bench/controlplane $(BENCH)
 
 .PHONY: demo
 demo: setup ## Show the main job on three real control planes (builds what is missing)

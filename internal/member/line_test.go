@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-func get(t *testing.T, c *http.Client, url string) *http.Response {
+// get begins to read and returns what the answer is and a way to read the rest.
+func get(t *testing.T, c *http.Client, url string) (status int, rest func() (string, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
@@ -25,7 +26,10 @@ func get(t *testing.T, c *http.Client, url string) *http.Response {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = resp.Body.Close() })
-	return resp
+	return resp.StatusCode, func() (string, error) {
+		body, err := io.ReadAll(resp.Body)
+		return string(body), err
+	}
 }
 
 // A watch that finds nobody asks again until somebody is there; the reader learns nothing of it.
@@ -43,8 +47,8 @@ func TestWatchKnocksUntilTheBrokerIsBack(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	client := &http.Client{Transport: NewLine().Wrap(http.DefaultTransport)}
-	resp := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
-	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "events" || asked.Load() != 3 {
+	_, rest := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
+	if body, err := rest(); err != nil || body != "events" || asked.Load() != 3 {
 		t.Errorf("got %q, %v after %d requests", body, err, asked.Load())
 	}
 }
@@ -59,20 +63,20 @@ func TestSetBackMakesWatchesStartOver(t *testing.T) {
 	t.Cleanup(server.Close)
 	line := NewLine()
 	client := &http.Client{Transport: line.Wrap(http.DefaultTransport)}
-	running := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
+	_, rest := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
 	line.SetBack()
-	if _, err := io.ReadAll(running.Body); !errors.Is(err, context.Canceled) {
+	if _, err := rest(); !errors.Is(err, context.Canceled) {
 		t.Errorf("the running watch ended with %v", err)
 	}
 	for range 2 {
-		resp := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
-		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusGone || !strings.Contains(string(body), `"reason":"Expired"`) {
-			t.Errorf("a watch from before: %d %s %v", resp.StatusCode, body, err)
+		status, rest := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
+		if body, err := rest(); err != nil || status != http.StatusGone || !strings.Contains(body, `"reason":"Expired"`) {
+			t.Errorf("a watch from before: %d %s %v", status, body, err)
 		}
 	}
 	for _, next := range []string{"/slices?watch=true&resourceVersion=7", "/records?watch=true&sendInitialEvents=true", "/records?watch=true&resourceVersion=8"} {
-		if resp := get(t, client, server.URL+next); resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: %d", next, resp.StatusCode)
+		if status, _ := get(t, client, server.URL+next); status != http.StatusOK {
+			t.Errorf("%s: %d", next, status)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestTokenIsRenewed(t *testing.T) {
 		fleet.Update(t, north, broker.AgentNamespace, broker.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte(token) })
 	}
 	t.Cleanup(func() {
-		if strings.HasSuffix(membershipOf(t, north).Token, aged(0, time.Hour)[60:]) {
+		if t.Failed() {
 			store(good)
 		}
 	})
@@ -93,6 +93,7 @@ func TestRevokedCredential(t *testing.T) {
 	serve(t, east, ns, "web", "10.1.0.1")
 	exported(t, north, ns, "old")
 	imported(t, north, ns, "web", sources{"east": {"10.1.0.1"}})
+	quiet(t, f.Broker, north.CP)
 	unchanged := frozen(t, ns, north)
 	invited, err := broker.Invite(context.Background(), f.Admin, north.ID, broker.InviteOptions{
 		Server: f.Broker.Config().Host, CAData: f.Broker.Config().CAData, Renew: true, Revoke: true,

@@ -66,7 +66,7 @@ var aggregateEdits = []edit{
 	{"spec", changed(func(si *mcsv1beta1.ServiceImport) { si.Spec.Ports[0].Port = 81 })},
 	{"labels", changed(func(si *mcsv1beta1.ServiceImport) { si.Labels = nil })},
 	{"annotations", changed(func(si *mcsv1beta1.ServiceImport) { si.Annotations = nil })},
-	{"status", changedStatus(func(si *mcsv1beta1.ServiceImport) { si.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "mars"}} })},
+	{"status", changedStatus(func(si *mcsv1beta1.ServiceImport) { si.Status.Clusters = nil })},
 }
 
 var sliceEdits = []edit{

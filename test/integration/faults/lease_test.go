@@ -111,6 +111,7 @@ func TestCutOffObserverDropsNobody(t *testing.T) {
 	for _, m := range f.Members {
 		importsExactly(t, m, ns, all)
 	}
+	quiet(t, east.CP, west.CP, north.CP)
 	unchanged := frozen(t, ns, north)
 	w.cutOff()
 	imported(t, east, ns, "web", sources{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}}) // the others have judged it

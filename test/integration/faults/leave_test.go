@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -61,7 +62,7 @@ func nothingOf(f *fleet.Fleet, id string) error {
 	for _, obj := range []client.Object{&v1alpha1.Cluster{}, &coordinationv1.Lease{}} {
 		err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: broker.DefaultNamespace, Name: id}, obj)
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("%T is left on the broker (%v)", obj, err)
+			return fmt.Errorf("%T is left on the broker (%w)", obj, err)
 		}
 	}
 	return nil
@@ -141,6 +142,8 @@ func TestLeaveWhileOthersExport(t *testing.T) {
 		importsExactly(t, m, ns, all)
 	}
 	kept := watchImports(t, &fleet.Fleet{Members: []*fleet.Member{east, north}}, ns, map[string]sources{"both": {"east": {"10.1.0.1"}}})
+	// Something of somebody's in the agent's namespace keeps it: without a controller-manager it would never be gone.
+	west.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: broker.AgentNamespace, Name: "mine"}})
 	left, err := broker.Leave(context.Background(), west.Client)
 	must(t, err)
 	t.Cleanup(func() {

@@ -18,16 +18,20 @@ import (
 func TestMain(m *testing.M) { harness.Main(m) }
 
 var (
+	turn       sync.Mutex
 	sharedOnce sync.Once
 	shared     *fleet.Fleet
 	spare      *controlplane.ControlPlane
 	errShared  error
 )
 
-// clusterset is a fleet of three that the tests share which leave the API servers alone. The broker is on the first member.
-// A test that stops an agent starts it again.
+// clusterset is a fleet of three that the tests share which leave the API servers alone, one after the other, beside those that
+// do not. The broker is on the first member. A test that stops an agent starts it again.
 func clusterset(t *testing.T) *fleet.Fleet {
 	t.Helper()
+	t.Parallel()
+	turn.Lock()
+	t.Cleanup(turn.Unlock)
 	cps := harness.Clusters(t, 4)
 	sharedOnce.Do(func() {
 		spare = cps[3]

@@ -26,6 +26,7 @@ const still = 6 * time.Second
 // TestOutages takes API servers away from one clusterset, one outage after the other: each also shows that the one before left
 // it whole.
 func TestOutages(t *testing.T) {
+	t.Parallel()
 	cps := harness.Fresh(t, 3)
 	f, err := fleet.New(t.Context(), cps[0], cps[1:], fleet.Options{})
 	must(t, err)

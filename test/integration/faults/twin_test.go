@@ -49,12 +49,13 @@ func TestTwoAgentsWithTheSameID(t *testing.T) {
 	serve(t, twin, ns, "only-second", "10.9.0.2")
 	first := map[string]sources{"web": {"west": {"10.2.0.1"}}, "only-first": {"west": {"10.2.0.2"}}}
 	importsExactly(t, north, ns, first)
+	quiet(t, f.Broker, west.CP, north.CP)
 	before, err := versions(f.Admin, ns, true)
 	must(t, err)
 	unchanged := frozen(t, ns, f.Members...)
 	start(t, twin)
 	t.Cleanup(twin.Stop)
-	message := pending(t, twin, ns, "only-second")
+	pending(t, twin, ns, "only-second")
 	harness.Consistently(t, "the first is not disturbed", still, func() error {
 		after, err := versions(f.Admin, ns, true)
 		if err != nil {
@@ -65,7 +66,7 @@ func TestTwoAgentsWithTheSameID(t *testing.T) {
 		}
 		return unchanged()
 	})
-	if message = pending(t, twin, ns, "only-second"); !strings.Contains(message, "used by another cluster") || !strings.Contains(message, "seamark leave") {
+	if message := pending(t, twin, ns, "only-second"); !strings.Contains(message, "used by another cluster") || !strings.Contains(message, "seamark leave") {
 		t.Errorf("the second's export says %q: want that the id is in use, and what to do", message)
 	}
 	// Both go on living: a change of the first still goes through.

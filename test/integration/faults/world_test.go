@@ -49,7 +49,7 @@ func notImported(t *testing.T, m *fleet.Member, ns, name string) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%s/%s gone from %s", ns, name, m.ID), func() error {
 		if _, err := m.Import(ns, name); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the ServiceImport is still there (%v)", err)
+			return fmt.Errorf("the ServiceImport is still there (%w)", err)
 		}
 		return sameAddresses(m, ns, name, sources{})
 	})
@@ -236,7 +236,7 @@ func quiet(t *testing.T, cps ...*controlplane.ControlPlane) []map[string]int {
 	last, since := count(), time.Now()
 	harness.Eventually(t, "no writes for three seconds", func() error {
 		next := count()
-		if !slices.EqualFunc(last, next, func(a, b map[string]int) bool { return maps.Equal(a, b) }) {
+		if !slices.EqualFunc(last, next, maps.Equal) {
 			last, since = next, time.Now()
 		}
 		if time.Since(since) < 3*time.Second {

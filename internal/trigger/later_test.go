@@ -1,0 +1,101 @@
+package trigger
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+func TestRushLastsAsLongAgainAsItWas(t *testing.T) {
+	for name, test := range map[string]struct {
+		length time.Duration
+		calm   time.Duration
+	}{
+		"a single service":            {0, shortestCalm},
+		"a few":                       {shortestCalm / 2, shortestCalm},
+		"many":                        {2 * time.Second, 2 * time.Second},
+		"more than anybody waits for": {5 * time.Second, longestCalm},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var r Rush
+				if r.On() {
+					t.Error("a rush before anything was written")
+				}
+				r.keepUp(test.length)
+				time.Sleep(test.calm - time.Millisecond)
+				if !r.On() {
+					t.Error("the rush is over too early")
+				}
+				time.Sleep(2 * time.Millisecond)
+				if r.On() {
+					t.Error("the rush goes on too long")
+				}
+				r.keepUp(0)
+				time.Sleep(shortestCalm + time.Millisecond)
+				if r.On() {
+					t.Error("the next rush is as long as the one before")
+				}
+			})
+		})
+	}
+}
+
+func TestRushThatNeverEndsIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r Rush
+		r.keepUp(longestRush - shortestCalm)
+		if !r.On() {
+			t.Error("it is over too early")
+		}
+		r.keepUp(2 * longestRush)
+		if r.On() {
+			t.Error("it goes on")
+		}
+	})
+}
+
+// keepUp writes something urgent again and again for a while.
+func (r *Rush) keepUp(d time.Duration) {
+	r.Note()
+	for start := time.Now(); time.Since(start) < d; {
+		time.Sleep(min(shortestCalm/4, d))
+		r.Note()
+	}
+}
+
+func TestWhatWaitedComesBackOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rush Rush
+		later := NewLater(&rush)
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer queue.ShutDown()
+		if err := later.Source().Start(t.Context(), queue); err != nil {
+			t.Fatal(err)
+		}
+		web := types.NamespacedName{Namespace: "shop", Name: "web"}
+		if later.Wait(web) {
+			t.Error("it waits although there is no rush")
+		}
+		later.Urgent()
+		if !later.Wait(web) || !later.Wait(web) {
+			t.Error("it does not wait although there is a rush")
+		}
+		time.Sleep(shortestCalm / 2)
+		if queue.Len() != 0 {
+			t.Error("it came back during the rush")
+		}
+		time.Sleep(shortestCalm)
+		synctest.Wait()
+		if queue.Len() != 1 {
+			t.Errorf("%d keys came back, want 1", queue.Len())
+		}
+		if got, _ := queue.Get(); got.NamespacedName != web || later.Wait(web) {
+			t.Errorf("%s came back, or waits again", got)
+		}
+	})
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // Fleet is a clusterset.
@@ -249,14 +250,7 @@ var (
 // AgentBinary builds seamark-agent once per test binary.
 func AgentBinary(t testing.TB) string {
 	t.Helper()
-	agentOnce.Do(func() {
-		dir, err := os.MkdirTemp("", "seamark-agent-")
-		if err != nil {
-			agentErr = err
-			return
-		}
-		agentPath, agentErr = BuildAgent(dir)
-	})
+	agentOnce.Do(func() { agentPath, agentErr = BuildAgent(harness.Dir(t)) })
 	if agentErr != nil {
 		t.Fatal(agentErr)
 	}

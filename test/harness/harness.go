@@ -109,6 +109,16 @@ func Clusters(t testing.TB, n int) []*controlplane.ControlPlane {
 	return cps
 }
 
+// Dir is a folder for what the tests of the package share, such as a binary they build. It goes when the test binary ends.
+func Dir(t testing.TB) string {
+	t.Helper()
+	state, err := all.stateDir()
+	if err != nil {
+		t.Fatalf("making a folder for the tests: %v", err)
+	}
+	return state.path
+}
+
 // Fresh starts n control planes in parallel that belong to this test alone and are stopped at its end. Each mutate may
 // change the options, for example WithControllerManager. Fails the test when they do not start.
 func Fresh(t testing.TB, n int, mutate ...func(*controlplane.Options)) []*controlplane.ControlPlane {

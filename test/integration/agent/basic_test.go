@@ -66,11 +66,11 @@ func notImported(t *testing.T, m *fleet.Member, ns, name string) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%s/%s gone from %s", ns, name, m.ID), func() error {
 		if _, err := m.Import(ns, name); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the ServiceImport is still there (%v)", err)
+			return fmt.Errorf("the ServiceImport is still there: %w", err)
 		}
 		items, err := m.ImportedSlices(ns, name)
 		if err != nil || len(items) > 0 {
-			return fmt.Errorf("%d slices are still there (%v)", len(items), err)
+			return fmt.Errorf("%d slices are still there: %w", len(items), err)
 		}
 		return nil
 	})

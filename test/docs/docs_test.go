@@ -46,8 +46,8 @@ func files(t *testing.T, suffix string, visit func(path, content string)) {
 	}
 }
 
-// Every test that the coverage table names exists, and every row names one or says that it comes later.
-func TestSpecCoverageNamesRealTests(t *testing.T) {
+// Every test that the tables name exists, and every row names one or says that it comes later.
+func TestTablesNameRealTests(t *testing.T) {
 	declared := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	files(t, "_test.go", func(_, content string) {
@@ -55,16 +55,9 @@ func TestSpecCoverageNamesRealTests(t *testing.T) {
 			declared[m[1]] = true
 		}
 	})
-	table, err := os.ReadFile(filepath.Join(root(t), "docs", "spec-coverage.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	named := regexp.MustCompile("`(Test\\w+)`")
 	rows := 0
-	for _, line := range strings.Split(string(table), "\n") {
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| demand") || strings.HasPrefix(line, "| what went") {
-			continue
-		}
+	for _, line := range tableRows(t, "spec-coverage.md", "failure-behaviour.md") {
 		rows++
 		tests := named.FindAllStringSubmatch(line, -1)
 		if len(tests) == 0 && !strings.Contains(line, "*later*") {
@@ -79,6 +72,25 @@ func TestSpecCoverageNamesRealTests(t *testing.T) {
 	if rows < 40 {
 		t.Errorf("only %d rows were read", rows)
 	}
+}
+
+// tableRows are the rows of all tables of some pages, without the heads.
+func tableRows(t *testing.T, pages ...string) (rows []string) {
+	t.Helper()
+	for _, page := range pages {
+		content, err := os.ReadFile(filepath.Join(root(t), "docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(content), "\n")
+		for i, line := range lines {
+			head := i+1 < len(lines) && strings.HasPrefix(lines[i+1], "|---")
+			if strings.HasPrefix(line, "| ") && !head {
+				rows = append(rows, line)
+			}
+		}
+	}
+	return rows
 }
 
 // Links between pages lead somewhere.

@@ -78,7 +78,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if wait > 0 {
 		plan.Record = existing.record
 	}
-	applyErr := r.publish(ctx, key, existing, plan)
+	changes := diff(existing, plan)
+	if !changes.Empty() {
+		r.Later.Urgent()
+	}
+	applyErr := r.BrokerWriter.Apply(ctx, key, changes)
 	if in.Export == nil || in.Export.DeletionTimestamp != nil {
 		return ctrl.Result{}, applyErr
 	}
@@ -159,34 +163,21 @@ func getOrNil[T client.Object](ctx context.Context, c client.Reader, key types.N
 	return obj, nil
 }
 
-// publish turns what the broker has into what it should have. The record goes first: other clusters make their ServiceImport of
-// it, or take it back, while the endpoints follow.
-func (r *Reconciler) publish(ctx context.Context, key types.NamespacedName, have published, want Plan) error {
-	record, endpoints := diff(have, want)
-	if record.Empty() && endpoints.Empty() {
-		return nil
-	}
-	r.Later.Urgent()
-	if err := r.BrokerWriter.Apply(ctx, key, record); err != nil {
-		return err
-	}
-	return r.BrokerWriter.Apply(ctx, key, endpoints)
-}
-
 // diff is what has to be written to turn what the broker has into what it should have.
-func diff(have published, want Plan) (record, endpoints apply.Changes) {
+func diff(have published, want Plan) apply.Changes {
+	var c apply.Changes
 	switch {
 	case want.Record == nil && have.record != nil:
-		record.Delete = append(record.Delete, have.record)
+		c.Delete = append(c.Delete, have.record)
 	case want.Record != nil && have.record == nil:
-		record.Create = append(record.Create, want.Record)
+		c.Create = append(c.Create, want.Record)
 	case want.Record != nil && !sameRecord(have.record, want.Record):
 		updated := have.record.DeepCopy()
 		updated.Spec, updated.Labels, updated.Annotations = want.Record.Spec, want.Record.Labels, want.Record.Annotations
-		record.Update = append(record.Update, updated)
+		c.Update = append(c.Update, updated)
 	}
-	apply.DiffSlices(&endpoints, have.slices, want.Slices)
-	return record, endpoints
+	apply.DiffSlices(&c, have.slices, want.Slices)
+	return c
 }
 
 func sameRecord(a, b *v1alpha1.ExportRecord) bool {

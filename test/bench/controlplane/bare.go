@@ -87,11 +87,16 @@ func (c *bareChain) carry(ctx context.Context, name string) error {
 	obj, slice := c.objects[name], c.slices[name]
 	c.mu.Unlock()
 	switch {
+	case obj == nil && slice == nil:
+		return nil
 	case obj == nil:
 		if err := c.to.client.Delete(ctx, bareImport(name, "")); err != nil {
 			return err
 		}
-		return c.to.client.Delete(ctx, bareSlice(name, ""))
+		if err := c.to.client.Delete(ctx, bareSlice(name, "")); err != nil {
+			return err
+		}
+		slice = nil
 	case slice == nil:
 		if err := c.to.client.Create(ctx, bareImport(name, "")); err != nil {
 			return err
@@ -123,8 +128,11 @@ func (c *bareChain) err() error {
 	}
 }
 
-// clear removes what it left on both sides.
+// clear removes what it left on both sides, at once and without its own doing.
 func (c *bareChain) clear(ctx context.Context) error {
+	c.mu.Lock()
+	clear(c.slices)
+	c.mu.Unlock()
 	for _, s := range []*server{c.from, c.to} {
 		for _, obj := range []client.Object{&mcsv1beta1.ServiceImport{}, &discoveryv1.EndpointSlice{}} {
 			if err := s.client.DeleteAllOf(ctx, obj, client.InNamespace(bareNamespace)); err != nil {

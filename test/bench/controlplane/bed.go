@@ -94,7 +94,7 @@ func (b *bed) start(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.settle(ctx)
+	return b.settle(ctx, thoroughly)
 }
 
 func (b *bed) startPlanes(ctx context.Context) error {
@@ -198,9 +198,16 @@ func side(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
+const (
+	// shortly is long enough for what single services lead to, thoroughly for what a thousand do: the agents put off what nobody
+	// waits for until a rush has been over for up to three seconds.
+	shortly    = 800 * time.Millisecond
+	thoroughly = 4 * time.Second
+)
+
 // settle waits until the API servers have been left alone for a while.
-func (b *bed) settle(ctx context.Context) error {
-	const calm, poll = 1200 * time.Millisecond, 400 * time.Millisecond
+func (b *bed) settle(ctx context.Context, calm time.Duration) error {
+	const poll = 400 * time.Millisecond
 	var last int64 = -1
 	since := time.Now()
 	for {

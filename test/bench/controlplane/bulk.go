@@ -44,7 +44,7 @@ func bulk(ctx context.Context, b *bed, n int, last bool, r *report) error {
 			return err
 		}
 		detail := spent(cpu, children())
-		if err := b.settle(ctx); err != nil {
+		if err := b.settle(ctx, thoroughly); err != nil {
 			return err
 		}
 		after, err := b.requests(ctx)
@@ -68,7 +68,7 @@ func bulk(ctx context.Context, b *bed, n int, last bool, r *report) error {
 
 // bareBulk carries n services by the bare chain, without the agents, and leaves nothing behind.
 func (b *bed) bareBulk(ctx context.Context, bare bareSide, prefix string, n int) (took time.Duration, detail string, err error) {
-	if err := b.settle(ctx); err != nil {
+	if err := b.settle(ctx, shortly); err != nil {
 		return 0, "", err
 	}
 	err = b.paused(func() error {
@@ -80,7 +80,7 @@ func (b *bed) bareBulk(ctx context.Context, bare bareSide, prefix string, n int)
 	if err != nil {
 		return 0, "", err
 	}
-	return took, detail, b.settle(ctx)
+	return took, detail, b.settle(ctx, shortly)
 }
 
 // all exports n services side by side and returns the time from the first create to the last sight.
@@ -114,5 +114,5 @@ func (b *bed) unexportAll(ctx context.Context, agents agentSide, prefix string, 
 	if _, err := agents.sees().await(ctx, facts...); err != nil {
 		return err
 	}
-	return b.settle(ctx)
+	return b.settle(ctx, thoroughly)
 }

@@ -25,7 +25,7 @@ func oneAtATime(ctx context.Context, b *bed, size sizes, r *report) error {
 			if err := b.paused(func() error { return bare.carry(ctx, bareSide, from, to) }); err != nil {
 				return errors.Join(err, bareSide.chain.err())
 			}
-			if err := b.settle(ctx); err != nil {
+			if err := b.settle(ctx, shortly); err != nil {
 				return err
 			}
 			if err := agents.carry(ctx, agentSide, from, to); err != nil {
@@ -40,7 +40,7 @@ func oneAtATime(ctx context.Context, b *bed, size sizes, r *report) error {
 	r.times("export → import and slice", agents.export, bare.export, 2, 3)
 	r.times("endpoint change → slice", agents.change, bare.change, 2, 0)
 	r.times("unexport → import gone", agents.unexport, bare.unexport, 0, 0)
-	return b.settle(ctx)
+	return b.settle(ctx, thoroughly)
 }
 
 // carry takes services from … to-1 through their lives and notes how long each step took.

@@ -34,6 +34,7 @@ apiserver_request_total{code="200",component="apiserver",dry_run="",group="coord
 apiserver_request_total{code="0",component="apiserver",dry_run="",group="discovery.k8s.io",resource="endpointslices",scope="cluster",subresource="",verb="WATCH",version="v1"} 9
 apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="namespaces",scope="resource",subresource="",verb="GET",version="v1"} 5
 apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="services",scope="cluster",subresource="",verb="LIST",version="v1"} 2
+apiserver_request_total{code="200",component="apiserver",dry_run="",group="seamark.dev",resource="exportrecords",scope="namespace",subresource="",verb="LIST",version="v1alpha1"} 2
 apiserver_request_sli_duration_seconds_count{verb="POST"} 12
 `
 
@@ -45,7 +46,7 @@ func TestRequestsAreReadFromMetrics(t *testing.T) {
 	want := map[request]int64{
 		{"POST", "endpointslices"}:       8, // refused ones count too
 		{"PUT", "serviceimports/status"}: 3,
-		{"LIST", "services"}:             2,
+		{"LIST", "exportrecords"}:        2,
 	}
 	if len(got) != len(want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -13,10 +13,8 @@ import (
 
 const metricsPath = "/metrics"
 
-// kinds are the resources the agents deal in. Reads count only for these: an API server reads a good deal for itself.
-var kinds = map[string]bool{
-	"services": true, "endpointslices": true, "serviceexports": true, "serviceimports": true, "exportrecords": true,
-}
+// kinds are the resources of which reads count, too: no API server reads these for itself, as it does Services.
+var kinds = map[string]bool{"endpointslices": true, "serviceexports": true, "serviceimports": true, "exportrecords": true}
 
 // request is a kind of API request.
 type request struct{ verb, resource string }
@@ -35,8 +33,8 @@ func (r request) writes() bool {
 // counts are the requests that API servers answered, by server and kind of request.
 type counts map[string]map[request]int64
 
-// requests asks the API servers' own metrics how many requests they have answered; heartbeats, events of the API server's
-// own and the benchmark's requests are no part of it.
+// requests asks the API servers' own metrics how many requests they have answered; heartbeats and the benchmark's own
+// requests are no part of it.
 func (b *bed) requests(ctx context.Context) (counts, error) {
 	all := counts{}
 	for _, s := range b.servers() {

@@ -48,7 +48,7 @@ func podChange(ctx context.Context, b *bed, size sizes, r *report) error {
 	if _, err := sight.await(ctx, importOf(svc.Name), sliceOf(svc.Name)); err != nil {
 		return err
 	}
-	if err := b.settle(ctx); err != nil {
+	if err := b.settle(ctx, thoroughly); err != nil {
 		return err
 	}
 	before, err := b.requests(ctx)
@@ -70,7 +70,7 @@ func podChange(ctx context.Context, b *bed, size sizes, r *report) error {
 			return err
 		}
 	}
-	if err := b.settle(ctx); err != nil {
+	if err := b.settle(ctx, thoroughly); err != nil {
 		return err
 	}
 	after, err := b.requests(ctx)
@@ -98,11 +98,10 @@ func quietAgents(ctx context.Context, b *bed, size sizes, r *report) error {
 	if err != nil {
 		return err
 	}
-	r.none(fmt.Sprintf("requests of quiet agents in %s", size.quiet), after.since(before))
-	for name, used := range b.usage() {
-		r.row(row{
-			Name: "CPU of the quiet agent, " + name, Value: (used.cpu - usedBefore[name].cpu).Seconds() / size.quiet.Seconds() * 100, Unit: "% of a core",
-		})
+	r.none(fmt.Sprintf("writes of quiet agents in %s", size.quiet), onlyWrites(after.since(before)))
+	for _, m := range b.members() {
+		cpu := usageOf(m.member.PID()).cpu - usedBefore[m.name].cpu
+		r.row(row{Name: "CPU of the quiet agent of the " + m.name, Value: cpu.Seconds() / size.quiet.Seconds() * 100, Unit: "% of a core"})
 	}
 	return nil
 }
@@ -125,7 +124,7 @@ func restarts(ctx context.Context, b *bed, size sizes, r *report) error {
 		if err != nil {
 			return err
 		}
-		if err := b.settle(ctx); err != nil {
+		if err := b.settle(ctx, thoroughly); err != nil {
 			return err
 		}
 		after, err := b.requests(ctx)

@@ -75,7 +75,7 @@ setup: ## Check what the tests need and say what is missing
 
 .PHONY: clean
 clean: ## Remove what was built here (the cache of Kubernetes stays; it is in the user's cache folder)
-	rm -rf bin test-logs
+	rm -rf bin
 
 $(TOOLBIN)/controller-gen: $(TOOLS)/go.mod $(TOOLS)/go.sum
 	@echo "building controller-gen"; mkdir -p $(@D); cd $(TOOLS) && go build -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen

@@ -23,6 +23,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/internal/kubeparts"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -259,6 +260,14 @@ func AgentBinary(t testing.TB) string {
 
 // BuildAgent builds seamark-agent as it is shipped into dir and returns its path.
 func BuildAgent(dir string) (string, error) {
+	// Read, so that `go test` knows its result depends on the one file of the agent that is not compiled into the test.
+	root, err := kubeparts.Root()
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.ReadFile(filepath.Join(root, "cmd", "seamark-agent", "main.go")); err != nil {
+		return "", fmt.Errorf("find the source of seamark-agent: %w", err)
+	}
 	path := filepath.Join(dir, "seamark-agent")
 	build := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/seamark-dev/seamark/cmd/seamark-agent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

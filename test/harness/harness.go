@@ -11,7 +11,7 @@
 // `go run ./build/parts kube` first. Nothing is ever skipped.
 //
 // No process outlives the test binary, however that ends. Logs of the control planes a failed test used stay in
-// test-logs/<package>/<test>/ below the repository root, or below $SEAMARK_TEST_LOGS.
+// seamark-test-logs-…/<package>/<test>/ in the folder for temporary files, or below $SEAMARK_TEST_LOGS.
 package harness
 
 import (

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +14,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/kubeparts"
 )
 
-// LogsEnv names the environment variable that moves the logs of failed tests away from test-logs in the repository.
+// LogsEnv names the environment variable that moves the logs of failed tests away from the folder for temporary files.
 const LogsEnv = "SEAMARK_TEST_LOGS"
 
 // Logs are written where they are kept, and removed when the test passes: so they are there also when the test binary
@@ -23,8 +24,10 @@ func logRoot() (string, error) {
 	if logs := os.Getenv(LogsEnv); logs != "" {
 		return filepath.Abs(logs)
 	}
+	// Not below the repository: `go test` takes files there for inputs of a test, and one that changes them is never cached.
 	root, err := kubeparts.Root()
-	return filepath.Join(root, "test-logs"), err
+	sum := sha256.Sum256([]byte(root)) // two checkouts do not share a folder
+	return filepath.Join(os.TempDir(), fmt.Sprintf("seamark-test-logs-%x", sum[:4])), err
 }
 
 // packageLogDir is the folder of this test binary's logs: `go test` runs it in the folder of its package.

@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/policies"
 )
 
 const (
@@ -29,13 +30,14 @@ const (
 	// ManagedBySeamark is its value.
 	ManagedBySeamark = "seamark"
 
-	accountPrefix = "member."
 	maxNameLength = 253
 )
 
 // MemberAccount is the name of the ServiceAccount a member uses on the broker. The admission policies take the member's id
 // from it.
-func MemberAccount(clusterID string) string { return accountPrefix + clusterID }
+func MemberAccount(clusterID string) string {
+	return policies.MemberServiceAccount(v1alpha1.ClusterID(clusterID))
+}
 
 // RecordName is the name of the ExportRecord of a service and cluster. At most 63+1+63+1+63 characters.
 func RecordName(service types.NamespacedName, clusterID string) string {

@@ -223,3 +223,38 @@ func eventSeen(t *testing.T, m *fleet.Member, ns, name, reason string) {
 		return fmt.Errorf("not among %d events", len(list.Items))
 	})
 }
+
+// The winner may give in as well: then the service changes, and nobody disagrees any more.
+func TestConflictsAreClearedByTheWinner(t *testing.T) {
+	f := clusterset(t)
+	ns := namespace(t, f.Members...)
+	east, west := f.Members[0], f.Members[1]
+	sticky := func(seconds int32) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(seconds)}}
+		}
+	}
+	kinds := map[mcsv1beta1.ServiceExportConditionReason]struct{ winner, loser func(*corev1.Service) }{
+		mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict: {sticky(60), sticky(90)},
+	}
+	for reason, kind := range conflictKinds {
+		if kind.service != nil && reason != mcsv1beta1.ServiceExportReasonTypeConflict { // a Service does not change its type in place
+			kinds[reason] = struct{ winner, loser func(*corev1.Service) }{func(*corev1.Service) {}, kind.service}
+		}
+	}
+	for reason, kind := range kinds {
+		east.Serve(t, fleet.NewService(ns, name(reason), kind.winner), "10.1.0.1")
+		east.Export(t, ns, name(reason))
+	}
+	newer(t, east, ns, name(mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict))
+	for reason, kind := range kinds {
+		west.Serve(t, fleet.NewService(ns, name(reason), kind.loser), "10.2.0.1")
+		west.Export(t, ns, name(reason))
+	}
+	for reason, kind := range kinds {
+		conflict(t, f.Members[:2], ns, name(reason), reason, "east", "west")
+		fleet.Update(t, east, ns, name(reason), &corev1.Service{}, kind.loser)
+		noConflict(t, f.Members[:2], ns, name(reason))
+	}
+}

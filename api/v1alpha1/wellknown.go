@@ -21,8 +21,23 @@ const (
 	// AnnotationUseClusterSetIPAlias is the same in manifests written for Submariner Lighthouse. Seamark's own name wins
 	// where both are set.
 	AnnotationUseClusterSetIPAlias = "lighthouse.submariner.io/use-clusterset-ip"
-	// AnnotationPrefer ("region" or "cluster") asks the data plane to keep traffic near.
+	// AnnotationPrefer ("region" or "cluster") asks the data plane to keep traffic near. The oldest export's wish counts; the
+	// local ServiceImport carries it for the data plane.
 	AnnotationPrefer = "seamark.dev/prefer"
+	// AnnotationWeight ("0" to "255") is this cluster's share of a classic service's answers, beside the other clusters'. The
+	// cluster's slices carry it; without it the weight is 1, and 0 takes the cluster out while any other serves.
+	AnnotationWeight = "seamark.dev/weight"
+)
+
+// Annotations Seamark puts on what it imports, for the DNS server and the data plane.
+const (
+	// AnnotationMode tells on a ServiceImport that clients reach it in classic mode ("classic"): through each cluster's own
+	// ClusterIP.
+	AnnotationMode = "seamark.dev/mode"
+	// AnnotationRegion is the region of a slice's endpoints: an EndpointSlice has a field for the zone but none for the region.
+	AnnotationRegion = "seamark.dev/region"
+	// AnnotationNodeRegions is, on a slice, a JSON object from node to region for the nodes that are elsewhere.
+	AnnotationNodeRegions = "seamark.dev/node-regions"
 )
 
 // Annotations Seamark puts on the aggregated ServiceImport on the broker.

@@ -113,7 +113,7 @@ func TestWhatTravels(t *testing.T) {
 	if endpoint.TargetRef != nil || endpoint.Hints != nil || *endpoint.Zone != "z1" || *endpoint.Hostname != "web-0" || *endpoint.NodeName != "n1" {
 		t.Errorf("endpoint: %+v", endpoint)
 	}
-	if plan.Slices[0].Annotations[AnnotationRegion] != "r1" {
+	if plan.Slices[0].Annotations[v1alpha1.AnnotationRegion] != "r1" {
 		t.Errorf("annotations: %v", plan.Slices[0].Annotations)
 	}
 }
@@ -188,8 +188,8 @@ func TestRegions(t *testing.T) {
 		want      map[string]string
 	}{
 		"none known":  {on("elsewhere"), nil},
-		"one region":  {on("n1", "n2", "n1"), map[string]string{AnnotationRegion: "r1"}},
-		"two regions": {on("n1", "n2", "n3"), map[string]string{AnnotationRegion: "r1", AnnotationNodeRegions: `{"n3":"r2"}`}},
+		"one region":  {on("n1", "n2", "n1"), map[string]string{v1alpha1.AnnotationRegion: "r1"}},
+		"two regions": {on("n1", "n2", "n3"), map[string]string{v1alpha1.AnnotationRegion: "r1", v1alpha1.AnnotationNodeRegions: `{"n3":"r2"}`}},
 		"no node":     {[]discoveryv1.Endpoint{{}}, nil},
 	} {
 		if diff := cmp.Diff(test.want, RegionAnnotations(test.endpoints, regionOf)); diff != "" {

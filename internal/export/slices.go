@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/merge"
 )
@@ -105,14 +106,6 @@ func anyReady(sources []*discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// Regions travel in annotations, because an EndpointSlice has a field for the zone but none for the region.
-const (
-	// AnnotationRegion is the region of the slice's endpoints.
-	AnnotationRegion = "seamark.dev/region"
-	// AnnotationNodeRegions is a JSON object from node to region for the nodes that are elsewhere.
-	AnnotationNodeRegions = "seamark.dev/node-regions"
-)
-
 // RegionAnnotations tells where the nodes of these endpoints are, as short as it can be: clusters that span regions are rare.
 func RegionAnnotations(endpoints []discoveryv1.Endpoint, regionOf func(string) string) map[string]string {
 	byNode := map[string]string{}
@@ -139,11 +132,11 @@ func RegionAnnotations(endpoints []discoveryv1.Endpoint, regionOf func(string) s
 		}
 	}
 	maps.DeleteFunc(byNode, func(_, region string) bool { return region == main })
-	annotations := map[string]string{AnnotationRegion: main}
+	annotations := map[string]string{v1alpha1.AnnotationRegion: main}
 	if len(byNode) > 0 {
 		encoded, err := json.Marshal(byNode) // keys are sorted; a map of strings always encodes
 		if err == nil {
-			annotations[AnnotationNodeRegions] = string(encoded)
+			annotations[v1alpha1.AnnotationNodeRegions] = string(encoded)
 		}
 	}
 	return annotations

@@ -22,9 +22,6 @@ import (
 	"github.com/seamark-dev/seamark/internal/merge"
 )
 
-// AnnotationMode tells on a ServiceImport that clients reach it in classic mode: through each cluster's own ClusterIP.
-const AnnotationMode = "seamark.dev/mode"
-
 // Settings are what the clusterset and this member decide for all imports.
 type Settings struct {
 	ClusterID         string
@@ -111,7 +108,7 @@ func importOf(in Input, merged merge.Result, families []corev1.IPFamily, kept []
 		if si.Annotations == nil {
 			si.Annotations = map[string]string{}
 		}
-		si.Annotations[AnnotationMode] = string(merge.ModeClassic)
+		si.Annotations[v1alpha1.AnnotationMode] = string(merge.ModeClassic)
 	}
 	if len(families) > 0 {
 		si.Spec.IPFamilies = families

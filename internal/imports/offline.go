@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/apply"
 	"github.com/seamark-dev/seamark/internal/merge"
 )
@@ -66,7 +67,7 @@ func (r *Reconciler) refreshOwn(ctx context.Context, key types.NamespacedName, h
 	if si == nil || si.DeletionTimestamp != nil || !Ours(si) || !slices.ContainsFunc(si.Status.Clusters, takesPart) {
 		return nil
 	}
-	mode := merge.Mode(si.Annotations[AnnotationMode])
+	mode := merge.Mode(si.Annotations[v1alpha1.AnnotationMode])
 	if mode == "" {
 		mode = merge.ModeClusterSetIP
 	}

@@ -31,9 +31,14 @@ const (
 
 // Annotations Seamark puts on what it imports, for the DNS server and the data plane.
 const (
-	// AnnotationMode tells on a ServiceImport that clients reach it in classic mode ("classic"): through each cluster's own
+	// AnnotationMode tells on a ServiceImport that clients reach it in classic mode (ModeClassic): through each cluster's own
 	// ClusterIP.
 	AnnotationMode = "seamark.dev/mode"
+	// ModeClassic is the one value of AnnotationMode.
+	ModeClassic = "classic"
+	// AnnotationClusterSetIPs are, on a ServiceImport of a member, the addresses of its aggregate, separated by commas. With the data plane
+	// that derives Services spec.ips has others; and when the broker loses the aggregate, this is where they are known from.
+	AnnotationClusterSetIPs = "seamark.dev/clusterset-ips"
 	// AnnotationRegion is the region of a slice's endpoints: an EndpointSlice has a field for the zone but none for the region.
 	AnnotationRegion = "seamark.dev/region"
 	// AnnotationNodeRegions is, on a slice, a JSON object from node to region for the nodes that are elsewhere.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -31,6 +33,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/index"
 	"github.com/seamark-dev/seamark/internal/member"
 	"github.com/seamark-dev/seamark/internal/trigger"
+	"github.com/seamark-dev/seamark/internal/vip"
 )
 
 // Options are the agent's settings that are not part of the membership.
@@ -69,6 +72,11 @@ type agent struct {
 	exports, importsPush, aggregate *trigger.Push
 	rush                            trigger.Rush
 
+	pool           *vip.Pool
+	blocksKnown    atomic.Bool
+	addressesKnown func() bool
+	hunger         *hunger
+
 	again chan struct{} // asks the attendant to look at everything again
 }
 
@@ -77,8 +85,12 @@ type agent struct {
 func Run(ctx context.Context, o Options) error {
 	o.RenewEvery = orDefault(o.RenewEvery, member.RenewEvery)
 	o.LeaseDuration = orDefault(o.LeaseDuration, member.LeaseDuration)
-	a := &agent{Options: o, line: member.NewLine(), exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{}, again: make(chan struct{}, 1)}
-	for _, step := range []func(context.Context) error{a.readMembership, a.connect, a.follow, a.addReconcilers, a.addRunnables} {
+	a := &agent{
+		Options: o, line: member.NewLine(), exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{},
+		again: make(chan struct{}, 1), pool: vip.NewPool(),
+	}
+	a.hunger = &hunger{why: map[types.NamespacedName]error{}, changed: a.exports.Push}
+	for _, step := range []func(context.Context) error{a.readMembership, a.connect, a.follow, a.followAddresses, a.addReconcilers, a.addRunnables} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -177,6 +189,14 @@ func (a *agent) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	versions, err := discovery.NewDiscoveryClientForConfig(a.Local)
+	if err != nil {
+		return fmt.Errorf("reach this cluster: %w", err)
+	}
+	old, err := beforeSameNode(versions)
+	if err != nil {
+		return err
+	}
 	a.heartbeat = &member.Heartbeat{
 		ClusterID: a.membership.ClusterID, Namespace: a.membership.Namespace, Holder: holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), Every: a.RenewEvery, Duration: a.LeaseDuration, SetBack: a.line.SetBack,
@@ -185,7 +205,7 @@ func (a *agent) follow(ctx context.Context) error {
 		return err
 	}
 	a.state = &member.State{
-		Membership: a.membership, Families: families, Liveness: member.NewLiveness(a.membership.ClusterID),
+		Membership: a.membership, Families: families, OldDistribution: old, Liveness: member.NewLiveness(a.membership.ClusterID),
 		Held: a.heartbeat.Held, NodesKnown: a.nodes.Synced,
 	}
 	return a.state.Follow(ctx, a.broker.GetCache(),

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/imports"
 	"github.com/seamark-dev/seamark/internal/member"
 )
 
@@ -57,9 +58,12 @@ func stripNamespace(obj any) (any, error) {
 	return obj, nil
 }
 
-// stripService drops labels and annotations too: they never travel.
+// stripService drops labels and annotations too: they never travel. Derived Services stay whole, since they are written back.
 func stripService(obj any) (any, error) {
 	if svc, ok := obj.(*corev1.Service); ok {
+		if _, derived := imports.DerivedFrom(svc); derived {
+			return stripMeta(obj)
+		}
 		svc.ManagedFields, svc.Labels, svc.Annotations, svc.Spec.Selector, svc.Status = nil, nil, nil, nil, corev1.ServiceStatus{}
 	}
 	return obj, nil

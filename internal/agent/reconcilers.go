@@ -67,7 +67,7 @@ func (a *agent) addExport() error {
 	return a.add("export", &export.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: a.localWriter, BrokerWriter: a.brokerWriter,
 		Settings: a.state.ExportSettings, Taken: a.heartbeat.Taken, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
-		Later: later,
+		Later: later, Starved: a.hunger.get,
 	},
 		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
 		trigger.Watch(local, &corev1.Service{}, trigger.Name),
@@ -88,8 +88,9 @@ func (a *agent) addAggregate() error {
 	later := trigger.NewLater(&a.rush)
 	return a.add("aggregate", &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
-		Broker: a.broker.GetClient(), Writer: aggregateWriter(a), Connected: a.state.Connected, Stale: a.state.Liveness.Stale,
-		Later: later,
+		Broker: a.broker.GetClient(), Writer: aggregateWriter(a), Stale: a.state.Liveness.Stale,
+		Connected: func() bool { return a.state.Connected() && a.addressesKnown() },
+		Pool:      a.pool, Remembered: a.remembered, Starved: a.hunger.set, Later: later,
 	},
 		trigger.Watch(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord]),
 		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, ofBroker[*mcsv1beta1.ServiceImport]),
@@ -102,7 +103,7 @@ func (a *agent) addImport() error {
 	lost, later := imports.NewLost(), trigger.NewLater(&a.rush)
 	return a.add("import", &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: importWriter(a),
-		Settings: a.state.ImportSettings, Stale: a.state.Liveness.Stale, IsNodeAddress: a.nodes.IsAddress, RegionOf: a.nodes.RegionOf,
+		Settings: a.state.ImportSettings, Stale: a.state.Liveness.Stale, IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Later: later,
 	},
 		trigger.WatchLost(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord], noteLost[*v1alpha1.ExportRecord](lost)),
@@ -125,6 +126,7 @@ func (a *agent) addImport() error {
 			}
 			return keyOf(index.ImportedService)(s)
 		}),
+		trigger.Watch(local, &corev1.Service{}, keyOf(imports.DerivedFrom)),
 		trigger.Watch(local, &corev1.Namespace{}, a.servicesOf),
 		a.importsPush.Source(), later.Source(),
 	)
@@ -193,6 +195,7 @@ func (a *agent) onBroker(ctx context.Context, list client.ObjectList, opts ...cl
 // when what decides about all of them changed: the settings, or that the broker has been reached at all. What is left over
 // from before is found this way too, since nothing else points at it.
 func (a *agent) lookAgain(ctx context.Context) {
+	a.takeBlocks()
 	named := func(o metav1.Object) (types.NamespacedName, bool) {
 		return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}, true
 	}

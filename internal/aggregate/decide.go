@@ -6,10 +6,12 @@ package aggregate
 import (
 	"hash/fnv"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,6 +39,37 @@ type Input struct {
 	Existing        *mcsv1beta1.ServiceImport
 	// Stale are the clusters that have not been heard from.
 	Stale map[string]bool
+	// Remembered is what this cluster last saw in an aggregate that is gone, and who had allocated it: a broker that was reset gets the
+	// service back with the addresses its clients know.
+	Remembered Addresses
+	// Offer gives an address of this member's own block for the service, the wanted one if it can.
+	Offer func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error)
+}
+
+// Addresses are the clusterset IPs of a service, and the cluster whose block they are from.
+type Addresses struct {
+	IPs         []netip.Addr
+	AllocatedBy string
+}
+
+// AddressesOf reads a service's addresses from an aggregate, leaving out what is no address.
+func AddressesOf(si *mcsv1beta1.ServiceImport) Addresses {
+	a := Addresses{AllocatedBy: si.Annotations[v1alpha1.AnnotationAllocatedBy]}
+	for _, text := range si.Spec.IPs {
+		if addr, err := netip.ParseAddr(text); err == nil {
+			a.IPs = append(a.IPs, addr)
+		}
+	}
+	return a
+}
+
+func (a Addresses) of(family corev1.IPFamily) netip.Addr {
+	for _, addr := range a.IPs {
+		if (family == corev1.IPv6Protocol) == addr.Is6() {
+			return addr
+		}
+	}
+	return netip.Addr{}
 }
 
 // Plan is what this member should write of the aggregate, and when.
@@ -48,6 +81,10 @@ type Plan struct {
 	Spec, Status, Delete bool
 	// Wait is how long this member leaves Spec or Delete to others, counted from when it first saw the difference.
 	Wait time.Duration
+	// Allocated tells that Want has an address that the aggregate has not: clients wait for it.
+	Allocated bool
+	// Starved is why an address that the service should have could not be given.
+	Starved error
 }
 
 // Nothing tells that all is as it should be, or is none of this member's business.
@@ -72,12 +109,54 @@ func Decide(in Input) Plan {
 		return Plan{}
 	}
 	plan := Plan{Want: aggregateOf(in, merged)}
+	if exporter {
+		plan.allocate(in, merged)
+	}
 	plan.Spec = exporter && (in.Existing == nil || !newer(in.Existing) && !sameSpec(in.Existing, plan.Want))
 	plan.Status = (in.Existing != nil || plan.Spec) && !slices.Equal(clusterNames(in.Existing), clusterNames(plan.Want))
 	if plan.Spec && firstAlive(merged.Clusters, in.Stale) != in.ClusterID {
 		plan.Wait = stepIn + share(in.ClusterID, in.Service, stepIn)
 	}
 	return plan
+}
+
+// allocate gives the service the addresses it should have and has not. An address once given stays, also while the service has no use
+// for it: it may be headless for a while, or of fewer families.
+func (p *Plan) allocate(in Input, merged merge.Result) {
+	if merged.Mode != merge.ModeClusterSetIP {
+		return
+	}
+	have := AddressesOf(p.Want)
+	ips := make([]string, 0, len(merged.Spec.IPFamilies))
+	var starved error
+	for _, family := range merged.Spec.IPFamilies {
+		if addr := have.of(family); addr.IsValid() {
+			continue
+		}
+		wanted := in.Remembered.of(family)
+		if by := in.Remembered.AllocatedBy; wanted.IsValid() && by != in.ClusterID && slices.Contains(merged.Clusters, by) && !in.Stale[by] {
+			continue // it can give the service its old address back; we cannot
+		}
+		addr, err := in.Offer(family, wanted)
+		if err != nil {
+			starved = err
+			continue
+		}
+		p.Allocated = true
+		ips = append(ips, addr.String())
+	}
+	// One address is enough to be reached by: a clusterset may have no range for the other family. And who only stands in has
+	// nothing to say before the first in line has had its turn.
+	if len(have.IPs)+len(ips) == 0 && (in.Existing != nil || firstAlive(merged.Clusters, in.Stale) == in.ClusterID) {
+		p.Starved = starved
+	}
+	if !p.Allocated {
+		return
+	}
+	p.Want.Spec.IPs = slices.Concat(p.Want.Spec.IPs, ips)
+	if p.Want.Annotations[v1alpha1.AnnotationAllocatedBy] == "" {
+		p.Want.Annotations[v1alpha1.AnnotationAllocatedBy] = in.ClusterID
+	}
 }
 
 // removal: with no record left its exporters take themselves off the list, and the last one clears the aggregate away, so

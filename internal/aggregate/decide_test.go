@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"slices"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -29,11 +30,27 @@ func record(cluster string, age int) *v1alpha1.ExportRecord {
 	}
 }
 
+// decide decides for a member whose block begins at 243.0.0.1 unless the input has another idea.
+func decide(in Input) Plan {
+	if in.Offer == nil {
+		in.Offer = func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error) {
+			if wanted.IsValid() {
+				return wanted, nil
+			}
+			if family == corev1.IPv6Protocol {
+				return netip.MustParseAddr("fd00:243::1"), nil
+			}
+			return netip.MustParseAddr("243.0.0.1"), nil
+		}
+	}
+	return Decide(in)
+}
+
 // written is the aggregate these records lead to, as it would be read back when all exporters have seen to it.
 func written(records ...*v1alpha1.ExportRecord) *mcsv1beta1.ServiceImport {
 	var si *mcsv1beta1.ServiceImport
 	for _, r := range records {
-		si = Decide(Input{ClusterID: string(r.Spec.ClusterID), Service: web, Records: records, Existing: si}).Want
+		si = decide(Input{ClusterID: string(r.Spec.ClusterID), Service: web, Records: records, Existing: si}).Want
 	}
 	return si
 }
@@ -62,7 +79,7 @@ func TestWhoWritesTheAggregate(t *testing.T) {
 		"nobody takes another off the list":     {me: "new", existing: gone},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := Decide(Input{ClusterID: test.me, Service: web, Records: records, Stale: test.stale, Existing: test.existing})
+			plan := decide(Input{ClusterID: test.me, Service: web, Records: records, Stale: test.stale, Existing: test.existing})
 			if plan.Spec != test.spec || plan.Status != test.status || plan.Delete || (plan.Wait > 0) != test.waits {
 				t.Errorf("plan: %+v", plan)
 			}
@@ -74,11 +91,11 @@ func TestNewerMergeRulesAreNotOverruled(t *testing.T) {
 	existing := written(record("a", 1))
 	existing.Spec.Ports = nil
 	existing.Annotations[v1alpha1.AnnotationMergeVersion] = "999"
-	if plan := Decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}, Existing: existing}); !plan.Nothing() {
+	if plan := decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}, Existing: existing}); !plan.Nothing() {
 		t.Errorf("plan: %+v", plan)
 	}
 	existing.Annotations[v1alpha1.AnnotationMergeVersion] = "0"
-	if plan := Decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}, Existing: existing}); !plan.Spec {
+	if plan := decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}, Existing: existing}); !plan.Spec {
 		t.Error("an older version's aggregate was left as it is")
 	}
 }
@@ -87,7 +104,7 @@ func TestAddressesOutliveWhoAllocatedThem(t *testing.T) {
 	existing := written(record("a", 2), record("b", 1))
 	existing.Spec.IPs = []string{"243.0.0.7"}
 	existing.Annotations[v1alpha1.AnnotationAllocatedBy] = "a"
-	plan := Decide(Input{ClusterID: "b", Service: web, Records: []*v1alpha1.ExportRecord{record("b", 1)}, Existing: existing})
+	plan := decide(Input{ClusterID: "b", Service: web, Records: []*v1alpha1.ExportRecord{record("b", 1)}, Existing: existing})
 	if plan.Want == nil || !slices.Equal(plan.Want.Spec.IPs, []string{"243.0.0.7"}) || plan.Want.Annotations[v1alpha1.AnnotationAllocatedBy] != "a" {
 		t.Errorf("plan: %+v", plan.Want)
 	}
@@ -112,14 +129,14 @@ func TestWhoRemovesTheAggregate(t *testing.T) {
 		"one that lists nobody, others later": {"b", begun, true, false, sweep},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := Decide(Input{ClusterID: test.me, Service: web, Existing: test.existing})
+			plan := decide(Input{ClusterID: test.me, Service: web, Existing: test.existing})
 			if plan.Spec || plan.Delete != test.deleted || plan.Status != test.delisted || plan.Wait < test.wait || (test.wait == 0 && plan.Wait != 0) {
 				t.Errorf("plan: %+v", plan)
 			}
 		})
 	}
-	left := Decide(Input{ClusterID: "b", Service: web, Existing: two}).Want
-	if plan := Decide(Input{ClusterID: "a", Service: web, Existing: left}); !plan.Delete {
+	left := decide(Input{ClusterID: "b", Service: web, Existing: two}).Want
+	if plan := decide(Input{ClusterID: "a", Service: web, Existing: left}); !plan.Delete {
 		t.Errorf("the last of two does not delete it: %+v", plan)
 	}
 }

@@ -3,9 +3,11 @@ package aggregate
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,6 +18,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/index"
 	"github.com/seamark-dev/seamark/internal/trigger"
+	"github.com/seamark-dev/seamark/internal/vip"
 )
 
 // Reconciler keeps the aggregates this member is responsible for.
@@ -27,6 +30,12 @@ type Reconciler struct {
 	// Connected tells whether the broker's caches are filled.
 	Connected func() bool
 	Stale     func() map[string]bool
+	// Pool gives the addresses of this member's blocks.
+	Pool *vip.Pool
+	// Remembered is what this cluster last saw of a service's addresses.
+	Remembered func(context.Context, types.NamespacedName) Addresses
+	// Starved is told which services could not get an address and why, with nil when they need none any more.
+	Starved func(types.NamespacedName, error)
 	// Later puts off what nobody waits for while services are being published.
 	Later *trigger.Later
 
@@ -43,7 +52,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !r.Writer.Settled(ctx, key) {
 		return ctrl.Result{RequeueAfter: apply.EchoPatience}, nil
 	}
-	in := Input{ClusterID: r.ClusterID, BrokerNamespace: r.BrokerNamespace, Service: key, Stale: r.Stale()}
+	in := Input{ClusterID: r.ClusterID, BrokerNamespace: r.BrokerNamespace, Service: key, Stale: r.Stale(), Offer: r.offer(key)}
 	var err error
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
 		return ctrl.Result{}, err
@@ -55,11 +64,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if err == nil {
 		in.Existing = existing
+		r.Pool.Published(key, AddressesOf(existing).IPs)
+	} else {
+		in.Remembered = r.Remembered(ctx, key)
 	}
 	plan := Decide(in)
+	if !plan.Allocated && plan.Starved == nil {
+		r.Pool.Release(key)
+	}
+	r.Starved(key, plan.Starved)
 	wait := r.wait(key, plan)
-	if plan.Nothing() || r.Later.Wait(key) {
-		return ctrl.Result{RequeueAfter: wait}, nil // importers merge the records themselves: nobody waits for the aggregate
+	// Importers merge the records themselves: of the aggregate they wait for nothing but the address.
+	if plan.Nothing() || (!(plan.Allocated && wait == 0) && r.Later.Wait(key)) {
+		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if err := r.write(ctx, key, in.Existing, plan, wait == 0); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
@@ -68,6 +85,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, fmt.Errorf("write the aggregate of %s: %w", key, err)
 	}
 	return ctrl.Result{RequeueAfter: wait}, nil
+}
+
+func (r *Reconciler) offer(key types.NamespacedName) func(corev1.IPFamily, netip.Addr) (netip.Addr, error) {
+	return func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error) {
+		return r.Pool.Offer(key, family == corev1.IPv6Protocol, wanted)
+	}
 }
 
 // wait is how long this member still leaves the difference to others.
@@ -108,7 +131,7 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, existi
 			return err
 		}
 	}
-	if !plan.Status || current == nil {
+	if !plan.Status || current == nil || r.Later.Wait(key) {
 		return nil
 	}
 	current = current.DeepCopy()

@@ -62,6 +62,15 @@ func ImportedSliceName(service, clusterID, sourceSlice string) string {
 	return service + "." + clusterID + "." + shortHash(sourceSlice)
 }
 
+// derivedNameRoom is what is left of a Service name's 63 characters beside "mcs-", "-" and the hash.
+const derivedNameRoom = 63 - 4 - 1 - 10
+
+// DerivedServiceName is the name of the Service that makes an imported service reachable in a cluster. It lies in the same namespace
+// as the service it stands for, so it cannot have its name.
+func DerivedServiceName(service string) string {
+	return "mcs-" + service[:min(len(service), derivedNameRoom)] + "-" + shortHash(service)
+}
+
 func shortHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:5])

@@ -215,12 +215,16 @@ func TestReadinessNamesTheCause(t *testing.T) {
 		"unknown":      {errors.New("tcp 127.0.0.1:49152->127.0.0.1:6443: broken pipe"), metav1.ConditionFalse, "Pending", "cannot be reached"},
 		"somebody too": {apierrors.NewConflict(resource, "web.shop.east", errors.New("changed")), metav1.ConditionFalse, "Pending", "being published"},
 	} {
-		c := readiness(&mcsv1beta1.ServiceExport{}, valid, test.err)
+		c := readiness(&mcsv1beta1.ServiceExport{}, valid, test.err, nil)
 		if c.Status != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.says) {
 			t.Errorf("%s: %+v", name, c)
 		}
 		if strings.Contains(c.Message, "49152") {
 			t.Errorf("%s: the message has a port that changes with each try: %s", name, c.Message)
 		}
+	}
+	c := readiness(&mcsv1beta1.ServiceExport{}, valid, nil, errors.New("all 2 addresses are in use"))
+	if c.Status != metav1.ConditionFalse || c.Reason != "Pending" || c.Message != "published, but without a clusterset IP: all 2 addresses are in use" {
+		t.Errorf("no address left: %+v", c)
 	}
 }

@@ -22,11 +22,15 @@ var ErrTaken = errors.New("the cluster id is used by another cluster")
 
 // readiness says whether the broker has what should be there; outcome is what writing it brought. A message names the cause in
 // words that stay the same from one retry to the next, or every retry would be a write.
-func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome error) metav1.Condition {
+//
+// starved is why the service has no clusterset IP although it should: what is published is then of little use, so that counts too.
+func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome, starved error) metav1.Condition {
 	ready := mcsv1beta1.ServiceExportConditionReady
 	switch {
 	case plan.Valid.Status != metav1.ConditionTrue:
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, "not exported: "+plan.Valid.Message)
+	case outcome == nil && starved != nil:
+		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "published, but without a clusterset IP: "+starved.Error())
 	case outcome == nil:
 		return condition(ready, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported, "the service is published to the clusterset")
 	case errors.Is(outcome, ErrTaken):

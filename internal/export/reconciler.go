@@ -48,6 +48,8 @@ type Reconciler struct {
 	Taken    func() error
 	RegionOf func(node string) string
 	Recorder events.EventRecorder
+	// Starved is why a service of this cluster has no clusterset IP although it should, nil when all is well.
+	Starved func(types.NamespacedName) error
 	// Later puts conditions off while services are being published.
 	Later *trigger.Later
 
@@ -194,7 +196,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, expor
 		return meta.SetStatusCondition(conditions, c)
 	}
 	changed := set(plan.Valid)
-	changed = set(readiness(export, plan, published)) || changed
+	changed = set(readiness(export, plan, published, r.Starved(key))) || changed
 	switch {
 	case plan.Conflict != nil:
 		changed = set(*plan.Conflict) || changed

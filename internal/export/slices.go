@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/broker"
@@ -76,9 +78,21 @@ func classicSlices(in Input) []*discoveryv1.EndpointSlice {
 				Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To(p.Port), AppProtocol: p.AppProtocol,
 			})
 		}
+		slice.Annotations = weightAnnotation(in.Export)
 		out = append(out, slice)
 	}
 	return out
+}
+
+// weightAnnotation is the share of the answers that the export asks for; a value that is no weight asks for nothing.
+func weightAnnotation(export *mcsv1beta1.ServiceExport) map[string]string {
+	if export == nil {
+		return nil
+	}
+	if _, err := strconv.ParseUint(export.Annotations[v1alpha1.AnnotationWeight], 10, 8); err != nil {
+		return nil
+	}
+	return map[string]string{v1alpha1.AnnotationWeight: export.Annotations[v1alpha1.AnnotationWeight]}
 }
 
 func newSlice(in Input, service types.NamespacedName, source string, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {

@@ -31,6 +31,10 @@ type Settings struct {
 	Ranges []netip.Prefix
 	// Families are the address families this cluster has.
 	Families []corev1.IPFamily
+	// DataPlane is how this cluster reaches imported services.
+	DataPlane v1alpha1.DataPlane
+	// OldDistribution tells an API server before 1.34: it knows neither hints for nodes nor the newer traffic distributions.
+	OldDistribution bool
 }
 
 // Input is all that was read to decide about one service.
@@ -42,16 +46,27 @@ type Input struct {
 	Slices []*discoveryv1.EndpointSlice
 	// Aggregate is the ServiceImport on the broker: only its clusterset IPs are taken from it.
 	Aggregate *mcsv1beta1.ServiceImport
+	// Existing is this cluster's ServiceImport as it is.
+	Existing *mcsv1beta1.ServiceImport
+	// Derived is the Service with the name of the derived one, whosever it is.
+	Derived *corev1.Service
+	// Problem is why the derived Service could not be written.
+	Problem string
+	// IsOthersAddress tells addresses that another, older aggregate has.
+	IsOthersAddress func(netip.Addr) bool
 	// Stale are the clusters that have not been heard from.
 	Stale map[string]bool
 	// IsNodeAddress tells addresses of this cluster's own nodes, which no other cluster may name as its endpoint.
 	IsNodeAddress func(netip.Addr) bool
+	// IsNode tells the names of this cluster's own nodes.
+	IsNode func(string) bool
 }
 
 // Plan is what this cluster should hold of a service.
 type Plan struct {
 	// Import is nil when the service is not imported. Its status is what the status should be, but for the transition times.
 	Import *mcsv1beta1.ServiceImport
+	Derived Derived
 	// Slices lack only the owner reference, which needs the ServiceImport's uid.
 	Slices []*discoveryv1.EndpointSlice
 	// Refused says which addresses of which clusters were not imported and why, in a fixed order.
@@ -70,12 +85,13 @@ func Decide(in Input) Plan {
 	}
 	families := common(merged.Spec.IPFamilies, in.Families)
 	dropped, kept := staleClusters(in, merged)
+	plan := Plan{Import: importOf(in, merged, families, kept)}
+	plan.Derived = derive(in, plan.Import, merged.Mode, families)
 	slices, refused := importSlices(in, merged, families, dropped)
-	plan := Plan{
-		Import:  importOf(in, merged, families, kept),
-		Slices:  slices,
-		Refused: refused,
+	for _, s := range slices {
+		in.dress(s, &plan.Import.Spec, merged.Mode)
 	}
+	plan.Slices, plan.Refused = slices, refused
 	if len(refused) > 0 {
 		// Told in the status, so that a restarted agent knows what was told before.
 		c := &plan.Import.Status.Conditions[0]
@@ -105,51 +121,27 @@ func importOf(in Input, merged merge.Result, families []corev1.IPFamily, kept []
 	}
 	si.Labels[broker.LabelManagedBy] = broker.ManagedBySeamark
 	if merged.Mode == merge.ModeClassic {
-		if si.Annotations == nil {
-			si.Annotations = map[string]string{}
-		}
-		si.Annotations[v1alpha1.AnnotationMode] = string(merge.ModeClassic)
+		annotate(si, v1alpha1.AnnotationMode, v1alpha1.ModeClassic)
+	}
+	if merged.Prefer == "region" || merged.Prefer == "cluster" {
+		annotate(si, v1alpha1.AnnotationPrefer, merged.Prefer)
 	}
 	if len(families) > 0 {
 		si.Spec.IPFamilies = families
 	}
 	if merged.Mode == merge.ModeClusterSetIP {
-		si.Spec.IPs, si.Spec.IPFamilies = clusterSetIPs(in, si.Spec.IPFamilies)
+		address(in, si)
 	}
 	si.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 	clusters := slices.Sorted(slices.Values(merged.Clusters))
 	for _, c := range clusters {
 		si.Status.Clusters = append(si.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
 	}
-	si.Status.Conditions = []metav1.Condition{ready(in, merged, families, kept)}
+	si.Status.Conditions = []metav1.Condition{ready(in, merged, si, families, kept)}
 	return si
 }
 
-// clusterSetIPs are the aggregate's addresses that lie in the clusterset's ranges and families, and the families in the
-// same number and order. Without addresses the families stay as they are: they tell what will be allocated.
-func clusterSetIPs(in Input, families []corev1.IPFamily) ([]string, []corev1.IPFamily) {
-	if in.Aggregate == nil {
-		return nil, families
-	}
-	var ips []string
-	var theirs []corev1.IPFamily
-	for _, family := range families {
-		for _, text := range in.Aggregate.Spec.IPs {
-			addr, err := netip.ParseAddr(text)
-			if err != nil || FamilyOf(addr) != family || !slices.ContainsFunc(in.Ranges, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-				continue
-			}
-			ips, theirs = append(ips, text), append(theirs, family)
-			break
-		}
-	}
-	if len(ips) == 0 {
-		return nil, families
-	}
-	return ips, theirs
-}
-
-func ready(in Input, merged merge.Result, families []corev1.IPFamily, kept []string) metav1.Condition {
+func ready(in Input, merged merge.Result, si *mcsv1beta1.ServiceImport, families []corev1.IPFamily, kept []string) metav1.Condition {
 	c := metav1.Condition{
 		Type:   string(mcsv1beta1.ServiceImportConditionReady),
 		Status: metav1.ConditionTrue,
@@ -159,6 +151,9 @@ func ready(in Input, merged merge.Result, families []corev1.IPFamily, kept []str
 	case len(families) == 0:
 		c.Status, c.Reason = metav1.ConditionFalse, string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported)
 		c.Message = fmt.Sprintf("the service has only %s, this cluster only %s", familyNames(merged.Spec.IPFamilies), familyNames(in.Families))
+	case merged.Mode == merge.ModeClusterSetIP && len(si.Spec.IPs) == 0:
+		c.Status, c.Reason = metav1.ConditionFalse, string(mcsv1beta1.ServiceImportReasonPending)
+		c.Message = whyNoAddress(in)
 	case len(kept) > 0:
 		c.Message = fmt.Sprintf("cluster %s has not been heard from; its last known endpoints are kept, because no other cluster serves this service",
 			strings.Join(kept, ", "))
@@ -166,6 +161,22 @@ func ready(in Input, merged merge.Result, families []corev1.IPFamily, kept []str
 		c.Message = "the service is imported"
 	}
 	return c
+}
+
+// whyNoAddress says what a service waits for that should have a clusterset IP.
+func whyNoAddress(in Input) string {
+	name := broker.DerivedServiceName(in.Service.Name)
+	switch {
+	case in.DataPlane != v1alpha1.DataPlaneService && (in.Aggregate == nil || len(in.Aggregate.Spec.IPs) == 0):
+		return "waiting for a clusterset IP: the exporting clusters have not allocated one yet; their ServiceExports say why if they cannot"
+	case in.DataPlane != v1alpha1.DataPlaneService:
+		return fmt.Sprintf("the clusterset IP %s is not used: it is outside the clusterset's ranges or another service's", strings.Join(in.Aggregate.Spec.IPs, ", "))
+	case in.Problem != "":
+		return fmt.Sprintf("its Service %s cannot be written: %.700s", name, in.Problem)
+	case in.Derived != nil && !isDerived(in.Derived, in.Service):
+		return fmt.Sprintf("there is a Service %s already that is not Seamark's: delete it or give it another name", name)
+	}
+	return "waiting for its Service " + name
 }
 
 // staleClusters tells whose endpoints are dropped because their cluster is silent, and whose are kept although it is.

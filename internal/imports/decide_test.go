@@ -62,9 +62,13 @@ func input(records []*v1alpha1.ExportRecord, slices ...*discoveryv1.EndpointSlic
 	return Input{
 		Settings: Settings{
 			ClusterID: "here", Families: []corev1.IPFamily{corev1.IPv4Protocol},
-			Ranges: []netip.Prefix{netip.MustParsePrefix("243.0.0.0/8"), netip.MustParsePrefix("fd00:243::/64")},
+			Ranges:    []netip.Prefix{netip.MustParsePrefix("243.0.0.0/8"), netip.MustParsePrefix("fd00:243::/64")},
+			DataPlane: v1alpha1.DataPlaneNone,
 		},
-		Service: web, Records: records, Slices: slices, IsNodeAddress: func(netip.Addr) bool { return false },
+		Service: web, Records: records, Slices: slices,
+		Aggregate:     &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"243.0.0.9", "fd00:243::9"}}},
+		IsNodeAddress: func(netip.Addr) bool { return false }, IsOthersAddress: func(netip.Addr) bool { return false },
+		IsNode: func(string) bool { return false },
 	}
 }
 

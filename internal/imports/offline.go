@@ -67,9 +67,12 @@ func (r *Reconciler) refreshOwn(ctx context.Context, key types.NamespacedName, h
 	if si == nil || si.DeletionTimestamp != nil || !Ours(si) || !slices.ContainsFunc(si.Status.Clusters, takesPart) {
 		return nil
 	}
-	mode := merge.Mode(si.Annotations[v1alpha1.AnnotationMode])
-	if mode == "" {
-		mode = merge.ModeClusterSetIP
+	mode := merge.ModeClusterSetIP
+	switch {
+	case si.Spec.Type == mcsv1beta1.Headless:
+		mode = merge.ModeHeadless
+	case si.Annotations[v1alpha1.AnnotationMode] == v1alpha1.ModeClassic:
+		mode = merge.ModeClassic
 	}
 	svc := &corev1.Service{}
 	if err := r.Local.Get(ctx, key, svc); err != nil {
@@ -89,6 +92,7 @@ func (r *Reconciler) refreshOwn(ctx context.Context, key types.NamespacedName, h
 		slice.OwnerReferences = []metav1.OwnerReference{ownerOf(si)}
 		slice.Endpoints = s.Endpoints
 		slice.Ports = slices.DeleteFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return !portWon(si, svc, p) })
+		in.dress(slice, &si.Spec, mode)
 		want = append(want, slice)
 	}
 	for _, s := range have.slices {

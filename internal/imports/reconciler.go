@@ -2,6 +2,7 @@ package imports
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -39,6 +40,7 @@ type Reconciler struct {
 	// Stale are the clusters that have not been heard from.
 	Stale         func() map[string]bool
 	IsNodeAddress func(netip.Addr) bool
+	IsNode        func(name string) bool
 	RegionOf      func(node string) string
 	// CreateNamespaces makes missing namespaces rather than leaving their services out.
 	CreateNamespaces bool
@@ -69,6 +71,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	in.Existing, in.Derived = have.serviceImport, have.derived
 	plan := Decide(in)
 	if plan.Import != nil {
 		if ok, err := r.namespaceReady(ctx, key.Namespace); err != nil {
@@ -81,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if atHome && have.serviceImport == nil && r.Later.Wait(key) {
 		return ctrl.Result{}, nil // what is on its way to other clusters comes first
 	}
-	err = r.write(ctx, key, have, plan, !atHome)
+	err = r.write(ctx, key, have, in, plan, !atHome)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil // somebody edited it: decide again on what is there now
 	}
@@ -96,7 +99,9 @@ func onlyOf(si *mcsv1beta1.ServiceImport, clusterID string) bool {
 // imported is what this cluster holds of a service.
 type imported struct {
 	serviceImport *mcsv1beta1.ServiceImport
-	slices        []*discoveryv1.EndpointSlice
+	// derived is the Service with the derived one's name, whosever it is.
+	derived *corev1.Service
+	slices  []*discoveryv1.EndpointSlice
 }
 
 func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (imported, error) {
@@ -109,12 +114,23 @@ func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (im
 	if err == nil {
 		have.serviceImport = si
 	}
+	svc := &corev1.Service{}
+	err = r.Local.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: broker.DerivedServiceName(key.Name)}, svc)
+	if client.IgnoreNotFound(err) != nil {
+		return have, fmt.Errorf("read the derived Service of %s: %w", key, err)
+	}
+	if err == nil {
+		have.derived = svc
+	}
 	have.slices, err = index.ImportedSlices(ctx, r.Local, key)
 	return have, err
 }
 
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, settings Settings) (Input, error) {
-	in := Input{Settings: settings, Service: key, Stale: r.Stale(), IsNodeAddress: r.IsNodeAddress}
+	in := Input{
+		Settings: settings, Service: key, Stale: r.Stale(), IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode,
+		IsOthersAddress: func(addr netip.Addr) bool { return index.HasOlderClaim(ctx, r.Broker, addr, key) },
+	}
 	var err error
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil || len(in.Records) == 0 {
 		return in, err
@@ -167,7 +183,12 @@ func (r *Reconciler) localSlices(ctx context.Context, key types.NamespacedName, 
 	if err != nil {
 		return nil, err
 	}
+	exported := &mcsv1beta1.ServiceExport{}
+	if err := r.Local.Get(ctx, key, exported); client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
 	return export.Slices(export.Input{
+		Export:   exported,
 		Settings: export.Settings{ClusterID: clusterID, BrokerNamespace: r.BrokerNamespace},
 		Service:  svc, Slices: sources, RegionOf: r.RegionOf,
 	}, mode), nil
@@ -191,27 +212,18 @@ func (r *Reconciler) namespaceReady(ctx context.Context, name string) (bool, err
 	return ns.DeletionTimestamp == nil, nil
 }
 
-// write applies the plan. The ServiceImport comes first, because the slices name its uid as their owner.
-func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have imported, plan Plan, urgent bool) error {
+// write applies the plan. The ServiceImport comes first, because slices and Service name its uid as their owner; it gets its addresses
+// when the Service has them, in a second write if that is new.
+func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, urgent bool) error {
 	if plan.Import == nil {
 		return r.remove(ctx, key, have)
 	}
-	current := have.serviceImport
-	switch {
-	case current == nil:
-		current = plan.Import.DeepCopy()
-		current.Status = mcsv1beta1.ServiceImportStatus{}
-		if err := r.Writer.Create(ctx, key, current); err != nil {
-			return err
-		}
-	case current.DeletionTimestamp != nil:
+	if have.serviceImport != nil && have.serviceImport.DeletionTimestamp != nil {
 		return nil // the one after it is ours
-	case !sameImport(current, plan.Import):
-		current = current.DeepCopy()
-		current.Labels, current.Annotations, current.Spec = plan.Import.Labels, plan.Import.Annotations, plan.Import.Spec
-		if err := r.Writer.Update(ctx, key, current); err != nil {
-			return err
-		}
+	}
+	current, err := r.writeImport(ctx, key, have.serviceImport, plan.Import)
+	if err != nil {
+		return err
 	}
 	for _, s := range plan.Slices {
 		s.OwnerReferences = []metav1.OwnerReference{ownerOf(current)}
@@ -221,10 +233,71 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have i
 	if urgent && (current != have.serviceImport || !changes.Empty()) {
 		r.Later.Urgent()
 	}
-	return apply.Together(
+	var problem error
+	err = apply.Together(
 		func() error { return r.Writer.Apply(ctx, key, changes) },
-		func() error { return r.writeStatus(ctx, key, current, plan) },
+		func() error {
+			in.Derived, problem = r.writeDerived(ctx, key, have.derived, plan.Derived, ownerOf(current))
+			return problem
+		},
 	)
+	if in.Derived != have.derived || problem != nil {
+		in.Existing = current
+		if problem != nil {
+			in.Problem = problem.Error()
+		}
+		plan = Decide(in)
+		updated, updateErr := r.writeImport(ctx, key, current, plan.Import)
+		if updateErr != nil {
+			return errors.Join(err, updateErr)
+		}
+		current = updated
+	}
+	return errors.Join(err, r.writeStatus(ctx, key, current, plan))
+}
+
+// writeImport writes all but the status, and returns the ServiceImport as it is then.
+func (r *Reconciler) writeImport(ctx context.Context, key types.NamespacedName, have, want *mcsv1beta1.ServiceImport) (*mcsv1beta1.ServiceImport, error) {
+	switch {
+	case have == nil:
+		created := want.DeepCopy()
+		created.Status = mcsv1beta1.ServiceImportStatus{}
+		return created, r.Writer.Create(ctx, key, created)
+	case !sameImport(have, want):
+		updated := have.DeepCopy()
+		updated.Labels, updated.Annotations, updated.Spec = want.Labels, want.Annotations, want.Spec
+		return updated, r.Writer.Update(ctx, key, updated)
+	}
+	return have, nil
+}
+
+// writeDerived writes the derived Service, and returns it as it is then.
+func (r *Reconciler) writeDerived(ctx context.Context, key types.NamespacedName, have *corev1.Service, plan Derived, owner metav1.OwnerReference) (*corev1.Service, error) {
+	if plan.Want == nil {
+		if !isDerived(have, key) {
+			return have, nil
+		}
+		return nil, r.Writer.Delete(ctx, key, have) // another data plane was chosen
+	}
+	want := plan.Want.DeepCopy()
+	want.OwnerReferences = []metav1.OwnerReference{owner}
+	switch {
+	case plan.Replace:
+		if err := r.Writer.Delete(ctx, key, have); err != nil {
+			return have, err
+		}
+	case have != nil && sameService(have, want):
+		return have, nil
+	case have != nil:
+		if err := r.Writer.Update(ctx, key, want); err != nil {
+			return have, err
+		}
+		return want, nil
+	}
+	if err := r.Writer.Create(ctx, key, want); err != nil {
+		return nil, err
+	}
+	return want, nil
 }
 
 func ownerOf(si *mcsv1beta1.ServiceImport) metav1.OwnerReference {
@@ -237,6 +310,9 @@ func ownerOf(si *mcsv1beta1.ServiceImport) metav1.OwnerReference {
 func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, have imported) error {
 	var changes apply.Changes
 	apply.DiffSlices(&changes, have.slices, nil)
+	if isDerived(have.derived, key) && have.derived.DeletionTimestamp == nil {
+		changes.Delete = append(changes.Delete, have.derived)
+	}
 	if si := have.serviceImport; si != nil && si.DeletionTimestamp == nil && Ours(si) {
 		changes.Delete = append(changes.Delete, si)
 	}

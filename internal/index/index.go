@@ -2,8 +2,11 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +22,7 @@ const (
 	bySourceService   = "seamark.source-service"
 	byImportedService = "seamark.imported-service"
 	byBrokerService   = "seamark.broker-service"
+	byAddress         = "seamark.clusterset-ip"
 )
 
 // SourceService is the Service whose endpoints a slice of this cluster holds; ok is false for any other slice.
@@ -77,7 +81,29 @@ func AddBroker(ctx context.Context, indexer client.FieldIndexer) error {
 			return fmt.Errorf("index %T of the broker by service: %w", kind, err)
 		}
 	}
+	byIPs := func(obj client.Object) []string {
+		if si, ok := obj.(*mcsv1beta1.ServiceImport); ok {
+			return si.Spec.IPs
+		}
+		return nil
+	}
+	if err := indexer.IndexField(ctx, &mcsv1beta1.ServiceImport{}, byAddress, byIPs); err != nil {
+		return fmt.Errorf("index aggregates by address: %w", err)
+	}
 	return nil
+}
+
+// HasOlderClaim tells whether the aggregate of another service has had an address for longer: two members with a wrong idea of their
+// blocks, or one that means harm, must not send a service's clients to another.
+func HasOlderClaim(ctx context.Context, c client.Reader, addr netip.Addr, service types.NamespacedName) bool {
+	var list mcsv1beta1.ServiceImportList
+	if err := c.List(ctx, &list, client.MatchingFields{byAddress: addr.String()}); err != nil || len(list.Items) < 2 {
+		return false
+	}
+	first := slices.MinFunc(list.Items, func(a, b mcsv1beta1.ServiceImport) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return first.Name != broker.AggregateName(service)
 }
 
 // SourceSlices are the EndpointSlices of a Service of this cluster.

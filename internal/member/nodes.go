@@ -115,6 +115,14 @@ func (n *Nodes) RegionOf(name string) string {
 	return n.byName[name].region
 }
 
+// IsNode tells whether this cluster has a node of that name.
+func (n *Nodes) IsNode(name string) bool {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	_, known := n.byName[name]
+	return known
+}
+
 // IsAddress tells whether an address is one of this cluster's nodes'.
 func (n *Nodes) IsAddress(addr netip.Addr) bool {
 	n.mu.RLock()

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -25,6 +26,8 @@ type State struct {
 	Membership broker.Membership
 	// Families are the address families of this cluster.
 	Families []corev1.IPFamily
+	// OldDistribution tells an API server before 1.34; see imports.Settings.
+	OldDistribution bool
 	// Held tells whether the id is this cluster's, NodesKnown whether its nodes are; nothing is exchanged before.
 	Held       func() bool
 	NodesKnown func() bool
@@ -38,7 +41,7 @@ type State struct {
 // Follow keeps the state up to date from the broker's cache. brokerKinds are the kinds that must have been listed before the
 // broker's view counts; changed is called when the settings changed.
 func (s *State) Follow(ctx context.Context, c cache.Cache, brokerKinds []client.Object, changed func()) error {
-	if err := watch(ctx, c, &v1alpha1.ClusterSet{}, func(set *v1alpha1.ClusterSet, gone bool) {
+	if _, err := Watch(ctx, c, &v1alpha1.ClusterSet{}, func(set *v1alpha1.ClusterSet, gone bool) {
 		if set.Name == s.Membership.ClusterSet && !gone {
 			old := s.clusterSet.Swap(set)
 			if old == nil || old.Generation != set.Generation {
@@ -48,7 +51,7 @@ func (s *State) Follow(ctx context.Context, c cache.Cache, brokerKinds []client.
 	}); err != nil {
 		return err
 	}
-	if err := watch(ctx, c, &v1alpha1.Cluster{}, func(cluster *v1alpha1.Cluster, gone bool) {
+	if _, err := Watch(ctx, c, &v1alpha1.Cluster{}, func(cluster *v1alpha1.Cluster, gone bool) {
 		if cluster.Name == s.Membership.ClusterID && !gone {
 			old := s.cluster.Swap(cluster)
 			if old == nil || old.Generation != cluster.Generation {
@@ -58,7 +61,7 @@ func (s *State) Follow(ctx context.Context, c cache.Cache, brokerKinds []client.
 	}); err != nil {
 		return err
 	}
-	if err := watch(ctx, c, &coordinationv1.Lease{}, s.observe); err != nil {
+	if _, err := Watch(ctx, c, &coordinationv1.Lease{}, s.observe); err != nil {
 		return err
 	}
 	var synced []toolscache.InformerSynced
@@ -90,10 +93,12 @@ func (s *State) observe(lease *coordinationv1.Lease, gone bool) {
 	s.Liveness.Observe(lease.Name, lease.Spec.RenewTime.Time, duration, time.Now())
 }
 
-func watch[T client.Object](ctx context.Context, c cache.Cache, kind T, seen func(obj T, gone bool)) error {
+// Watch tells seen about every object of a kind in a cache, when it comes, changes and goes. synced tells whether it has been told
+// about all that were there.
+func Watch[T client.Object](ctx context.Context, c cache.Cache, kind T, seen func(obj T, gone bool)) (synced func() bool, err error) {
 	informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
-		return fmt.Errorf("watch %T: %w", kind, err)
+		return nil, fmt.Errorf("watch %T: %w", kind, err)
 	}
 	tell := func(obj any, gone bool) {
 		if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
@@ -103,12 +108,15 @@ func watch[T client.Object](ctx context.Context, c cache.Cache, kind T, seen fun
 			seen(typed, gone)
 		}
 	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { tell(obj, false) },
 		UpdateFunc: func(_, obj any) { tell(obj, false) },
 		DeleteFunc: func(obj any) { tell(obj, true) },
 	})
-	return err
+	if err != nil {
+		return nil, fmt.Errorf("watch %T: %w", kind, err)
+	}
+	return registration.HasSynced, nil
 }
 
 // Connected tells whether the broker's objects are known and the id is this cluster's. It stays so when the broker goes away
@@ -133,7 +141,10 @@ func (s *State) ExportSettings() (export.Settings, bool) {
 
 // ImportSettings are the settings of this member's imports.
 func (s *State) ImportSettings() (imports.Settings, bool) {
-	settings := imports.Settings{ClusterID: s.Membership.ClusterID, Families: s.Families}
+	settings := imports.Settings{
+		ClusterID: s.Membership.ClusterID, Families: s.Families, OldDistribution: s.OldDistribution,
+		DataPlane: cmp.Or(s.Membership.DataPlane, v1alpha1.DataPlaneService),
+	}
 	if !s.Connected() {
 		return settings, false
 	}
@@ -146,6 +157,21 @@ func (s *State) ImportSettings() (imports.Settings, bool) {
 		}
 	}
 	return settings, true
+}
+
+// Blocks are the blocks of clusterset IPs that this member allocates from.
+func (s *State) Blocks() []netip.Prefix {
+	cluster := s.cluster.Load()
+	if cluster == nil {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, text := range cluster.Spec.ClusterSetIPBlocks {
+		if prefix, err := netip.ParsePrefix(string(text)); err == nil {
+			out = append(out, prefix)
+		}
+	}
+	return out
 }
 
 // Cluster is this member's own object on the broker, nil until it is known.

@@ -30,11 +30,11 @@ type Mode string
 
 const (
 	// ModeClusterSetIP services have a virtual IP in front of the pods of all clusters.
-	ModeClusterSetIP Mode = "ClusterSetIP"
+	ModeClusterSetIP Mode = "clusterset-ip"
 	// ModeClassic services have no clusterset IP: clients get the ClusterIP of one of the exporting clusters.
-	ModeClassic Mode = "Classic"
+	ModeClassic Mode = v1alpha1.ModeClassic
 	// ModeHeadless services are the addresses of their pods.
-	ModeHeadless Mode = "Headless"
+	ModeHeadless Mode = "headless"
 )
 
 // Result is a service as the clusterset has it. It shares no memory with the records it was made from.

@@ -1,0 +1,105 @@
+package vip
+
+import (
+	"encoding/binary"
+	"math"
+	"net/netip"
+)
+
+// block hands out the addresses of a prefix: first those never used since this process started, in order, then those given back, the
+// longest free first. Each address is looked at once per use, so the cost does not grow with the number in use.
+type block struct {
+	prefix netip.Prefix
+	// first and last are the offsets of the first and the last usable address, fresh of the first not yet looked at.
+	first, fresh, last uint64
+	// returned are offsets below fresh that were free once, the longest free first. Some may be in use again by now: whoever
+	// learns that an address is in use does not search here.
+	returned []uint64
+	queued   map[uint64]struct{} // what returned holds
+	inUse    int
+}
+
+func newBlock(prefix netip.Prefix) *block {
+	b := &block{prefix: prefix.Masked(), queued: map[uint64]struct{}{}}
+	bits := prefix.Addr().BitLen() - prefix.Bits()
+	switch {
+	case bits >= 63:
+		b.last = math.MaxInt64 // far more than can ever be in use
+	default:
+		b.last = 1<<bits - 1
+	}
+	if bits >= 2 {
+		// The first address names the network and, in IPv6, any router; the last is IPv4's broadcast. Some systems treat them
+		// specially even where no interface has the prefix.
+		b.first++
+		b.last--
+	}
+	b.fresh = b.first
+	return b
+}
+
+func (b *block) size() int {
+	return int(min(b.last-b.first+1, math.MaxInt64))
+}
+
+// usable tells whether an address is one that this block gives out.
+func (b *block) usable(addr netip.Addr) bool {
+	if !b.prefix.Contains(addr) {
+		return false
+	}
+	offset := b.offset(addr)
+	return b.address(offset) == addr && offset >= b.first && offset <= b.last
+}
+
+// next is a free address; ok is false when all are in use.
+func (b *block) next(inUse func(netip.Addr) bool) (addr netip.Addr, ok bool) {
+	for b.fresh <= b.last {
+		addr := b.address(b.fresh)
+		b.fresh++
+		if !inUse(addr) {
+			return addr, true
+		}
+	}
+	for len(b.returned) > 0 {
+		addr := b.address(b.returned[0])
+		delete(b.queued, b.returned[0])
+		b.returned = b.returned[1:]
+		if !inUse(addr) {
+			return addr, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// giveBack puts an address that became free at the end of the queue. One that has not been looked at yet will be found anyway.
+func (b *block) giveBack(addr netip.Addr) {
+	if !b.usable(addr) {
+		return
+	}
+	offset := b.offset(addr)
+	if _, queued := b.queued[offset]; !queued && offset < b.fresh {
+		b.queued[offset] = struct{}{}
+		b.returned = append(b.returned, offset)
+	}
+}
+
+// address is the one at an offset. Blocks are aligned, so adding never carries beyond the low 64 bits.
+func (b *block) address(offset uint64) netip.Addr {
+	if b.prefix.Addr().Is4() {
+		raw := b.prefix.Addr().As4()
+		binary.BigEndian.PutUint32(raw[:], binary.BigEndian.Uint32(raw[:])|uint32(offset))
+		return netip.AddrFrom4(raw)
+	}
+	raw := b.prefix.Addr().As16()
+	binary.BigEndian.PutUint64(raw[8:], binary.BigEndian.Uint64(raw[8:])|offset)
+	return netip.AddrFrom16(raw)
+}
+
+func (b *block) offset(addr netip.Addr) uint64 {
+	if addr.Is4() {
+		low, base := addr.As4(), b.prefix.Addr().As4()
+		return uint64(binary.BigEndian.Uint32(low[:]) - binary.BigEndian.Uint32(base[:]))
+	}
+	low, base := addr.As16(), b.prefix.Addr().As16()
+	return binary.BigEndian.Uint64(low[8:]) - binary.BigEndian.Uint64(base[8:])
+}

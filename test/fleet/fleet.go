@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/controlplane"
@@ -56,6 +58,9 @@ type Options struct {
 	IDs []string
 	// AllowedNamespaces by member id.
 	AllowedNamespaces map[string][]string
+	// DataPlanes and Blocks (of clusterset IPs) by member id.
+	DataPlanes map[string]v1alpha1.DataPlane
+	Blocks     map[string][]netip.Prefix
 	// EnableClusterSetIP is the clusterset's default; on when nil.
 	EnableClusterSetIP *bool
 	// RenewEvery and LeaseDuration of all members; short, so that a test need not wait.
@@ -81,7 +86,7 @@ func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlpla
 		if len(o.IDs) > 0 {
 			id = o.IDs[i]
 		}
-		m, err := f.join(ctx, cp, id, o)
+		m, err := f.Join(ctx, cp, id, o)
 		if err != nil {
 			return nil, fmt.Errorf("join %s: %w", id, err)
 		}
@@ -90,19 +95,20 @@ func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlpla
 	return f, nil
 }
 
-func (f *Fleet) join(ctx context.Context, cp *controlplane.ControlPlane, id string, o Options) (*Member, error) {
+// Join makes one more control plane a member; its agent is not started, and it is not one of Members.
+func (f *Fleet) Join(ctx context.Context, cp *controlplane.ControlPlane, id string, o Options) (*Member, error) {
 	local, err := broker.NewClient(configOf(cp, o))
 	if err != nil {
 		return nil, err
 	}
 	cfg := configOf(f.Broker, o)
 	invited, err := broker.Invite(ctx, f.Admin, id, broker.InviteOptions{
-		Server: cfg.Host, CAData: cfg.CAData, AllowedNamespaces: o.AllowedNamespaces[id],
+		Server: cfg.Host, CAData: cfg.CAData, AllowedNamespaces: o.AllowedNamespaces[id], Blocks: o.Blocks[id],
 	})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := broker.Join(ctx, local, invited.Membership, broker.JoinOptions{ClusterID: id}); err != nil {
+	if _, err := broker.Join(ctx, local, invited.Membership, broker.JoinOptions{ClusterID: id, DataPlane: o.DataPlanes[id]}); err != nil {
 		return nil, err
 	}
 	renew, lease := o.RenewEvery, o.LeaseDuration

@@ -99,7 +99,7 @@ func TestExportAppearsEverywhereAndGoes(t *testing.T) {
 			t.Fatalf("%s: %d slices, %v", m.ID, len(items), err)
 		}
 		s := items[0]
-		if s.Labels[discoveryv1.LabelManagedBy] != "agent.seamark.dev" || s.Labels[discoveryv1.LabelServiceName] != "" ||
+		if s.Labels[discoveryv1.LabelManagedBy] != "agent.seamark.dev" || s.Labels[discoveryv1.LabelServiceName] == "web" ||
 			len(s.OwnerReferences) != 1 || s.OwnerReferences[0].UID != si.UID {
 			t.Errorf("%s: slice labels %v owners %v", m.ID, s.Labels, s.OwnerReferences)
 		}

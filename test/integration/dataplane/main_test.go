@@ -1,0 +1,147 @@
+// Package dataplane_test checks what makes an imported service reachable: clusterset IPs, derived Services and what the data planes read,
+// on real API servers. Traffic is tested where there is a kernel to carry it: in package proxy and end to end.
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/test/fleet"
+	"github.com/seamark-dev/seamark/test/harness"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+var (
+	sharedOnce sync.Once
+	shared     *fleet.Fleet
+	errShared  error
+
+	eastBlock  = netip.MustParsePrefix("243.7.0.0/16")
+	northBlock = netip.MustParsePrefix("243.9.0.0/30") // two addresses
+)
+
+// clusterset is shared by the tests of this package: east derives Services, west leaves the clusterset IP to its proxies, north to
+// something else, and has two addresses to give.
+func clusterset(t *testing.T) (east, west, north *fleet.Member) {
+	t.Helper()
+	cps := harness.Clusters(t, 3)
+	sharedOnce.Do(func() {
+		shared, errShared = fleet.New(context.Background(), cps[0], cps, fleet.Options{
+			DataPlanes: map[string]v1alpha1.DataPlane{"west": v1alpha1.DataPlaneNFTables, "north": v1alpha1.DataPlaneNone},
+			Blocks:     map[string][]netip.Prefix{"east": {eastBlock}, "north": {northBlock}},
+		})
+		if errShared == nil {
+			errShared = shared.Start()
+		}
+	})
+	if errShared != nil {
+		t.Fatal(errShared)
+	}
+	return shared.Members[0], shared.Members[1], shared.Members[2]
+}
+
+func namespace(t *testing.T, members ...*fleet.Member) string {
+	t.Helper()
+	name := "t-" + rand.String(8)
+	for _, m := range members {
+		m.Namespace(t, name)
+	}
+	return name
+}
+
+func derived(m *fleet.Member, ns, name string) (*corev1.Service, error) {
+	svc := &corev1.Service{}
+	return svc, m.Client.Get(context.Background(), types.NamespacedName{Namespace: ns, Name: broker.DerivedServiceName(name)}, svc)
+}
+
+func aggregateOf(f *fleet.Fleet, ns, name string) (*mcsv1beta1.ServiceImport, error) {
+	si := &mcsv1beta1.ServiceImport{}
+	key := types.NamespacedName{Namespace: broker.DefaultNamespace, Name: broker.AggregateName(types.NamespacedName{Namespace: ns, Name: name})}
+	return si, f.Admin.Get(context.Background(), key, si)
+}
+
+// allocated waits for the clusterset IPs of a service.
+func allocated(t *testing.T, f *fleet.Fleet, ns, name string, count int) *mcsv1beta1.ServiceImport {
+	t.Helper()
+	var si *mcsv1beta1.ServiceImport
+	harness.Eventually(t, fmt.Sprintf("clusterset IPs of %s/%s", ns, name), func() (err error) {
+		if si, err = aggregateOf(f, ns, name); err != nil {
+			return err
+		}
+		if len(si.Spec.IPs) != count {
+			return fmt.Errorf("has the addresses %v, want %d", si.Spec.IPs, count)
+		}
+		return nil
+	})
+	return si
+}
+
+// reachable waits until the member's ServiceImport is ready and has count addresses.
+func reachable(t *testing.T, m *fleet.Member, ns, name string, count int) *mcsv1beta1.ServiceImport {
+	t.Helper()
+	var si *mcsv1beta1.ServiceImport
+	harness.Eventually(t, fmt.Sprintf("%s/%s reachable in %s", ns, name, m.ID), func() (err error) {
+		if si, err = m.Import(ns, name); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
+		if c == nil || c.Status != metav1.ConditionTrue || len(si.Spec.IPs) != count || len(si.Spec.IPFamilies) != max(count, 1) {
+			return fmt.Errorf("ips %v, families %v, ready %+v", si.Spec.IPs, si.Spec.IPFamilies, c)
+		}
+		return nil
+	})
+	return si
+}
+
+// followed waits until check finds nothing wrong with the derived Service, which must still be the one it was.
+func followed(t *testing.T, m *fleet.Member, ns, name string, uid types.UID, check func(*corev1.Service) error) *corev1.Service {
+	t.Helper()
+	var svc *corev1.Service
+	harness.Eventually(t, fmt.Sprintf("derived Service of %s/%s in %s", ns, name, m.ID), func() (err error) {
+		if svc, err = derived(m, ns, name); err != nil {
+			return err
+		}
+		return check(svc)
+	})
+	if uid != "" && svc.UID != uid {
+		t.Errorf("the derived Service of %s/%s was made anew rather than changed", ns, name)
+	}
+	return svc
+}
+
+func gone(t *testing.T, what string, get func() (client.Object, error)) {
+	t.Helper()
+	harness.Eventually(t, what+" gone", func() error {
+		if _, err := get(); !apierrors.IsNotFound(err) {
+			return errors.Join(errors.New("still there"), err)
+		}
+		return nil
+	})
+}
+
+// stacks starts a control plane for each service range.
+func stacks(t *testing.T, ranges ...string) []*controlplane.ControlPlane {
+	t.Helper()
+	cps := make([]*controlplane.ControlPlane, len(ranges))
+	for i, r := range ranges {
+		cps[i] = harness.Fresh(t, 1, func(o *controlplane.Options) { o.ServiceCIDR = r })[0]
+	}
+	return cps
+}

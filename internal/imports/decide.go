@@ -65,7 +65,7 @@ type Input struct {
 // Plan is what this cluster should hold of a service.
 type Plan struct {
 	// Import is nil when the service is not imported. Its status is what the status should be, but for the transition times.
-	Import *mcsv1beta1.ServiceImport
+	Import  *mcsv1beta1.ServiceImport
 	Derived Derived
 	// Slices lack only the owner reference, which needs the ServiceImport's uid.
 	Slices []*discoveryv1.EndpointSlice

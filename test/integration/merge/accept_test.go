@@ -11,6 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/mcs-api/config/crd"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/imports"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/merge/mergetest"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -83,17 +85,22 @@ type tester interface {
 	Fatalf(format string, args ...any)
 }
 
-// accepts tries the aggregate, the derived Service, and the condition of the exports.
-func (s server) accepts(t *testing.T, ft tester, r merge.Result) {
+// accepts tries the aggregate, the import, the derived Service, and the condition of the exports.
+func (s server) accepts(t *testing.T, ft tester, in records) {
 	ft.Helper()
+	r := merge.Merge(in)
 	meta := metav1.ObjectMeta{Namespace: s.namespace, Name: "tried", Labels: r.Labels, Annotations: r.Annotations}
 	aggregate := &mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: r.Spec}
 	if err := s.Create(t.Context(), aggregate, client.DryRunAll); err != nil {
 		ft.Fatalf("the ServiceImport is refused: %v", err)
 	}
-	if service := serviceOf(r, meta); service != nil {
-		if err := s.Create(t.Context(), service, client.DryRunAll); err != nil {
-			ft.Fatalf("the Service is refused: %v", err)
+	plan := s.importOf(in)
+	if err := s.Create(t.Context(), plan.Import, client.DryRunAll); err != nil {
+		ft.Fatalf("the import is refused: %v", err)
+	}
+	if plan.Derived.Want != nil {
+		if err := s.Create(t.Context(), plan.Derived.Want, client.DryRunAll); err != nil {
+			ft.Fatalf("the derived Service is refused: %v", err)
 		}
 	}
 	status, reason, message := r.Condition()
@@ -107,36 +114,30 @@ func (s server) accepts(t *testing.T, ft tester, r merge.Result) {
 	}
 }
 
-// serviceOf is the Service that a cluster derives from the import, without IP families, which depend on the cluster. Headless
-// and classic services have none that needs ports. Nor has one that no record gives a valid port: the CRD refuses those.
-func serviceOf(r merge.Result, meta metav1.ObjectMeta) *corev1.Service {
-	if r.Mode != merge.ModeClusterSetIP || len(r.Spec.Ports) == 0 {
-		return nil
+// importOf is what a cluster makes of these records, its derived Service included.
+func (s server) importOf(in records) imports.Plan {
+	input := imports.Input{
+		Settings: imports.Settings{ClusterID: "here", Families: []corev1.IPFamily{corev1.IPv4Protocol}, DataPlane: v1alpha1.DataPlaneService},
+		Service:  types.NamespacedName{Namespace: s.namespace, Name: "tried"},
 	}
-	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
-		SessionAffinity:       r.Spec.SessionAffinity,
-		SessionAffinityConfig: r.Spec.SessionAffinityConfig,
-		InternalTrafficPolicy: r.Spec.InternalTrafficPolicy,
-	}}
-	for _, p := range r.Spec.Ports {
-		service.Spec.Ports = append(service.Spec.Ports,
-			corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol})
+	for i := range in {
+		input.Records = append(input.Records, &v1alpha1.ExportRecord{Spec: in[i]})
 	}
-	return service
+	return imports.Decide(input)
 }
 
 func TestAPIServerAcceptsWhatTheCRDLetsIn(t *testing.T) {
 	s := newServer(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		s.accepts(t, rt, merge.Merge(mergetest.Valid().Draw(rt, "records")))
+		s.accepts(t, rt, mergetest.Valid().Draw(rt, "records"))
 	})
 }
 
 func TestAPIServerAcceptsWhateverComes(t *testing.T) {
 	s := newServer(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		if r := merge.Merge(mergetest.Wild().Draw(rt, "records")); !r.Empty() {
-			s.accepts(t, rt, r)
+		if in := mergetest.Wild().Draw(rt, "records"); !merge.Merge(in).Empty() {
+			s.accepts(t, rt, in)
 		}
 	})
 }
@@ -160,7 +161,7 @@ func TestAPIServerAcceptsTheExtremes(t *testing.T) {
 		},
 		"a crowd, each with its own ports and labels": crowd(600),
 	} {
-		t.Run(name, func(t *testing.T) { s.accepts(t, t, merge.Merge(in)) })
+		t.Run(name, func(t *testing.T) { s.accepts(t, t, in) })
 	}
 }
 

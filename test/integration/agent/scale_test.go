@@ -1,0 +1,149 @@
+package agent_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/test/fleet"
+	"github.com/seamark-dev/seamark/test/harness"
+)
+
+// What peers got wrong at scale: a watch for each exported service, a list of everything at each scrape, a metric series for each
+// address. Thirty services must cost no more watches than one, a scrape no request at all, and no series of its own.
+func TestCostsDoNotGrowWithServices(t *testing.T) {
+	cps := harness.Fresh(t, 2)
+	f, err := fleet.New(context.Background(), cps[0], cps, fleet.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	east, west := f.Members[0], f.Members[1]
+	address := freeAddress(t)
+	west.StartProcess(t)
+	east.StartProcess(t, "--metrics-bind-address="+address)
+	ns := namespace(t, east, west)
+	serve := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			name := fmt.Sprintf("svc-%d", i)
+			east.Serve(t, fleet.NewService(ns, name), fmt.Sprintf("10.1.0.%d", i+1))
+			east.Export(t, ns, name)
+		}
+		for i := from; i < to; i++ {
+			name := fmt.Sprintf("svc-%d", i)
+			exportedAndReady(t, east, ns, name)
+			imported(t, west, ns, name, map[string][]string{"east": {fmt.Sprintf("10.1.0.%d", i+1)}})
+		}
+	}
+	serve(0, 1)
+	watchesBefore, seriesBefore := watches(t, cps), series(scrape(t, address))
+	serve(1, 30)
+	if after := watches(t, cps); after > watchesBefore {
+		t.Errorf("%d watches with one service, %d with thirty", watchesBefore, after)
+	}
+	text := scrape(t, address)
+	if after := series(text); after > seriesBefore+20 { // buckets and codes that had not come up before
+		t.Errorf("%d metric series with one service, %d with thirty", seriesBefore, after)
+	}
+	for _, value := range regexp.MustCompile(`="([^"]*)"`).FindAllStringSubmatch(text, -1) {
+		if _, err := netip.ParseAddr(value[1]); err == nil || strings.HasPrefix(value[1], "svc-") {
+			t.Errorf("a metric has the label value %q: there may be any number of those", value[1])
+		}
+	}
+	listsBefore := lists(t, cps)
+	for range 5 {
+		scrape(t, address)
+	}
+	if after := lists(t, cps); after != listsBefore {
+		t.Errorf("five scrapes made %v list requests", after-listsBefore)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func scrape(t *testing.T, address string) string {
+	t.Helper()
+	var text string
+	harness.Eventually(t, "scrape the agent", func() error {
+		response, err := http.Get("http://" + address + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		body, err := io.ReadAll(response.Body)
+		text = string(body)
+		return err
+	})
+	return text
+}
+
+func series(text string) int {
+	n := 0
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") {
+			n++
+		}
+	}
+	return n
+}
+
+// watches counts what the agents keep open on all API servers.
+func watches(t *testing.T, cps []*controlplane.ControlPlane) int {
+	t.Helper()
+	return int(total(t, cps, func(line string) bool {
+		return strings.HasPrefix(line, "apiserver_longrunning_requests{") && strings.Contains(line, `verb="WATCH"`)
+	}))
+}
+
+func lists(t *testing.T, cps []*controlplane.ControlPlane) float64 {
+	t.Helper()
+	return total(t, cps, func(line string) bool {
+		return strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `verb="LIST"`) &&
+			(strings.Contains(line, "seamark.dev") || strings.Contains(line, "multicluster") || strings.Contains(line, `resource="endpointslices"`))
+	})
+}
+
+func total(t *testing.T, cps []*controlplane.ControlPlane, counts func(string) bool) float64 {
+	t.Helper()
+	sum := 0.0
+	for _, cp := range cps {
+		clientset, err := kubernetes.NewForConfig(cp.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := clientset.RESTClient().Get().AbsPath("/metrics").DoRaw(context.Background())
+		if err != nil {
+			t.Fatalf("read the API server's metrics: %v", err)
+		}
+		lines := bufio.NewScanner(strings.NewReader(string(raw)))
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			if line := lines.Text(); counts(line) {
+				var value float64
+				if _, err := fmt.Sscanf(line[strings.LastIndexByte(line, ' ')+1:], "%g", &value); err != nil {
+					t.Fatalf("read %q: %v", line, err)
+				}
+				sum += value
+			}
+		}
+	}
+	return sum
+}

@@ -32,6 +32,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/index"
 	"github.com/seamark-dev/seamark/internal/member"
+	"github.com/seamark-dev/seamark/internal/telemetry"
 	"github.com/seamark-dev/seamark/internal/trigger"
 	"github.com/seamark-dev/seamark/internal/vip"
 )
@@ -72,6 +73,7 @@ type agent struct {
 	exports, importsPush, aggregate *trigger.Push
 	rush                            trigger.Rush
 
+	metrics        *telemetry.Metrics
 	pool           *vip.Pool
 	blocksKnown    atomic.Bool
 	addressesKnown func() bool
@@ -87,10 +89,10 @@ func Run(ctx context.Context, o Options) error {
 	o.LeaseDuration = orDefault(o.LeaseDuration, member.LeaseDuration)
 	a := &agent{
 		Options: o, line: member.NewLine(), exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{},
-		again: make(chan struct{}, 1), pool: vip.NewPool(),
+		again: make(chan struct{}, 1), pool: vip.NewPool(), metrics: telemetry.New(),
 	}
 	a.hunger = &hunger{why: map[types.NamespacedName]error{}, changed: a.exports.Push}
-	for _, step := range []func(context.Context) error{a.readMembership, a.connect, a.follow, a.followAddresses, a.addReconcilers, a.addRunnables} {
+	for _, step := range []func(context.Context) error{a.readMembership, a.connect, a.follow, a.followAddresses, a.addReconcilers, a.addRunnables, a.addMetrics} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,11 +26,13 @@ import (
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/aggregate"
+	"github.com/seamark-dev/seamark/internal/apply"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/export"
 	"github.com/seamark-dev/seamark/internal/imports"
 	"github.com/seamark-dev/seamark/internal/index"
 	"github.com/seamark-dev/seamark/internal/member"
+	"github.com/seamark-dev/seamark/internal/telemetry"
 	"github.com/seamark-dev/seamark/internal/trigger"
 )
 
@@ -45,9 +48,16 @@ func (a *agent) addReconcilers(context.Context) error {
 	return errors.Join(a.addExport(), a.addAggregate(), a.addImport(), a.addIdentity())
 }
 
-func (a *agent) add(name string, r reconcile.Reconciler, sources ...source.Source) error {
+// add adds a reconciler whose writers are timed: from when a service came into its queue until they have written for it.
+func (a *agent) add(name string, r reconcile.Reconciler, hop string, writers map[string]*apply.Writer, sources ...source.Source) error {
+	timed := &telemetry.Timed{Reconciler: r, Name: name, Hop: hop, Metrics: a.metrics}
+	for server, w := range writers {
+		w.Wrote = a.counted(server, timed)
+	}
+	a.metrics.Add("seamark_queue_depth", "Services that wait for a reconciler.", prometheus.Labels{"reconciler": name}, timed.Depth)
 	c, err := controller.New(name, a.manager, controller.Options{
-		Reconciler:  r,
+		Reconciler:  timed,
+		NewQueue:    timed.NewQueue,
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 	})
 	if err != nil {
@@ -67,8 +77,8 @@ func (a *agent) addExport() error {
 	return a.add("export", &export.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: a.localWriter, BrokerWriter: a.brokerWriter,
 		Settings: a.state.ExportSettings, Taken: a.heartbeat.Taken, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
-		Later: later, Starved: a.hunger.get,
-	},
+		Later: later, Starved: a.hunger.get, Observed: a.observeExport,
+	}, "publish", map[string]*apply.Writer{serverLocal: a.localWriter, serverBroker: a.brokerWriter},
 		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
 		trigger.Watch(local, &corev1.Service{}, trigger.Name),
 		trigger.Watch(local, &discoveryv1.EndpointSlice{}, keyOf(index.SourceService)),
@@ -86,12 +96,13 @@ func (a *agent) addExport() error {
 func (a *agent) addAggregate() error {
 	remote := a.broker.GetCache()
 	later := trigger.NewLater(&a.rush)
+	writer := apply.NewWriter(a.broker.GetClient()) // apart from the exporter's: one reconciler never waits for another's echoes
 	return a.add("aggregate", &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
-		Broker: a.broker.GetClient(), Writer: aggregateWriter(a), Stale: a.state.Liveness.Stale,
+		Broker: a.broker.GetClient(), Writer: writer, Stale: a.state.Liveness.Stale,
 		Connected: func() bool { return a.state.Connected() && a.addressesKnown() },
 		Pool:      a.pool, Remembered: a.remembered, Starved: a.hunger.set, Later: later,
-	},
+	}, "aggregate", map[string]*apply.Writer{serverBroker: writer},
 		trigger.Watch(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord]),
 		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, ofBroker[*mcsv1beta1.ServiceImport]),
 		a.aggregate.Source(), later.Source(),
@@ -101,11 +112,13 @@ func (a *agent) addAggregate() error {
 func (a *agent) addImport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
 	lost, later := imports.NewLost(), trigger.NewLater(&a.rush)
+	writer := apply.NewWriter(a.manager.GetClient())
 	return a.add("import", &imports.Reconciler{
-		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: importWriter(a),
+		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
 		Settings: a.state.ImportSettings, Stale: a.state.Liveness.Stale, IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Later: later,
-	},
+		Observed: a.observeImport,
+	}, "import", map[string]*apply.Writer{serverLocal: writer},
 		trigger.WatchLost(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord], noteLost[*v1alpha1.ExportRecord](lost)),
 		trigger.WatchLost(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
 			if s.Labels[mcsv1beta1.LabelSourceCluster] == a.membership.ClusterID {
@@ -150,6 +163,7 @@ func (a *agent) addIdentity() error {
 	}
 	all := func() []types.NamespacedName { return []types.NamespacedName{one} }
 	return a.add("identity", &member.IdentityReconciler{Local: a.manager.GetClient(), Membership: a.membership, StillMember: stillMember},
+		"identity", nil,
 		trigger.Watch(a.manager.GetCache(), &aboutv1beta1.ClusterProperty{}, func(*aboutv1beta1.ClusterProperty) []types.NamespacedName { return all() }),
 		trigger.Watch(a.manager.GetCache(), &claimsv1.ClusterClaim{}, func(*claimsv1.ClusterClaim) []types.NamespacedName { return all() }),
 	)

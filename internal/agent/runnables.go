@@ -11,17 +11,12 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/apply"
 	"github.com/seamark-dev/seamark/internal/member"
 	"github.com/seamark-dev/seamark/internal/version"
 )
 
 // statusEvery is how often the member compares what it tells about itself with what is true. Only a difference is written.
 const statusEvery = time.Minute
-
-// importWriter and aggregateWriter are apart from the exporter's, so that one reconciler never waits for another's echoes.
-func importWriter(a *agent) *apply.Writer    { return apply.NewWriter(a.manager.GetClient()) }
-func aggregateWriter(a *agent) *apply.Writer { return apply.NewWriter(a.broker.GetClient()) }
 
 // attendEvery is how soon the attendant notices that the broker has been reached, or that a cluster fell silent.
 const attendEvery = 200 * time.Millisecond

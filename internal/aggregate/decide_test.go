@@ -1,8 +1,8 @@
 package aggregate
 
 import (
-	"slices"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 

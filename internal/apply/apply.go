@@ -34,6 +34,9 @@ func (c Changes) Empty() bool { return len(c.Create)+len(c.Update)+len(c.Delete)
 
 // Writer applies changes to one API server on behalf of reconcile keys.
 type Writer struct {
+	// Wrote, when set, is told of every write that succeeded: for which key, how and what.
+	Wrote func(key types.NamespacedName, verb string, obj client.Object)
+
 	client client.Client
 
 	mu      sync.Mutex
@@ -80,7 +83,7 @@ func (w *Writer) Create(ctx context.Context, key types.NamespacedName, obj clien
 	if err != nil {
 		return err
 	}
-	w.wrote(key, obj)
+	w.wrote(key, "create", obj)
 	return nil
 }
 
@@ -108,7 +111,7 @@ func (w *Writer) Update(ctx context.Context, key types.NamespacedName, obj clien
 	if err := w.client.Update(ctx, obj); err != nil {
 		return err
 	}
-	w.wrote(key, obj)
+	w.wrote(key, "update", obj)
 	return nil
 }
 
@@ -117,7 +120,7 @@ func (w *Writer) UpdateStatus(ctx context.Context, key types.NamespacedName, obj
 	if err := w.client.Status().Update(ctx, obj); err != nil {
 		return err
 	}
-	w.wrote(key, obj)
+	w.wrote(key, VerbStatus, obj)
 	return nil
 }
 
@@ -127,11 +130,20 @@ func (w *Writer) Delete(ctx context.Context, key types.NamespacedName, obj clien
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
+	if w.Wrote != nil {
+		w.Wrote(key, "delete", obj)
+	}
 	w.remember(key, echo{obj: obj})
 	return nil
 }
 
-func (w *Writer) wrote(key types.NamespacedName, obj client.Object) {
+// VerbStatus is the verb of a write to the status alone: for people, not on the way of a service to its clients.
+const VerbStatus = "update_status"
+
+func (w *Writer) wrote(key types.NamespacedName, verb string, obj client.Object) {
+	if w.Wrote != nil {
+		w.Wrote(key, verb, obj)
+	}
 	if version := resourceVersion(obj); version > 0 {
 		w.remember(key, echo{obj: obj, version: version})
 	}

@@ -50,6 +50,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Starved is why a service of this cluster has no clusterset IP although it should, nil when all is well.
 	Starved func(types.NamespacedName) error
+	// Observed is told the state of each ServiceExport as it is decided, nil when there is none.
+	Observed func(types.NamespacedName, *mcsv1beta1.ServiceExport)
 	// Later puts conditions off while services are being published.
 	Later *trigger.Later
 
@@ -66,6 +68,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	in, existing, err := r.gather(ctx, key)
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if in.Export == nil {
+		r.Observed(key, nil)
 	}
 	settings, connected := r.Settings()
 	if !connected {
@@ -203,6 +208,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, expor
 	case plan.Valid.Status != metav1.ConditionTrue:
 		changed = meta.RemoveStatusCondition(conditions, string(mcsv1beta1.ServiceExportConditionConflict)) || changed
 	}
+	r.Observed(key, updated)
 	if !changed || (published == nil && r.Later.Wait(key)) {
 		return nil
 	}

@@ -118,7 +118,7 @@ func setFamilies(spec *corev1.ServiceSpec, families []corev1.IPFamily) {
 func setPolicies(spec *corev1.ServiceSpec, from *mcsv1beta1.ServiceImportSpec, oldDistribution bool) {
 	spec.SessionAffinity, spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 	if from.SessionAffinity == corev1.ServiceAffinityClientIP {
-		timeout := int32(corev1.DefaultClientIPServiceAffinitySeconds)
+		timeout := corev1.DefaultClientIPServiceAffinitySeconds
 		if c := from.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 			timeout = min(max(*c.ClientIP.TimeoutSeconds, 1), maxAffinitySeconds)
 		}

@@ -47,6 +47,8 @@ type Reconciler struct {
 	Recorder         events.EventRecorder
 	// Lost remembers services whose records vanished unseen.
 	Lost *Lost
+	// Observed is told the state of each import as it is decided, nil when there is none.
+	Observed func(types.NamespacedName, *mcsv1beta1.ServiceImport)
 	// Later puts off what nobody waits for while services are being imported.
 	Later *trigger.Later
 }
@@ -80,6 +82,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{}, nil // it comes with the namespace
 		}
 	}
+	r.Observed(key, plan.Import)
 	atHome := onlyOf(plan.Import, settings.ClusterID)
 	if atHome && have.serviceImport == nil && r.Later.Wait(key) {
 		return ctrl.Result{}, nil // what is on its way to other clusters comes first

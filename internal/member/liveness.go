@@ -101,6 +101,17 @@ func (l *Liveness) Stale() map[string]bool {
 	return l.stale
 }
 
+// Heard is, by cluster, how long ago its last renewal was observed.
+func (l *Liveness) Heard(now time.Time) map[string]time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make(map[string]time.Duration, len(l.leases))
+	for cluster, lease := range l.leases {
+		out[cluster] = now.Sub(lease.seen)
+	}
+	return out
+}
+
 // Live tells whether this member hears its own heartbeat through the broker.
 func (l *Liveness) Live() bool {
 	l.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -60,6 +61,17 @@ func TestCostsDoNotGrowWithServices(t *testing.T) {
 			t.Errorf("a metric has the label value %q: there may be any number of those", value[1])
 		}
 	}
+	for metric, atLeast := range map[string]float64{
+		`seamark_exports{state="ready"}`: 30, `seamark_exports{state="pending"}`: 0, `seamark_export_conflicts{state="conflict"}`: 0,
+		`seamark_imports{state="ready"}`: 30, `seamark_propagation_seconds_count{hop="publish"}`: 30, `seamark_propagation_seconds_count{hop="import"}`: 1,
+		`seamark_api_writes_total{kind="ExportRecord",server="broker",verb="create"}`: 30, `seamark_broker_connected`: 1, `seamark_stale_clusters`: 0,
+		`seamark_clusterset_ip_pool_used{block="243.0.0.0/16"}`: 30, `seamark_clusterset_ip_pool_size{block="243.0.0.0/16"}`: 65534,
+		`seamark_lease_age_seconds{cluster="west"}`: 0, `seamark_queue_depth{reconciler="export"}`: 0,
+	} {
+		if got, ok := value(text, metric); !ok || got < atLeast || (atLeast == 0 && !strings.Contains(metric, "age") && got > 0) {
+			t.Errorf("%s is %v (there: %v), want %v", metric, got, ok, atLeast)
+		}
+	}
 	listsBefore := lists(t, cps)
 	for range 5 {
 		scrape(t, address)
@@ -93,6 +105,17 @@ func scrape(t *testing.T, address string) string {
 		return err
 	})
 	return text
+}
+
+// value is that of one series of a scrape.
+func value(text, metric string) (float64, bool) {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, metric+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			return v, err == nil
+		}
+	}
+	return 0, false
 }
 
 func series(text string) int {

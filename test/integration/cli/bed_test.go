@@ -192,24 +192,17 @@ func (b *bed) forget(name string) {
 // dismantle takes away the clusterset of a broker namespace, so that the test can be run again on the same API server.
 func (b *bed) dismantle(namespace string) {
 	b.t.Helper()
-	ctx, hub := context.Background(), b.clients["hub"]
-	var clusters v1alpha1.ClusterList
-	if err := hub.List(ctx, &clusters, client.InNamespace(namespace)); err != nil {
-		b.t.Fatal(err)
-	}
-	for i := range clusters.Items {
-		b.must("cluster remove %s --context hub -n %s", clusters.Items[i].Name, namespace)
-	}
-	if err := hub.DeleteAllOf(ctx, &v1alpha1.ClusterSet{}, client.InNamespace(namespace)); err != nil {
-		b.t.Fatal(err)
-	}
+	b.must("broker remove --force --context hub -n %s", namespace)
+	b.finalizeNamespace("hub", namespace)
 }
 
 // finalize does what a controller-manager would: it lets a deleted, empty namespace go.
-func (b *bed) finalize(name string) {
+func (b *bed) finalize(name string) { b.finalizeNamespace(name, broker.AgentNamespace) }
+
+func (b *bed) finalizeNamespace(name, what string) {
 	b.t.Helper()
 	namespace := &corev1.Namespace{}
-	err := b.clients[name].Get(context.Background(), types.NamespacedName{Name: broker.AgentNamespace}, namespace)
+	err := b.clients[name].Get(context.Background(), types.NamespacedName{Name: what}, namespace)
 	if apierrors.IsNotFound(err) || (err == nil && namespace.DeletionTimestamp == nil) {
 		return
 	}

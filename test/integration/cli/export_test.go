@@ -55,9 +55,9 @@ func webService(namespace string, port int32) *corev1.Service {
 func TestExportWithAgents(t *testing.T) {
 	b := bedOn(t, harness.Fresh(t, 3, harness.WithControllerManager))
 	b.must("broker deploy --context hub")
-	b.must("join --broker-context hub --context east --clusterid east")
+	b.must("join --no-install --broker-context hub --context east --clusterid east")
 	b.must("broker invite west --context hub --allow-namespaces shop --file %s", b.path("west.yaml"))
-	b.must("join %s --context west --dataplane none", b.path("west.yaml"))
+	b.must("join --no-install %s --context west --dataplane none", b.path("west.yaml"))
 	b.namespace("shop", "east", "west")
 	b.namespace("private", "west")
 	b.create("east", webService("shop", 80))
@@ -98,7 +98,7 @@ func TestExportWithAgents(t *testing.T) {
 		}
 		return nil
 	})
-	b.refused("join "+b.path("west.yaml")+" --context hub", "used by another cluster")
+	b.refused("join --no-install "+b.path("west.yaml")+" --context hub", "used by another cluster")
 
 	b.must("unexport service web --context west")
 	harness.Eventually(t, "the conflict is over", func() error {
@@ -117,7 +117,7 @@ func TestExportWithAgents(t *testing.T) {
 		return nil
 	})
 	// And back, while the namespace of before may still be going.
-	b.must("join --broker-context hub --context east")
+	b.must("join --no-install --broker-context hub --context east")
 	b.agentFor("east")
 	b.must("export service web --context east --wait")
 }
@@ -135,7 +135,7 @@ func TestMachineReadableEverywhere(t *testing.T) {
 		"broker deploy --context hub -n b-json",
 		"broker invite east --context hub -n b-json --renew --force --file " + b.path("east.yaml"),
 		"cluster list --context hub -n b-json",
-		"join " + b.path("east.yaml") + " --context east",
+		"join --no-install " + b.path("east.yaml") + " --context east",
 		"export service web -n machine --context east",
 		"unexport service web -n machine --context east",
 		"leave --context east",

@@ -29,12 +29,12 @@ func TestRunningAgainWritesNothing(t *testing.T) {
 	b := newBed(t)
 	newBroker(b, "b-again", "")
 	b.invite("b-again", "east", "")
-	b.must("join %s --context east", b.path("east.yaml"))
+	b.must("join --no-install %s --context east", b.path("east.yaml"))
 	b.unchanged(t, "deploy", func() { b.must("broker deploy --context hub -n b-again") })
 	b.unchanged(t, "deploy with the same settings", func() {
 		b.must("broker deploy --context hub -n b-again --clusterset clusterset --enable-clusterset-ip --clusterset-ip-cidr-range fd00:243::/48,243.0.0.0/8")
 	})
-	b.unchanged(t, "join", func() { b.must("join %s --context east", b.path("east.yaml")) })
+	b.unchanged(t, "join", func() { b.must("join --no-install %s --context east", b.path("east.yaml")) })
 	b.unchanged(t, "a renewal", func() { b.must("broker invite east --context hub -n b-again --renew --file -") })
 	b.unchanged(t, "list", func() { b.must("cluster list --context hub -n b-again") })
 	b.unchanged(t, "remove of nobody", func() { b.must("cluster remove nobody --context hub -n b-again") })
@@ -47,7 +47,7 @@ func TestJoinWritesIdentityAndMembership(t *testing.T) {
 	ctx, east := t.Context(), b.clients["east"]
 	newBroker(b, "b-join", "--clusterset prod")
 	m := b.invite("b-join", "east", "")
-	b.must("join %s --context east --dataplane nftables --enable-clusterset-ip=false", b.path("east.yaml"))
+	b.must("join --no-install %s --context east --dataplane nftables --enable-clusterset-ip=false", b.path("east.yaml"))
 	secret := &corev1.Secret{}
 	if err := east.Get(ctx, types.NamespacedName{Namespace: broker.AgentNamespace, Name: broker.MembershipSecret}, secret); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestJoinWritesIdentityAndMembership(t *testing.T) {
 		}
 	}
 	// Joining again keeps what the flags do not say, and brings what they do.
-	b.must("join %s --context east", b.path("east.yaml"))
+	b.must("join --no-install %s --context east", b.path("east.yaml"))
 	if err := east.Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestJoinWritesIdentityAndMembership(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := b.runWith(string(text), "join - --context east --dataplane none"); o.code != 0 {
+	if o := b.runWith(string(text), "join --no-install - --context east --dataplane none"); o.code != 0 {
 		t.Errorf("join from standard input: %+v", o)
 	}
 	if err := east.Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil || string(secret.Data["dataPlane"]) != "none" {
@@ -109,7 +109,7 @@ func TestJoinRefusals(t *testing.T) {
 	}
 	refused := func(what, path string, parts ...string) {
 		t.Helper()
-		b.unchanged(t, what, func() { b.refused("join "+path+" --context east", parts...) })
+		b.unchanged(t, what, func() { b.refused("join --no-install "+path+" --context east", parts...) })
 	}
 	m := b.invite("b-refuse", "east", "")
 
@@ -149,11 +149,11 @@ func TestJoinRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	b.must("join %s --context east", b.path("east.yaml"))
+	b.must("join --no-install %s --context east", b.path("east.yaml"))
 	b.must("broker invite east --context hub -n b-other --file %s", b.path("other.yaml"))
 	refused("another clusterset", b.path("other.yaml"), "member of clusterset clusterset", "seamark leave")
 	b.unchanged(t, "joining another clusterset in one step", func() {
-		b.refused("join --broker-context hub --broker-namespace b-other --context east", "member of clusterset clusterset", "seamark leave")
+		b.refused("join --no-install --broker-context hub --broker-namespace b-other --context east", "member of clusterset clusterset", "seamark leave")
 	})
 
 	// A member that was removed cannot come back with what it has.
@@ -161,7 +161,7 @@ func TestJoinRefusals(t *testing.T) {
 	b.finalize("east")
 	b.must("cluster remove east --context hub -n b-refuse")
 	harness.Eventually(t, "a removed member is refused", func() error {
-		if o := b.run("join " + b.path("east.yaml") + " --context east"); o.code != 1 || !strings.Contains(o.err, "seamark broker invite east") {
+		if o := b.run("join --no-install " + b.path("east.yaml") + " --context east"); o.code != 1 || !strings.Contains(o.err, "seamark broker invite east") {
 			return fmt.Errorf("%+v", o)
 		}
 		return nil
@@ -181,7 +181,7 @@ func TestJoinInOneStep(t *testing.T) {
 		}
 		return string(ns.UID)
 	}
-	const line = "join --broker-context hub --broker-namespace b-step --context "
+	const line = "join --no-install --broker-context hub --broker-namespace b-step --context "
 	got := decode[joined](b, line+"east")
 	if got.ClusterID != uid("east") {
 		t.Errorf("the default id is %s, want %s", got.ClusterID, uid("east"))
@@ -277,7 +277,7 @@ func TestLeave(t *testing.T) {
 	prepare := func() {
 		b.t.Helper()
 		b.invite("b-leave", "east", "--force")
-		b.must("join %s --context east", b.path("east.yaml"))
+		b.must("join --no-install %s --context east", b.path("east.yaml"))
 		b.publish("b-leave", shared, "243.0.0.1", "east", "west")
 		b.publish("b-leave", alone, "243.0.0.2", "east")
 		imported := &mcsv1beta1.ServiceImport{

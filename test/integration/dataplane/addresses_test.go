@@ -203,7 +203,7 @@ func TestFamilies(t *testing.T) {
 	if si := reachable(t, four, ns, "web", 1); fmt.Sprint(si.Spec.IPFamilies) != "[IPv4]" {
 		t.Errorf("families %v", si.Spec.IPFamilies)
 	}
-	was := followed(t, both, ns, "web", "", func(*corev1.Service) error { return nil })
+	was := followed(t, both, ns, "", func(*corev1.Service) error { return nil })
 
 	// A cluster of one family joins in: only that is common, and everybody is told.
 	four.Create(t, fleet.NewService(ns, "web"))
@@ -217,7 +217,7 @@ func TestFamilies(t *testing.T) {
 			return nil
 		})
 	}
-	followed(t, both, ns, "web", was.UID, func(s *corev1.Service) error {
+	followed(t, both, ns, was.UID, func(s *corev1.Service) error {
 		if len(s.Spec.ClusterIPs) != 1 || s.Spec.ClusterIP != was.Spec.ClusterIP {
 			return fmt.Errorf("addresses %v, were %v", s.Spec.ClusterIPs, was.Spec.ClusterIPs)
 		}
@@ -225,7 +225,7 @@ func TestFamilies(t *testing.T) {
 	})
 	reachable(t, proxied, ns, "web", 1)
 	four.Unexport(t, ns, "web")
-	followed(t, both, ns, "web", was.UID, func(s *corev1.Service) error {
+	followed(t, both, ns, was.UID, func(s *corev1.Service) error {
 		if len(s.Spec.ClusterIPs) != 2 {
 			return fmt.Errorf("addresses %v: the second family is common again", s.Spec.ClusterIPs)
 		}
@@ -298,7 +298,7 @@ func TestChangingTheDataPlane(t *testing.T) {
 		t.Errorf("east has %v, the clusterset %s", si.Spec.IPs, vip)
 	}
 	set(v1alpha1.DataPlaneService)
-	svc := followed(t, east, ns, "web", "", func(*corev1.Service) error { return nil })
+	svc := followed(t, east, ns, "", func(*corev1.Service) error { return nil })
 	harness.Eventually(t, "the Service's address", func() error {
 		si, err := east.Import(ns, "web")
 		if err != nil || !slices.Equal(si.Spec.IPs, svc.Spec.ClusterIPs) {

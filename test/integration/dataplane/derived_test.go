@@ -27,7 +27,7 @@ func TestDerivedServiceMakesAnImportReachable(t *testing.T) {
 	vip := allocated(t, shared, ns, "web", 1).Spec.IPs[0]
 
 	si := reachable(t, east, ns, "web", 1)
-	svc := followed(t, east, ns, "web", "", func(svc *corev1.Service) error { return nil })
+	svc := followed(t, east, ns, "", func(*corev1.Service) error { return nil })
 	if svc.Spec.ClusterIP != si.Spec.IPs[0] || svc.Spec.ClusterIP == vip {
 		t.Errorf("east's address %v is not that of its Service %s", si.Spec.IPs, svc.Spec.ClusterIP)
 	}
@@ -59,11 +59,11 @@ func TestDerivedServiceFollowsEveryChange(t *testing.T) {
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
 	west.Export(t, ns, "web")
 	reachable(t, east, ns, "web", 1)
-	first := followed(t, east, ns, "web", "", func(*corev1.Service) error { return nil })
+	first := followed(t, east, ns, "", func(*corev1.Service) error { return nil })
 	change := func(f func(*corev1.Service)) { fleet.Update(t, west, ns, "web", &corev1.Service{}, f) }
 
 	change(func(s *corev1.Service) { s.Spec.Ports = append(s.Spec.Ports, fleet.Port("admin", 9000)) })
-	followed(t, east, ns, "web", first.UID, func(s *corev1.Service) error {
+	followed(t, east, ns, first.UID, func(s *corev1.Service) error {
 		if len(s.Spec.Ports) != 2 || s.Spec.Ports[1].Name != "admin" || s.Spec.Ports[1].Port != 9000 {
 			return fmt.Errorf("ports %v", s.Spec.Ports)
 		}
@@ -75,7 +75,7 @@ func TestDerivedServiceFollowsEveryChange(t *testing.T) {
 		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 		s.Spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferSameZone)
 	})
-	followed(t, east, ns, "web", first.UID, func(s *corev1.Service) error {
+	followed(t, east, ns, first.UID, func(s *corev1.Service) error {
 		if s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP || *s.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 77 ||
 			*s.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyLocal || ptr.Deref(s.Spec.TrafficDistribution, "") != "PreferSameZone" {
 			return fmt.Errorf("spec %+v", s.Spec)
@@ -86,7 +86,7 @@ func TestDerivedServiceFollowsEveryChange(t *testing.T) {
 		s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 		s.Spec.InternalTrafficPolicy, s.Spec.TrafficDistribution = nil, nil
 	})
-	last := followed(t, east, ns, "web", first.UID, func(s *corev1.Service) error {
+	last := followed(t, east, ns, first.UID, func(s *corev1.Service) error {
 		if s.Spec.SessionAffinity != corev1.ServiceAffinityNone || *s.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster || s.Spec.TrafficDistribution != nil {
 			return fmt.Errorf("spec %+v", s.Spec)
 		}
@@ -145,13 +145,13 @@ func TestDerivedServiceIsPutBack(t *testing.T) {
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
 	west.Export(t, ns, "web")
 	reachable(t, east, ns, "web", 1)
-	svc := followed(t, east, ns, "web", "", func(*corev1.Service) error { return nil })
+	svc := followed(t, east, ns, "", func(*corev1.Service) error { return nil })
 	fleet.Update(t, east, ns, svc.Name, &corev1.Service{}, func(s *corev1.Service) {
 		s.Spec.Selector = map[string]string{"app": "mine"}
 		s.Spec.Ports[0].Port = 81
 		s.Annotations = map[string]string{"someone/else": "keeps this"}
 	})
-	followed(t, east, ns, "web", svc.UID, func(s *corev1.Service) error {
+	followed(t, east, ns, svc.UID, func(s *corev1.Service) error {
 		if len(s.Spec.Selector) > 0 || s.Spec.Ports[0].Port != 80 || s.Annotations["someone/else"] == "" {
 			return fmt.Errorf("spec %+v, annotations %v", s.Spec, s.Annotations)
 		}

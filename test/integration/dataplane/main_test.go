@@ -110,18 +110,18 @@ func reachable(t *testing.T, m *fleet.Member, ns, name string, count int) *mcsv1
 	return si
 }
 
-// followed waits until check finds nothing wrong with the derived Service, which must still be the one it was.
-func followed(t *testing.T, m *fleet.Member, ns, name string, uid types.UID, check func(*corev1.Service) error) *corev1.Service {
+// followed waits until check finds nothing wrong with the Service derived from web, which must still be the one it was.
+func followed(t *testing.T, m *fleet.Member, ns string, uid types.UID, check func(*corev1.Service) error) *corev1.Service {
 	t.Helper()
 	var svc *corev1.Service
-	harness.Eventually(t, fmt.Sprintf("derived Service of %s/%s in %s", ns, name, m.ID), func() (err error) {
-		if svc, err = derived(m, ns, name); err != nil {
+	harness.Eventually(t, fmt.Sprintf("derived Service of %s/web in %s", ns, m.ID), func() (err error) {
+		if svc, err = derived(m, ns, "web"); err != nil {
 			return err
 		}
 		return check(svc)
 	})
 	if uid != "" && svc.UID != uid {
-		t.Errorf("the derived Service of %s/%s was made anew rather than changed", ns, name)
+		t.Errorf("the derived Service of %s/web was made anew rather than changed", ns)
 	}
 	return svc
 }

@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/apply"
+	"github.com/seamark-dev/seamark/internal/telemetry"
+)
+
+// The two API servers an agent writes to.
+const (
+	serverLocal  = "local"
+	serverBroker = "broker"
+)
+
+// counted counts writes to a server, and ends the time of the services they were for. Of what an exporter writes at home nothing is
+// on a service's way to its clients.
+func (a *agent) counted(server string, timed *telemetry.Timed) func(types.NamespacedName, string, client.Object) {
+	onTheWay := server == serverBroker || timed.Hop == "import"
+	return func(key types.NamespacedName, verb string, obj client.Object) {
+		a.metrics.Writes.WithLabelValues(server, verb, reflect.TypeOf(obj).Elem().Name()).Inc()
+		if onTheWay && verb != apply.VerbStatus {
+			timed.Wrote(key)
+		}
+	}
+}
+
+func (a *agent) observeExport(key types.NamespacedName, export *mcsv1beta1.ServiceExport) {
+	if export == nil {
+		a.metrics.Exports.Set(key, "")
+		a.metrics.Conflicts.Set(key, "")
+		return
+	}
+	is := func(t mcsv1beta1.ServiceExportConditionType) bool {
+		return meta.IsStatusConditionTrue(export.Status.Conditions, string(t))
+	}
+	state := "ready"
+	switch {
+	case !is(mcsv1beta1.ServiceExportConditionValid):
+		state = "invalid"
+	case !is(mcsv1beta1.ServiceExportConditionReady):
+		state = "pending"
+	}
+	a.metrics.Exports.Set(key, state)
+	conflict := ""
+	if is(mcsv1beta1.ServiceExportConditionConflict) {
+		conflict = "conflict"
+	}
+	a.metrics.Conflicts.Set(key, conflict)
+}
+
+func (a *agent) observeImport(key types.NamespacedName, si *mcsv1beta1.ServiceImport) {
+	state := ""
+	if si != nil {
+		state = "not_ready"
+		if meta.IsStatusConditionTrue(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)) {
+			state = "ready"
+		}
+	}
+	a.metrics.Imports.Set(key, state)
+}
+
+// addMetrics adds what is read when it is asked for, and makes all of them visible.
+func (a *agent) addMetrics(context.Context) error {
+	yes := func(ok bool) float64 {
+		if ok {
+			return 1
+		}
+		return 0
+	}
+	a.metrics.Add("seamark_broker_connected", "Whether this member hears its own heartbeat through the broker.", nil,
+		func() float64 { return yes(a.state.Connected() && a.state.Liveness.Live()) })
+	a.metrics.Add("seamark_stale_clusters", "Members that have not been heard from.", nil,
+		func() float64 { return float64(len(a.state.Liveness.Stale())) })
+	a.metrics.AddCollector(&clusterset{agent: a})
+	return a.metrics.Register(ctrlmetrics.Registry)
+}
+
+// clusterset collects what there is one of per member or per address block.
+type clusterset struct{ agent *agent }
+
+var (
+	leaseAge = prometheus.NewDesc("seamark_lease_age_seconds", "Time since the last renewal of a member's lease was observed.", []string{"cluster"}, nil)
+	poolUsed = prometheus.NewDesc("seamark_clusterset_ip_pool_used", "Addresses in use of this member's block of clusterset IPs.", []string{"block"}, nil)
+	poolSize = prometheus.NewDesc("seamark_clusterset_ip_pool_size", "Addresses of this member's block of clusterset IPs.", []string{"block"}, nil)
+)
+
+func (c *clusterset) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{leaseAge, poolUsed, poolSize} {
+		out <- d
+	}
+}
+
+func (c *clusterset) Collect(out chan<- prometheus.Metric) {
+	for cluster, age := range c.agent.state.Liveness.Heard(time.Now()) {
+		out <- prometheus.MustNewConstMetric(leaseAge, prometheus.GaugeValue, age.Seconds(), cluster)
+	}
+	for _, use := range c.agent.pool.Use() {
+		out <- prometheus.MustNewConstMetric(poolUsed, prometheus.GaugeValue, float64(use.Used), use.Block.String())
+		out <- prometheus.MustNewConstMetric(poolSize, prometheus.GaugeValue, float64(use.Size), use.Block.String())
+	}
+}

@@ -1,0 +1,104 @@
+package telemetry
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Timed is a reconciler that tells how long changes waited and took. Its queue notes when a service first came in; what the
+// reconciler wrote for it ends the time. A change that led to no write is not counted: nobody waited for it.
+type Timed struct {
+	reconcile.Reconciler
+	// Name of the reconciler, and the hop its writes are part of.
+	Name, Hop string
+	Metrics   *Metrics
+
+	mu      sync.Mutex
+	arrived map[types.NamespacedName]time.Time
+	wrote   map[types.NamespacedName]bool
+	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+// Wrote says that something was written for a service.
+func (t *Timed) Wrote(service types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.wrote == nil {
+		t.wrote = map[types.NamespacedName]bool{}
+	}
+	t.wrote[service] = true
+}
+
+func (t *Timed) saw(service types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.arrived == nil {
+		t.arrived = map[types.NamespacedName]time.Time{}
+	}
+	if _, waiting := t.arrived[service]; !waiting {
+		t.arrived[service] = time.Now()
+	}
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (t *Timed) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	t.mu.Lock()
+	since, timed := t.arrived[request.NamespacedName]
+	delete(t.arrived, request.NamespacedName)
+	t.mu.Unlock()
+	result, err := t.Reconciler.Reconcile(ctx, request)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wrote := t.wrote[request.NamespacedName]
+	delete(t.wrote, request.NamespacedName)
+	switch {
+	case err != nil:
+		t.Metrics.Errors.WithLabelValues(t.Name).Inc()
+		if timed {
+			t.arrived[request.NamespacedName] = since // the wait goes on
+		}
+	case wrote && timed:
+		t.Metrics.Propagation.WithLabelValues(t.Hop).Observe(time.Since(since).Seconds())
+	}
+	return result, err
+}
+
+// NewQueue makes the controller's queue.
+func (t *Timed) NewQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	queue := &noting{
+		PriorityQueue: priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter }),
+		saw:           t.saw,
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queue = queue
+	return queue
+}
+
+// Depth is how many services wait.
+func (t *Timed) Depth() float64 {
+	t.mu.Lock()
+	queue := t.queue
+	t.mu.Unlock()
+	if queue == nil {
+		return 0
+	}
+	return float64(queue.Len())
+}
+
+// noting is a queue that notes when something comes in at once. What comes in later, or again after a failure, was seen before.
+type noting struct {
+	priorityqueue.PriorityQueue[reconcile.Request]
+	saw func(types.NamespacedName)
+}
+
+func (q *noting) Add(request reconcile.Request) {
+	q.saw(request.NamespacedName)
+	q.PriorityQueue.Add(request)
+}

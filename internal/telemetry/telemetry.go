@@ -1,0 +1,113 @@
+// Package telemetry is what the agent tells Prometheus. All names begin with seamark_; labels are bounded: clusters, blocks and kinds,
+// never services or addresses.
+package telemetry
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/seamark-dev/seamark/internal/version"
+)
+
+// Metrics are the agent's.
+type Metrics struct {
+	// Propagation is how long a change took from when this agent saw it until it was written, by hop: publish (this cluster to the
+	// broker), aggregate (on the broker), import (broker, or this cluster itself, to the imports here).
+	Propagation *prometheus.HistogramVec
+	// Writes counts requests that change something, by server (local, broker), verb and kind.
+	Writes *prometheus.CounterVec
+	// Errors counts reconciles that failed and are tried again.
+	Errors *prometheus.CounterVec
+	// Exports and Imports count services by state.
+	Exports, Imports *Tally
+	// Conflicts counts this cluster's exports that disagree with others.
+	Conflicts *Tally
+
+	own []prometheus.Collector
+}
+
+// propagationBuckets reach from what a quiet API server takes to what users give up at.
+var propagationBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+
+// New returns metrics that nobody sees until Register.
+func New() *Metrics {
+	m := &Metrics{
+		Propagation: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "seamark_propagation_seconds", Buckets: propagationBuckets,
+			Help: "Time from when the agent saw a change until it had written what follows from it, by hop: publish, aggregate, import.",
+		}, []string{"hop"}),
+		Writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "seamark_api_writes_total", Help: "Requests of the agent that change something, by API server, verb and kind.",
+		}, []string{"server", "verb", "kind"}),
+		Errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "seamark_reconcile_errors_total", Help: "Reconciles that failed and are tried again.",
+		}, []string{"reconciler"}),
+		Exports:   newTally("seamark_exports", "ServiceExports of this cluster by state.", "ready", "pending", "invalid"),
+		Imports:   newTally("seamark_imports", "ServiceImports of this cluster by state.", "ready", "not_ready"),
+		Conflicts: newTally("seamark_export_conflicts", "ServiceExports of this cluster whose service has a conflict.", "conflict"),
+	}
+	for _, hop := range []string{"publish", "aggregate", "import"} {
+		m.Propagation.WithLabelValues(hop) // shown from the start, at zero
+	}
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "seamark_build_info", Help: "Version of the agent; always 1."}, []string{"version"})
+	info.WithLabelValues(version.String()).Set(1)
+	m.own = []prometheus.Collector{m.Propagation, m.Writes, m.Errors, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, info}
+	return m
+}
+
+// Add adds a value that is read when it is asked for.
+func (m *Metrics) Add(name, help string, labels prometheus.Labels, read func() float64) {
+	m.own = append(m.own, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read))
+}
+
+// AddCollector adds a collector.
+func (m *Metrics) AddCollector(c prometheus.Collector) { m.own = append(m.own, c) }
+
+// Register makes the metrics visible. In a process with several agents, as tests have them, those of the first are.
+func (m *Metrics) Register(registry prometheus.Registerer) error {
+	for _, c := range m.own {
+		var already prometheus.AlreadyRegisteredError
+		if err := registry.Register(c); err != nil && !errors.As(err, &already) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Tally counts services by state without ever walking them all.
+type Tally struct {
+	gauge *prometheus.GaugeVec
+
+	mu    sync.Mutex
+	state map[types.NamespacedName]string
+}
+
+func newTally(name, help string, states ...string) *Tally {
+	t := &Tally{gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"state"}), state: map[types.NamespacedName]string{}}
+	for _, s := range states {
+		t.gauge.WithLabelValues(s)
+	}
+	return t
+}
+
+// Set says which state a service is in; "" takes it out.
+func (t *Tally) Set(service types.NamespacedName, state string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.state[service]
+	if old == state {
+		return
+	}
+	if old != "" {
+		t.gauge.WithLabelValues(old).Dec()
+	}
+	if state == "" {
+		delete(t.state, service)
+		return
+	}
+	t.state[service] = state
+	t.gauge.WithLabelValues(state).Inc()
+}

@@ -1,0 +1,335 @@
+package dns_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/test/harness"
+)
+
+// own is a control plane of the test's own, prepared, with a service web in a namespace.
+func own(t *testing.T) (*controlplane.ControlPlane, string) {
+	t.Helper()
+	cp := harness.Fresh(t, 1)[0]
+	c := clientOf(t, cp)
+	if err := prepare(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	ns := harness.Namespace(t, cp)
+	db := headless(ns, "db", port("pg", 5432))
+	create(t, c, clusterSetIP(ns, "web", []string{"243.2.0.1"}, port("http", 80)), db, imported(db, "west", "1", endpoint("10.2.0.1", named("db-0"))))
+	return cp, ns
+}
+
+// freeAddress is an address on loopback that nobody listens at.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// get reads a page.
+func get(url string) (status int, body string, err error) {
+	client := &http.Client{Timeout: 2 * time.Second}
+	reply, err := client.Get(url)
+	if err != nil {
+		return 0, "", err
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	return reply.StatusCode, string(text), err
+}
+
+// Until everything is known every query fails and the server is not ready; then every name is there at once.
+func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
+	cp, ns := own(t)
+	if err := cp.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	readiness := freeAddress(t)
+	text := strings.TrimSuffix(corefile(cp, "clusterset.local in-addr.arpa"), "}\n") + " ready " + readiness + "\n}\n"
+	s := startCorefile(t, text)
+	names := []string{"web." + ns + ".svc.clusterset.local", "no." + ns + ".svc.clusterset.local", "clusterset.local", "1.0.2.243.in-addr.arpa"}
+	for _, name := range names {
+		for _, qtype := range []uint16{a, srv, dns.TypeSOA} {
+			if reply := s.ask(name, qtype); reply.Rcode != dns.RcodeServerFailure || len(reply.Ns) > 0 {
+				t.Errorf("%s %s of a server that knows nothing: %v", name, dns.TypeToString[qtype], reply)
+			}
+		}
+	}
+	if status, _, err := get("http://" + readiness + "/ready"); err != nil || status != http.StatusServiceUnavailable {
+		t.Errorf("ready: %d, %v", status, err)
+	}
+
+	if err := cp.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "an answer, and never a denial before", func() error {
+		reply, err := s.exchange("udp", query(names[0], a))
+		if err != nil {
+			return err
+		}
+		switch reply.Rcode {
+		case dns.RcodeSuccess:
+			return nil
+		case dns.RcodeServerFailure:
+			return errors.New("not yet")
+		}
+		t.Fatalf("an answer before anything was known: %v", reply)
+		return nil
+	})
+	if reply := s.ask("db-0.west.db."+ns+".svc.clusterset.local", a); len(reply.Answer) != 1 {
+		t.Errorf("the first answer came before everything was known: %v", reply)
+	}
+	harness.Eventually(t, "ready", func() error {
+		status, body, err := get("http://" + readiness + "/ready")
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("%d %s", status, body)
+		}
+		return err
+	})
+}
+
+// A server that starts anew never denies a name that exists.
+func TestRestartDeniesNothing(t *testing.T) {
+	cp, ns := own(t)
+	for range 5 {
+		s := start(t, cp)
+		if reply := s.ask("web."+ns+".svc.clusterset.local", a); len(reply.Answer) != 1 {
+			t.Fatalf("the first answer after a start: %v", reply)
+		}
+		s.stop()
+	}
+}
+
+// A lost API server takes no name away, and a metric says so; when it is back, changes come again.
+func TestLostAPIServer(t *testing.T) {
+	cp, ns := own(t)
+	page := freeAddress(t)
+	text := strings.TrimSuffix(corefile(cp, "clusterset.local"), "}\n") + " prometheus " + page + "\n}\n"
+	s := startCorefile(t, text)
+	still := []row{
+		{"web." + ns + ".svc.clusterset.local", a, success, []string{"web." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.1"}, nil},
+		{"db." + ns + ".svc.clusterset.local", a, success, []string{"db." + ns + ".svc.clusterset.local. 5 IN A 10.2.0.1"}, nil},
+		{"no." + ns + ".svc.clusterset.local", a, nxdomain, nil, nil},
+	}
+	s.check(t, still)
+	connectedIs(t, page, "1")
+	if err := cp.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	connectedIs(t, page, "0")
+	s.check(t, still)
+	if err := cp.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	create(t, clientOf(t, cp), clusterSetIP(ns, "new", []string{"243.2.0.2"}))
+	s.check(t, append(still, row{"new." + ns + ".svc.clusterset.local", a, success, []string{"new." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.2"}, nil}))
+	connectedIs(t, page, "1")
+}
+
+func connectedIs(t *testing.T, page, want string) {
+	t.Helper()
+	harness.Eventually(t, "seamark_dns_api_connected is "+want, func() error {
+		_, body, err := get("http://" + page + "/metrics")
+		if err == nil && !strings.Contains(body, "\nseamark_dns_api_connected "+want+"\n") {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+}
+
+// A reload while the API server is away keeps the server as it was: with what it knows.
+func TestReloadWithoutAPIServerKeepsWhatIsKnown(t *testing.T) {
+	cp, ns := own(t)
+	text := corefile(cp, "clusterset.local")
+	s := startCorefile(t, text)
+	still := []row{{"web." + ns + ".svc.clusterset.local", a, success, []string{"web." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.1"}, nil}}
+	s.check(t, still)
+	if err := cp.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	starting.Lock()
+	instance, err := s.instance.Restart(caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"})
+	starting.Unlock()
+	if err == nil || !strings.Contains(err.Error(), "stays in use") {
+		t.Errorf("reload without an API server: %v", err)
+	}
+	s.instance = instance
+	s.check(t, still)
+
+	if err := cp.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	starting.Lock()
+	instance, err = s.instance.Restart(caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"})
+	starting.Unlock()
+	if err != nil {
+		t.Fatalf("reload: %v", err)
+	}
+	s.instance = instance
+	s.udp, s.tcp = instance.Servers()[0].LocalAddr().String(), instance.Servers()[0].Addr().String()
+	s.check(t, still)
+}
+
+// A service that changes its kind keeps its name, though the slices of one with a clusterset IP are not kept.
+func TestKindChanges(t *testing.T) {
+	cp := cluster(t)
+	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	si := clusterSetIP(ns, "svc", []string{"243.2.1.1"}, port("http", 80))
+	slice := imported(si, "west", "1", endpoint("10.2.1.1", named("p-0")))
+	create(t, c, si, slice)
+	name := "svc." + ns + ".svc.clusterset.local"
+	s := start(t, cp)
+	answered := func(ips ...string) []row {
+		r := row{name: name, qtype: a}
+		for _, ip := range ips {
+			r.answer = append(r.answer, name+". 5 IN A "+ip)
+		}
+		return []row{r}
+	}
+	for range 3 {
+		s.check(t, answered("243.2.1.1"))
+		never := watchDenials(t, s, name)
+		si.Spec.Type, si.Spec.IPs = headless(ns, "svc").Spec.Type, nil
+		update(t, c, si)
+		s.check(t, append(answered("10.2.1.1"), row{"p-0.west." + name, a, success, []string{"p-0.west." + name + ". 5 IN A 10.2.1.1"}, nil}))
+		slice.Endpoints = append(slice.Endpoints, endpoint("10.2.1.2"))
+		update(t, c, slice)
+		s.check(t, answered("10.2.1.1", "10.2.1.2"))
+		slice.Endpoints = slice.Endpoints[:1]
+		update(t, c, slice)
+		s.check(t, answered("10.2.1.1"))
+		si.Spec.Type, si.Spec.IPs = clusterSetIP(ns, "svc", nil).Spec.Type, []string{"243.2.1.1"}
+		update(t, c, si)
+		s.check(t, answered("243.2.1.1"))
+		never()
+	}
+	// Slices that come before their import, and one that is given to another service.
+	late := headless(ns, "late", port("http", 80))
+	early := imported(late, "west", "1", endpoint("10.2.1.9"))
+	create(t, c, early, late)
+	name = "late." + ns + ".svc.clusterset.local"
+	s.check(t, answered("10.2.1.9"))
+	other := headless(ns, "other", port("http", 80))
+	create(t, c, other)
+	early.Labels = imported(other, "west", "1").Labels
+	update(t, c, early)
+	s.check(t, []row{{name, a, nxdomain, nil, nil}})
+	name = "other." + ns + ".svc.clusterset.local"
+	s.check(t, answered("10.2.1.9"))
+}
+
+// watchDenials asks for a name until the function it returns is called, and fails the test if the name is ever denied.
+func watchDenials(t *testing.T, s *dnsServer, name string) (done func()) {
+	t.Helper()
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if reply, err := s.exchange("udp", query(name, a)); err == nil && reply.Rcode != dns.RcodeSuccess {
+				t.Errorf("%s was denied: %v", name, reply)
+				return
+			}
+		}
+	})
+	return func() {
+		close(stop)
+		asking.Wait()
+	}
+}
+
+// The zone of the node this server runs on is found by its name.
+func TestZoneOfTheNode(t *testing.T) {
+	cp := cluster(t)
+	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + ns, Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}
+	db := headless(ns, "db", port("pg", 5432))
+	create(t, c, node, db, imported(db, "west", "1", endpoint("10.2.2.1", inZone("b")), endpoint("10.2.2.2", inZone("a"))))
+	t.Setenv("NODE_NAME", node.Name)
+	s := start(t, cp, "locality headless")
+	name := "db." + ns + ".svc.clusterset.local"
+	s.await(t, name, 2)
+	harness.Eventually(t, "the zone of the node first", func() error {
+		for range 20 {
+			if got := s.addressesOf(name); got[0] != "10.2.2.2" {
+				return fmt.Errorf("%v", got)
+			}
+		}
+		return nil
+	})
+}
+
+// Answers are whole while everything changes: each comes from one state of the service. The race detector watches.
+func TestAnswersUnderConstantChange(t *testing.T) {
+	cp := cluster(t)
+	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	db := headless(ns, "db", port("pg", 5432))
+	slice := imported(db, "west", "1", endpoint("10.2.3.1", named("p")), endpoint("10.2.3.101", named("p")))
+	create(t, c, db, slice)
+	s := start(t, cp)
+	name := "db." + ns + ".svc.clusterset.local"
+	s.await(t, name, 2)
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	for _, q := range []struct {
+		name  string
+		qtype uint16
+	}{{name, a}, {"_pg._tcp." + name, srv}, {"p.west." + name, a}, {"1.3.2.10.in-addr.arpa", dns.TypePTR}} {
+		asking.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				reply, err := s.exchange("udp", query(q.name, q.qtype))
+				if err != nil || q.qtype != a {
+					continue
+				}
+				// Both addresses of a state differ by a hundred in their last byte.
+				if len(reply.Answer) != 2 {
+					t.Errorf("half a state: %v", reply)
+					return
+				}
+				x, y := reply.Answer[0].(*dns.A).A.To4()[3], reply.Answer[1].(*dns.A).A.To4()[3]
+				if max(x, y)-min(x, y) != 100 {
+					t.Errorf("a mixture of states: %v", reply)
+					return
+				}
+			}
+		})
+	}
+	for i := range 60 {
+		last := 1 + i%90
+		slice.Endpoints = []discoveryv1.Endpoint{
+			endpoint(fmt.Sprintf("10.2.3.%d", last), named("p")), endpoint(fmt.Sprintf("10.2.3.%d", last+100), named("p")),
+		}
+		update(t, c, slice)
+	}
+	close(stop)
+	asking.Wait()
+}

@@ -1,0 +1,46 @@
+package netbed
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Get reads a page from inside the namespace. Any status but 200 is an error.
+func (n *Namespace) Get(url string) (string, error) {
+	dial := func(_ context.Context, network, address string) (c net.Conn, err error) {
+		err = n.Do(func() error {
+			c, err = net.DialTimeout(network, address, patience)
+			return err
+		})
+		return c, err
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	response, err := client.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close() //nolint:errcheck // it was only read
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, body)
+	}
+	return string(body), err
+}
+
+// Metric reads one sample from a page of metrics; it is zero when the page does not have it. The name includes the labels.
+func Metric(page, name string) float64 {
+	for line := range strings.Lines(page) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			if v, err := strconv.ParseFloat(rest, 64); err == nil {
+				return v
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,195 @@
+package netbed
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Answer is what a server said: who it is, and whom it saw.
+type Answer struct {
+	Server string
+	Client netip.Addr
+}
+
+// patience bounds one connection. On a busy machine a handshake can take long; a refused one is told apart by its error, not by time.
+const patience = 10 * time.Second
+
+// ServeTCP makes the namespace answer on a port: with name and the client's address, then it closes. It stops when the namespace
+// or the returned listener is closed.
+func (n *Namespace) ServeTCP(name string, at netip.AddrPort) (net.Listener, error) {
+	var l net.Listener
+	err := n.Do(func() (err error) {
+		l, err = net.Listen("tcp", at.String())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", at, err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				fmt.Fprint(c, name+" "+hostOf(c.RemoteAddr()))
+				_ = c.Close()
+			}()
+		}
+	}()
+	return l, nil
+}
+
+// ServeUDP answers every datagram with name and the client's address.
+func (n *Namespace) ServeUDP(name string, at netip.AddrPort) (net.PacketConn, error) {
+	var c net.PacketConn
+	err := n.Do(func() (err error) {
+		c, err = net.ListenPacket("udp", at.String())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", at, err)
+	}
+	go func() {
+		buf := make([]byte, 64)
+		for {
+			_, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteTo([]byte(name+" "+hostOf(from)), from)
+		}
+	}()
+	return c, nil
+}
+
+func hostOf(a net.Addr) string {
+	ap, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	return ap.Addr().Unmap().String()
+}
+
+// DialTCP connects and reads the answer. It must be called from a thread of the namespace that is to be the client: see Do and Go.
+func DialTCP(to netip.AddrPort) (Answer, error) {
+	c, err := net.DialTimeout("tcp", to.String(), patience)
+	if err != nil {
+		return Answer{}, err
+	}
+	return readAnswer(c)
+}
+
+func readAnswer(c net.Conn) (Answer, error) {
+	_ = c.SetDeadline(time.Now().Add(patience))
+	text, err := io.ReadAll(c)
+	if err := errors.Join(err, c.Close()); err != nil {
+		return Answer{}, err
+	}
+	return parseAnswer(string(text))
+}
+
+func parseAnswer(text string) (Answer, error) {
+	server, client, ok := strings.Cut(text, " ")
+	addr, err := netip.ParseAddr(client)
+	if !ok || err != nil {
+		return Answer{}, fmt.Errorf("answer %q is not a name and an address", text)
+	}
+	return Answer{server, addr}, nil
+}
+
+// TCP connects once from the namespace.
+func (n *Namespace) TCP(to netip.AddrPort) (Answer, error) {
+	var a Answer
+	err := n.Do(func() (err error) {
+		a, err = DialTCP(to)
+		return err
+	})
+	return a, err
+}
+
+// UDPFlow is a UDP client that keeps its socket, and so its tracked connection.
+type UDPFlow struct{ conn net.Conn }
+
+// UDP opens a flow from the namespace.
+func (n *Namespace) UDP(to netip.AddrPort) (*UDPFlow, error) {
+	f := &UDPFlow{}
+	err := n.Do(func() (err error) {
+		f.conn, err = net.Dial("udp", to.String())
+		return err
+	})
+	return f, err
+}
+
+// Ask sends a datagram and waits for its answer, sending again if it takes long. A port that is refused gives an error at once.
+func (f *UDPFlow) Ask() (Answer, error) {
+	buf := make([]byte, 128)
+	var err error
+	for started := time.Now(); time.Since(started) < patience; {
+		if _, err = f.conn.Write([]byte("?")); err != nil {
+			return Answer{}, err
+		}
+		_ = f.conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		var n int
+		if n, err = f.conn.Read(buf); err == nil {
+			return parseAnswer(string(buf[:n]))
+		}
+		var timeout net.Error
+		if !errors.As(err, &timeout) || !timeout.Timeout() {
+			return Answer{}, err
+		}
+	}
+	return Answer{}, err
+}
+
+// Close ends the flow.
+func (f *UDPFlow) Close() error { return f.conn.Close() }
+
+// Relay makes what listens on a loopback port of this process's own namespace reachable under the same port inside the namespace,
+// until the returned listener is closed.
+func (n *Namespace) Relay(port int) (net.Listener, error) {
+	at := fmt.Sprintf("127.0.0.1:%d", port)
+	var l net.Listener
+	err := n.Do(func() (err error) {
+		l, err = net.Listen("tcp", at)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("relay %s: %w", at, err)
+	}
+	go func() {
+		for {
+			inside, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go relay(inside, at)
+		}
+	}()
+	return l, nil
+}
+
+func relay(inside net.Conn, to string) {
+	outside, err := net.Dial("tcp", to)
+	if err != nil {
+		_ = inside.Close()
+		return
+	}
+	go func() {
+		_, _ = io.Copy(outside, inside)
+		_ = outside.Close()
+	}()
+	_, _ = io.Copy(inside, outside)
+	_ = inside.Close()
+}
+
+// Send sends a datagram and waits for nothing.
+func (f *UDPFlow) Send() error {
+	_, err := f.conn.Write([]byte("?"))
+	return err
+}

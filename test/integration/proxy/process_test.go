@@ -1,0 +1,331 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
+	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/internal/crds"
+	"github.com/seamark-dev/seamark/test/harness"
+	"github.com/seamark-dev/seamark/test/integration/proxy/netbed"
+)
+
+const (
+	metricsURL = "http://127.0.0.1:9441/metrics"
+	readyURL   = "http://127.0.0.1:9442/readyz"
+	healthURL  = "http://127.0.0.1:9442/healthz"
+)
+
+// cluster is a world whose table is kept by seamark-proxy, from the objects of a real API server.
+type cluster struct {
+	*world
+	api        client.Client
+	cp         *controlplane.ControlPlane
+	kubeconfig string
+	binary     string
+	namespace  string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{world: newWorld(t), cp: harness.Fresh(t, 1)[0]}
+	scheme := harness.Scheme()
+	if err := aboutv1beta1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if c.api, err = client.New(c.cp.Config(), client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := crds.Install(t.Context(), c.api, crds.Member); err != nil {
+		t.Fatal(err)
+	}
+	c.namespace = harness.Namespace(t, c.cp)
+	c.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: map[string]string{
+		corev1.LabelTopologyZone: c.here.Zone, corev1.LabelTopologyRegion: c.here.Region,
+	}}})
+	id := &aboutv1beta1.ClusterProperty{}
+	id.Name, id.Spec.Value = aboutv1beta1.PropertyClusterID, c.here.Cluster
+	c.create(id)
+	c.prepare()
+	return c
+}
+
+// prepare builds the program and puts it and its kubeconfig where a user without rights can read them.
+func (c *cluster) prepare() {
+	c.t.Helper()
+	server, err := url.Parse(c.cp.Config().Host)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	port, err := strconv.Atoi(server.Port())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	relay, err := c.node.Relay(port)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { relay.Close() })
+	dir := c.t.TempDir()
+	c.binary, c.kubeconfig = filepath.Join(dir, "seamark-proxy"), filepath.Join(dir, "kubeconfig")
+	build := exec.CommandContext(c.t.Context(), "go", "build", "-o", c.binary, "github.com/seamark-dev/seamark/cmd/seamark-proxy")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		c.t.Fatalf("build seamark-proxy: %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(c.cp.Kubeconfig())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.WriteFile(c.kubeconfig, text, 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) create(objects ...client.Object) {
+	c.t.Helper()
+	for _, o := range objects {
+		if o.GetNamespace() != "" {
+			o.SetNamespace(c.namespace)
+		}
+		if err := c.api.Create(c.t.Context(), o); err != nil {
+			c.t.Fatalf("create %T %s: %v", o, o.GetName(), err)
+		}
+	}
+}
+
+func (c *cluster) createSlices(slices []*discoveryv1.EndpointSlice) {
+	c.t.Helper()
+	for _, s := range slices {
+		s.Name = "s" + fmt.Sprintf("%x", s.Name) // an object's name is in lower case
+		c.create(s)
+	}
+}
+
+// process is a running seamark-proxy.
+type process struct {
+	cmd    *exec.Cmd
+	exited <-chan struct{}
+	log    string
+}
+
+// start runs the program on the node as nobody, with CAP_NET_ADMIN and nothing else.
+func (c *cluster) start(args ...string) *process {
+	c.t.Helper()
+	log, err := os.CreateTemp(c.t.TempDir(), "log")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer log.Close()
+	p := &process{log: log.Name()}
+	p.cmd = exec.Command(c.binary, append([]string{"--kubeconfig", c.kubeconfig, "--node-name", "node"}, args...)...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	const capNetAdmin, nobody = 12, 65534
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, AmbientCaps: []uintptr{capNetAdmin},
+	}
+	if p.exited, err = c.node.Start(p.cmd); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+		if text, err := os.ReadFile(p.log); c.t.Failed() && err == nil {
+			c.t.Logf("seamark-proxy said:\n%s", text)
+		}
+	})
+	return p
+}
+
+func (c *cluster) ready() {
+	c.t.Helper()
+	harness.Eventually(c.t, "the proxy is ready", func() error {
+		_, err := c.node.Get(readyURL)
+		return err
+	})
+}
+
+// end sends a signal and waits until the process is gone.
+func (c *cluster) end(p *process, s syscall.Signal) {
+	c.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		c.t.Fatal(err)
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(30 * time.Second):
+		c.t.Fatalf("the proxy does not end after %s", s)
+	}
+}
+
+func TestObjectsReachTheKernel(t *testing.T) {
+	c := newCluster(t)
+	c.start()
+	c.ready()
+	if _, err := c.node.Get(healthURL); err != nil {
+		t.Error(err)
+	}
+	si := service(func(si *mcsv1beta1.ServiceImport) { si.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal) })
+	c.create(si)
+	slices := slicesOf("here", c.pods[:1])
+	c.createSlices(slices)
+	reached := func(what, server string) {
+		t.Helper()
+		harness.Eventually(t, what, func() error {
+			a, err := c.client.TCP(frontend(false))
+			if err == nil && a.Server != server {
+				err = fmt.Errorf("%s answered", a.Server)
+			}
+			return err
+		})
+	}
+	reached("the service is programmed", "a")
+	for _, s := range slices {
+		s.Endpoints[0].Addresses[0] = c.pods[1].IP(s.AddressType == discoveryv1.AddressTypeIPv6).String()
+		if err := c.api.Update(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reached("the endpoint has moved", "b")
+	// Whose node it is follows from the cluster's id: "there" has a node of the same name.
+	id := &aboutv1beta1.ClusterProperty{}
+	if err := c.api.Get(t.Context(), client.ObjectKey{Name: aboutv1beta1.PropertyClusterID}, id); err != nil {
+		t.Fatal(err)
+	}
+	id.Spec.Value = "there"
+	if err := c.api.Update(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "endpoints of another cluster are not of this node", func() error {
+		if c.dropped(frontend(false)) {
+			return nil
+		}
+		return fmt.Errorf("still answered")
+	})
+	if err := c.api.Delete(t.Context(), si); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "a removed service leaves nothing", func() error {
+		page, err := c.node.Get(metricsURL)
+		if err != nil {
+			return err
+		}
+		for _, set := range []string{"vips", "services", "endpoints", "hairpin", "silent"} {
+			if n := netbed.Metric(page, fmt.Sprintf("seamark_proxy_programmed_elements{set=%q}", set)); n != 0 {
+				return fmt.Errorf("%v elements in %s", n, set)
+			}
+		}
+		return nil
+	})
+}
+
+// Killed under load, the proxy leaves a working data plane. Started again, it changes nothing.
+func TestKilledUnderLoad(t *testing.T) {
+	c := newCluster(t)
+	c.create(service())
+	c.createSlices(slicesOf("here", c.pods))
+	p := c.start()
+	c.ready()
+	ctx, stop := context.WithCancel(t.Context())
+	var connections, failures int
+	var mu sync.Mutex
+	var load []<-chan error
+	for range 2 {
+		load = append(load, c.client.Go(func() error {
+			for ctx.Err() == nil {
+				_, err := netbed.DialTCP(frontend(false))
+				mu.Lock()
+				connections++
+				if err != nil {
+					failures++
+					t.Errorf("connection %d: %v", connections, err)
+				}
+				mu.Unlock()
+			}
+			return nil
+		}))
+	}
+	passed := func(more int) {
+		t.Helper()
+		mu.Lock()
+		want := connections + more
+		mu.Unlock()
+		harness.Eventually(t, "connections go on", func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if connections < want {
+				return fmt.Errorf("%d of %d", connections, want)
+			}
+			return nil
+		})
+	}
+	passed(200)
+	for range 3 {
+		c.end(p, syscall.SIGKILL)
+		passed(200)
+		p = c.start()
+		c.ready()
+		passed(200)
+		page, err := c.node.Get(metricsURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, operation := range []string{"add", "delete"} {
+			if n := netbed.Metric(page, fmt.Sprintf("seamark_proxy_changed_elements_total{operation=%q}", operation)); n != 0 {
+				t.Errorf("after a restart %v elements were sent (%s)", n, operation)
+			}
+		}
+	}
+	stop()
+	for _, done := range load {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d connections, %d failed", connections, failures)
+}
+
+func TestCleanup(t *testing.T) {
+	c := newCluster(t)
+	c.create(service())
+	c.createSlices(slicesOf("here", c.pods))
+	table := func() bool {
+		return c.nft("list", "tables") != ""
+	}
+	c.end(c.readied(), syscall.SIGTERM)
+	if !table() {
+		t.Error("the table is gone although nobody asked for that")
+	}
+	c.end(c.readied("--cleanup-on-exit"), syscall.SIGTERM)
+	if table() {
+		t.Error("--cleanup-on-exit left the table")
+	}
+	c.end(c.readied(), syscall.SIGKILL)
+	if <-c.start("--cleanup").exited; table() {
+		t.Error("--cleanup left the table")
+	}
+}
+
+func (c *cluster) readied(args ...string) *process {
+	c.t.Helper()
+	p := c.start(args...)
+	c.ready()
+	return p
+}

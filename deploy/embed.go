@@ -15,3 +15,9 @@ var CRDs embed.FS
 //
 //go:embed policies/broker/*.yaml policies/member/*.yaml
 var Policies embed.FS
+
+// Chart is the Helm chart without its CustomResourceDefinitions and admission policies, which are the two above. Package
+// internal/chart puts them together.
+//
+//go:embed all:chart/seamark
+var Chart embed.FS

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -23,7 +24,11 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/policies"
 )
+
+// AgentLease is the Lease in the agent's namespace by which its replicas agree on one that works.
+const AgentLease = "seamark-agent"
 
 // LeftMessage is what a ServiceExport says of itself after its cluster left.
 const LeftMessage = "this cluster left the clusterset: run seamark join to export again"
@@ -48,8 +53,8 @@ type Left struct {
 
 // Leave undoes Join. The credential is taken away first, which stops the agent; then what the cluster contributed is withdrawn from
 // the broker, as far as the broker can be reached, and the imports are deleted here. The objects that say the cluster is a
-// member go last, so that an interrupted Leave is completed by doing it again; the cluster's id stays. CRDs and ServiceExports stay too:
-// they are the user's.
+// member and the policies that guard them go last, so that an interrupted Leave is completed by doing it again; the cluster's id stays.
+// CRDs and ServiceExports stay too: they are the user's.
 func Leave(ctx context.Context, c client.Client) (Left, error) {
 	var left Left
 	local, err := ReadLocal(ctx, c)
@@ -177,15 +182,43 @@ func (l *Left) cleanUp(ctx context.Context, c client.Client) error {
 	if l.ImportedSlices, err = deleteEach(ctx, c, &discoveryv1.EndpointSlice{}, nil, notBrokers(discoveryv1.LabelManagedBy, ManagedBy)); err != nil {
 		return err
 	}
+	if err := deleteDerived(ctx, c); err != nil {
+		return err
+	}
 	if l.Exports, err = idleExports(ctx, c); err != nil {
 		return err
 	}
-	for _, obj := range []client.Object{clusterProperty(aboutv1beta1.PropertyClusterSet, ""), clusterClaim(claimsv1.ClaimClusterSet, "")} {
+	guards, err := policies.Load(policies.Member)
+	if err != nil {
+		return err
+	}
+	slices.Reverse(guards) // bindings before what they bind
+	doomed := append([]client.Object{clusterProperty(aboutv1beta1.PropertyClusterSet, ""), clusterClaim(claimsv1.ClaimClusterSet, "")}, guards...)
+	doomed = append(doomed, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: AgentNamespace, Name: AgentLease}})
+	for _, obj := range doomed {
 		if _, err := remove(ctx, c, obj); err != nil {
 			return err
 		}
 	}
-	return removeAgentNamespace(ctx, c)
+	return RemoveAgentNamespace(ctx, c)
+}
+
+// deleteDerived deletes the Services that made imports reachable. The garbage collector would too, but this way they are gone when
+// Leave returns.
+func deleteDerived(ctx context.Context, c client.Client) error {
+	list, err := listMetadata(ctx, c, &corev1.Service{}, client.MatchingLabels{LabelManagedBy: ManagedBySeamark})
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if service := list[i].Labels[mcsv1beta1.LabelServiceName]; service == "" || list[i].Name != DerivedServiceName(service) {
+			continue
+		}
+		if err := c.Delete(ctx, &list[i]); err != nil && !absent(err) {
+			return fmt.Errorf("delete %s: %w", describe(c, &list[i]), err)
+		}
+	}
+	return nil
 }
 
 // notBrokers selects objects by a label, but not those of a broker in this same cluster, which name the service's namespace in
@@ -228,10 +261,16 @@ func idleExports(ctx context.Context, c client.Client) (int, error) {
 	return len(exports.Items), errors.Join(errs...)
 }
 
-// removeAgentNamespace deletes the agent's namespace if Join made it and nothing of anybody's is in it.
-func removeAgentNamespace(ctx context.Context, c client.Client) error {
+// RemoveAgentNamespace deletes the agent's namespace if Join made it and nothing of anybody's is in it. Leave does so too, but where the
+// chart is installed the namespace is empty only after that.
+func RemoveAgentNamespace(ctx context.Context, c client.Client) error {
+	return removeNamespace(ctx, c, AgentNamespace)
+}
+
+// removeNamespace deletes a namespace if we made it and nothing of anybody's is in it.
+func removeNamespace(ctx context.Context, c client.Client, name string) error {
 	namespace := &corev1.Namespace{}
-	if err := c.Get(ctx, types.NamespacedName{Name: AgentNamespace}, namespace); err != nil {
+	if err := c.Get(ctx, types.NamespacedName{Name: name}, namespace); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if namespace.Labels[LabelManagedBy] != ManagedBySeamark || namespace.DeletionTimestamp != nil {
@@ -241,7 +280,7 @@ func removeAgentNamespace(ctx context.Context, c client.Client) error {
 		&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}, &corev1.Service{}, &corev1.ServiceAccount{}, &corev1.PersistentVolumeClaim{},
 		&appsv1.Deployment{}, &appsv1.DaemonSet{}, &appsv1.StatefulSet{}, &batchv1.Job{}, &batchv1.CronJob{},
 	} {
-		list, err := listMetadata(ctx, c, kind, client.InNamespace(AgentNamespace))
+		list, err := listMetadata(ctx, c, kind, client.InNamespace(name))
 		if err != nil {
 			return err
 		}

@@ -13,13 +13,17 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/chart"
 )
 
 // joined is what is told of a join.
 type joined struct {
 	broker.Joined
-	// AgentCommand is what runs the agent for this cluster.
-	AgentCommand string `json:"agentCommand"`
+	// Release is the installed chart, DNS what became of the cluster's DNS; nil where that was not asked for.
+	Release *chart.Release `json:"release,omitempty"`
+	DNS     *dnsHook       `json:"dns,omitempty"`
+	// AgentCommand is what runs the agent for this cluster where it was not installed.
+	AgentCommand string `json:"agentCommand,omitempty"`
 }
 
 // joinFlags are the flags of join.
@@ -30,8 +34,9 @@ type joinFlags struct {
 
 	brokerContext, brokerNamespace, brokerServer string
 
-	blocks []string
-	out    format
+	blocks  []string
+	install installFlags
+	out     format
 }
 
 func newJoin(s *session) *cobra.Command {
@@ -40,7 +45,9 @@ func newJoin(s *session) *cobra.Command {
 		Use:   "join (FILE | --broker-context CONTEXT)",
 		Short: "Make this cluster a member of a clusterset",
 		Long: "join makes the cluster of --context a member of a clusterset, with the invitation that the broker's admin wrote for it, or, with\n" +
-			"access to the broker in the same kubeconfig, in one step. Joining again brings the new credential of a renewed invitation.",
+			"access to the broker in the same kubeconfig, in one step. It installs the Helm chart of this version as release seamark, and makes the\n" +
+			"cluster's DNS forward the clusterset's names to it. Joining again brings the new credential of a renewed invitation and upgrades\n" +
+			"the release; what the flags do not say stays as it was.",
 		Example: "  seamark join east.invitation.yaml --context east\n" +
 			"  seamark join --broker-context hub --context east --clusterid east",
 		Args: cobra.MaximumNArgs(1),
@@ -53,6 +60,9 @@ func newJoin(s *session) *cobra.Command {
 				return err
 			}
 			f.DataPlane = v1alpha1.DataPlane(f.dataPlane)
+			if err := f.install.check(cmd, f.DataPlane); err != nil {
+				return err
+			}
 			f.UseClusterSetIP = optional(cmd, "enable-clusterset-ip", f.enable)
 			local, err := s.connect()
 			if err != nil {
@@ -71,7 +81,16 @@ func newJoin(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			told := joined{Joined: result, AgentCommand: s.agentCommand()}
+			told := joined{Joined: result}
+			if f.install.noInstall {
+				told.AgentCommand = s.agentCommand()
+			} else {
+				release, dns, err := f.install.install(cmd.Context(), cmd, s, local, result)
+				if err != nil {
+					return fmt.Errorf("this cluster is a member of clusterset %s, but what makes it work is not complete (run join again): %w", result.ClusterSet, err)
+				}
+				told.Release, told.DNS = &release, dns
+			}
 			return f.out.print(s.Out, told, func(w io.Writer) { tellJoined(w, told) })
 		},
 	}
@@ -84,6 +103,7 @@ func newJoin(s *session) *cobra.Command {
 	flags.StringVar(&f.brokerNamespace, "broker-namespace", broker.DefaultNamespace, "with --broker-context: namespace of the broker")
 	flags.StringVar(&f.brokerServer, "broker-server", "", "with --broker-context: address under which this cluster reaches the broker (default: that of the context)")
 	flags.StringSliceVar(&f.blocks, "clusterset-ip-cidr", nil, "with --broker-context: address block for this cluster's clusterset IPs, one per family (default: the next free ones)")
+	f.install.add(cmd)
 	addOutput(cmd, &f.out)
 	return cmd
 }
@@ -182,6 +202,24 @@ func (s *session) agentCommand() string {
 
 func tellJoined(w io.Writer, r joined) {
 	fmt.Fprintf(w, "This cluster is a member of clusterset %s as %s.\n", r.ClusterSet, r.ClusterID)
-	details(w, field{"broker", r.Broker}, field{"data plane", string(r.DataPlane)}, field{"changes", changes(r.Steps)})
-	fmt.Fprintf(w, "Next: run the agent, without which nothing is exchanged: %s\n", r.AgentCommand)
+	lines := []field{{"broker", r.Broker}, {"data plane", string(r.DataPlane)}, {"changes", changes(r.Steps)}}
+	if r.Release != nil {
+		lines = append(lines, field{"release", tellRelease(*r.Release)})
+	}
+	if r.DNS != nil {
+		lines = append(lines, field{"cluster DNS", r.DNS.summary()})
+	}
+	details(w, lines...)
+	if r.AgentCommand != "" {
+		fmt.Fprintf(w, "Next: run the agent, without which nothing is exchanged: %s\n", r.AgentCommand)
+		return
+	}
+	if r.DNS != nil && r.DNS.Advice != "" {
+		fmt.Fprint(w, r.DNS.Advice)
+	}
+	fmt.Fprintln(w, "Next: seamark export service NAME, in any cluster of the set.")
+}
+
+func tellRelease(r chart.Release) string {
+	return fmt.Sprintf("%s in namespace %s %s (revision %d, version %s)", r.Name, r.Namespace, r.Action, r.Revision, r.Version)
 }

@@ -1,17 +1,23 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/chart"
 )
 
 // left is what is told of leaving.
 type left struct {
 	broker.Left
+	// Release is the chart that was uninstalled, DNS what became of the cluster's DNS.
+	Release chart.Release `json:"release"`
+	DNS     *dnsHook      `json:"dns,omitempty"`
 	// Removed is what was removed on the broker with --broker-context.
 	Removed *broker.Removed `json:"removed,omitempty"`
 	// AdminCommand is what the broker's admin should run, if anything.
@@ -21,13 +27,16 @@ type left struct {
 func newLeave(s *session) *cobra.Command {
 	var (
 		brokerContext, brokerNamespace string
+		noWait                         bool
+		timeout                        time.Duration
 		out                            format
 	)
 	cmd := &cobra.Command{
 		Use:   "leave",
 		Short: "Take this cluster out of its clusterset",
-		Long: "leave withdraws this cluster's exports from the broker, deletes what was imported, and forgets the credential. ServiceExports and\n" +
-			"CustomResourceDefinitions stay. The registration on the broker is removed by its admin, or with --broker-context here.",
+		Long: "leave uninstalls the release, takes the clusterset's names out of the cluster's DNS, withdraws this cluster's exports from the broker,\n" +
+			"deletes what was imported, and forgets the credential. ServiceExports and CustomResourceDefinitions stay. The registration on the\n" +
+			"broker is removed by its admin, or with --broker-context here.",
 		Example: "  seamark leave --context east\n" +
 			"  seamark leave --context east --broker-context hub",
 		Args: cobra.NoArgs,
@@ -42,11 +51,14 @@ func newLeave(s *session) *cobra.Command {
 					return err
 				}
 			}
-			result, err := broker.Leave(cmd.Context(), local.client)
+			if noWait {
+				timeout = 0
+			}
+			told, err := takeDown(cmd.Context(), local, timeout)
 			if err != nil {
 				return err
 			}
-			told := left{Left: result}
+			result := told.Left
 			if result.Member && brokerContext != "" {
 				removed, err := broker.Remove(cmd.Context(), hub.client, brokerNamespace, result.ClusterID)
 				if err != nil {
@@ -63,13 +75,44 @@ func newLeave(s *session) *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&brokerContext, "broker-context", "", "context of the broker's admin: remove the registration too")
 	flags.StringVar(&brokerNamespace, "broker-namespace", broker.DefaultNamespace, "with --broker-context: namespace of the broker")
+	flags.BoolVar(&noWait, "no-wait", false, "do not wait until the workloads' pods are gone; the namespace then stays for a later leave")
+	flags.DurationVar(&timeout, "timeout", leaveTimeout, "how long to wait until the workloads' pods are gone")
 	addOutput(cmd, &out)
 	return cmd
 }
 
+// takeDown undoes what join did, in the order that disturbs least: names are no longer asked for, nothing new is imported, the imports go
+// and with them the rules of the proxies, then the workloads and the namespace.
+func takeDown(ctx context.Context, local connection, patience time.Duration) (told left, err error) {
+	if told.DNS, err = unhookDNS(ctx, local.client); err != nil {
+		return told, err
+	}
+	if err := chart.StopAgent(ctx, local.client, patience); err != nil {
+		return told, err
+	}
+	if told.Left, err = broker.Leave(ctx, local.client); err != nil {
+		return told, err
+	}
+	if patience > 0 {
+		if err := chart.RetireProxy(ctx, local.client, patience); err != nil {
+			return told, err
+		}
+	}
+	if told.Release, err = chart.Uninstall(local.config, patience); err != nil {
+		return told, err
+	}
+	return told, broker.RemoveAgentNamespace(ctx, local.client)
+}
+
+// leaveTimeout is more than the half minute that pods have to end.
+const leaveTimeout = 2 * time.Minute
+
 func tellLeft(w io.Writer, r left) {
 	if !r.Member {
 		fmt.Fprintln(w, "This cluster is not a member of a clusterset: there is nothing to leave.")
+		if r.Release.Action == chart.Uninstalled {
+			fmt.Fprintf(w, "Release %s is uninstalled from namespace %s.\n", r.Release.Name, r.Release.Namespace)
+		}
 		return
 	}
 	fmt.Fprintf(w, "Cluster %s left clusterset %s.\n", r.ClusterID, r.ClusterSet)
@@ -77,17 +120,29 @@ func tellLeft(w io.Writer, r left) {
 	if !r.Withdrawn && r.Removed == nil {
 		withdrawn = "NOT from the broker: " + r.Problem
 	}
-	details(w, field{"withdrawn", withdrawn},
-		field{"deleted here", fmt.Sprintf("%s, %s", plural(r.Imports, "import"), plural(r.ImportedSlices, "slice"))},
-		field{"kept here", fmt.Sprintf("%s (idle), the cluster's id, CustomResourceDefinitions", plural(r.Exports, "ServiceExport"))})
+	lines := []field{
+		{"withdrawn", withdrawn},
+		{"deleted here", fmt.Sprintf("%s, %s", plural(r.Imports, "import"), plural(r.ImportedSlices, "slice"))},
+		{"kept here", fmt.Sprintf("%s (idle), the cluster's id, CustomResourceDefinitions", plural(r.Exports, "ServiceExport"))},
+	}
+	stop := "stop its seamark-agent, if it still runs; then, "
+	if r.Release.Action == chart.Uninstalled {
+		stop = ""
+		lines = append(lines, field{"release", fmt.Sprintf("%s in namespace %s uninstalled", r.Release.Name, r.Release.Namespace)})
+	}
+	if r.DNS != nil {
+		lines = append(lines, field{"cluster DNS", r.DNS.summary()})
+	}
+	details(w, lines...)
 	switch {
+	case r.Removed != nil && stop == "":
+		fmt.Fprintln(w, "Its registration is removed from the broker.")
 	case r.Removed != nil:
 		fmt.Fprintln(w, "Its registration is removed from the broker. Next: stop its seamark-agent, if it still runs.")
 	case r.Withdrawn:
-		fmt.Fprintf(w, "Next: stop its seamark-agent, if it still runs; then, for the broker's admin, to end its credential and free its id and\n"+
-			"addresses: %s\n", r.AdminCommand)
+		fmt.Fprintf(w, "Next: %sfor the broker's admin, to end its credential and free its id and\n"+
+			"addresses: %s\n", stop, r.AdminCommand)
 	default:
-		fmt.Fprintf(w, "Other clusters still see its services. Next: stop its seamark-agent, if it still runs; then, for the broker's admin:\n%s\n",
-			r.AdminCommand)
+		fmt.Fprintf(w, "Other clusters still see its services. Next: %sfor the broker's admin:\n%s\n", stop, r.AdminCommand)
 	}
 }

@@ -74,11 +74,13 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetErr(streams.ErrOut)
 	s.flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(
-		group("broker", "Set up the broker of a clusterset and invite clusters", newDeploy(s), newInvite(s)),
+		group("broker", "Set up the broker of a clusterset and invite clusters", newDeploy(s), newInvite(s), newBrokerRemove(s)),
 		newJoin(s), newLeave(s),
 		group("cluster", "See and remove the clusters of a clusterset", newClusterList(s), newClusterRemove(s)),
 		group("export", "Make something of this cluster usable in the whole clusterset", newExportService(s)),
 		group("unexport", "Take back what was exported", newUnexportService(s)),
+		group("chart", "Get the Helm chart that join installs", newChartPackage(s)),
+		newSandbox(s),
 		newVersion(s),
 	)
 	prepareTree(root)

@@ -47,7 +47,7 @@ type Options struct {
 type ControlPlane struct {
 	kube    string
 	options Options
-	pki     *pki
+	pki     *identities
 	files   files
 
 	mu        sync.Mutex // held while processes are started, stopped or signalled

@@ -104,7 +104,7 @@ func (d *demo) joinAll() error {
 		return err
 	}
 	for _, name := range clusters {
-		if err := d.show("seamark", "--context", name, "join", "--broker-context", "east", "--clusterid", name); err != nil {
+		if err := d.show("seamark", "--context", name, "join", "--no-install", "--broker-context", "east", "--clusterid", name); err != nil {
 			return err
 		}
 		if err := d.startAgent(name); err != nil {

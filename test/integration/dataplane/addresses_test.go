@@ -293,7 +293,7 @@ func TestChangingTheDataPlane(t *testing.T) {
 		}
 	}
 	set(v1alpha1.DataPlaneNFTables)
-	gone(t, "derived Service", func() (client.Object, error) { return derived(east, ns, "web") })
+	gone(t, "derived Service", func() (client.Object, error) { return derived(east, ns) })
 	if si := reachable(t, east, ns, "web", 1); si.Spec.IPs[0] != vip {
 		t.Errorf("east has %v, the clusterset %s", si.Spec.IPs, vip)
 	}
@@ -333,7 +333,7 @@ func TestClassicModeObjects(t *testing.T) {
 		if si.Annotations[v1alpha1.AnnotationMode] != v1alpha1.ModeClassic {
 			t.Errorf("annotations %v", si.Annotations)
 		}
-		if _, err := derived(m, ns, "web"); err == nil {
+		if _, err := derived(m, ns); err == nil {
 			t.Errorf("%s derived a Service for a classic service", m.ID)
 		}
 	}

@@ -42,7 +42,7 @@ func TestDerivedServiceMakesAnImportReachable(t *testing.T) {
 		if si := reachable(t, m, ns, "web", 1); si.Spec.IPs[0] != vip {
 			t.Errorf("%s has %v, the clusterset %s", m.ID, si.Spec.IPs, vip)
 		}
-		if _, err := derived(m, ns, "web"); err == nil {
+		if _, err := derived(m, ns); err == nil {
 			t.Errorf("%s derived a Service that its data plane does not use", m.ID)
 		}
 		if items, err := m.ImportedSlices(ns, "web"); err != nil || len(items) != 1 || items[0].Labels[discoveryv1.LabelServiceName] != "" {
@@ -50,7 +50,7 @@ func TestDerivedServiceMakesAnImportReachable(t *testing.T) {
 		}
 	}
 	west.Unexport(t, ns, "web")
-	gone(t, "derived Service", func() (client.Object, error) { return derived(east, ns, "web") })
+	gone(t, "derived Service", func() (client.Object, error) { return derived(east, ns) })
 }
 
 func TestDerivedServiceFollowsEveryChange(t *testing.T) {
@@ -159,7 +159,7 @@ func TestDerivedServiceIsPutBack(t *testing.T) {
 	})
 	east.Delete(t, svc)
 	harness.Eventually(t, "the Service is back and the import has its address", func() error {
-		again, err := derived(east, ns, "web")
+		again, err := derived(east, ns)
 		if err != nil {
 			return err
 		}

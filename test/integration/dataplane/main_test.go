@@ -66,9 +66,10 @@ func namespace(t *testing.T, members ...*fleet.Member) string {
 	return name
 }
 
-func derived(m *fleet.Member, ns, name string) (*corev1.Service, error) {
+// derived is the Service that a member derived from web.
+func derived(m *fleet.Member, ns string) (*corev1.Service, error) {
 	svc := &corev1.Service{}
-	return svc, m.Client.Get(context.Background(), types.NamespacedName{Namespace: ns, Name: broker.DerivedServiceName(name)}, svc)
+	return svc, m.Client.Get(context.Background(), types.NamespacedName{Namespace: ns, Name: broker.DerivedServiceName("web")}, svc)
 }
 
 func aggregateOf(f *fleet.Fleet, ns, name string) (*mcsv1beta1.ServiceImport, error) {
@@ -115,7 +116,7 @@ func followed(t *testing.T, m *fleet.Member, ns string, uid types.UID, check fun
 	t.Helper()
 	var svc *corev1.Service
 	harness.Eventually(t, fmt.Sprintf("derived Service of %s/web in %s", ns, m.ID), func() (err error) {
-		if svc, err = derived(m, ns, "web"); err != nil {
+		if svc, err = derived(m, ns); err != nil {
 			return err
 		}
 		return check(svc)

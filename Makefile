@@ -23,7 +23,7 @@ build: ## Build the binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/seamark-dev/seamark/internal/version.version=$(VERSION)" -o bin/ ./cmd/...
 
 .PHONY: test
-test: setup test-unit test-integration test-e2e ## Run every test (builds Kubernetes first if it is not cached)
+test: setup test-unit test-integration test-alerts test-e2e ## Run every test (builds Kubernetes first if it is not cached)
 
 .PHONY: test-unit
 test-unit: ## Run the tests beside the code
@@ -32,6 +32,10 @@ test-unit: ## Run the tests beside the code
 .PHONY: test-integration
 test-integration: kube ## Run the tests against real Kubernetes API servers
 	$(GOTEST) ./test/...
+
+.PHONY: test-alerts
+test-alerts: ## Check the alert rules with promtool
+	@test/monitoring/promtool.sh
 
 .PHONY: test-e2e
 test-e2e: ## Run the tests with real pods

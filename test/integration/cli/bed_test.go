@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/cli"
 	"github.com/seamark-dev/seamark/internal/controlplane"

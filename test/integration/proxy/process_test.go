@@ -84,9 +84,13 @@ func (c *cluster) prepare() {
 	}
 	c.t.Cleanup(func() { relay.Close() })
 	dir := c.t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			c.t.Fatal(err)
+		}
+	}
 	c.binary, c.kubeconfig = filepath.Join(dir, "seamark-proxy"), filepath.Join(dir, "kubeconfig")
 	build := exec.CommandContext(c.t.Context(), "go", "build", "-o", c.binary, "github.com/seamark-dev/seamark/cmd/seamark-proxy")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		c.t.Fatalf("build seamark-proxy: %v\n%s", err, out)
 	}

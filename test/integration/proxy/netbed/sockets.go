@@ -193,3 +193,35 @@ func (f *UDPFlow) Send() error {
 	_, err := f.conn.Write([]byte("?"))
 	return err
 }
+
+// TCPWithin is TCP with a limit of its own for the connection.
+func (n *Namespace) TCPWithin(to netip.AddrPort, limit time.Duration) (Answer, error) {
+	var a Answer
+	err := n.Do(func() error {
+		c, err := net.DialTimeout("tcp", to.String(), limit)
+		if err != nil {
+			return err
+		}
+		a, err = readAnswer(c)
+		return err
+	})
+	return a, err
+}
+
+// Connect connects and closes, without waiting for an answer, and tells how long the connection took. It must be called from a thread of
+// the client's namespace. The connection is reset, so that ports and memory are free at once for the next.
+func Connect(to netip.AddrPort) (time.Duration, error) {
+	started := time.Now()
+	c, err := net.DialTimeout("tcp", to.String(), patience)
+	took := time.Since(started)
+	if err != nil {
+		return took, err
+	}
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	return took, c.Close()
+}
+
+// At is a port of a pod, in IPv4.
+func At(p *Pod, port uint16) netip.AddrPort { return netip.AddrPortFrom(p.IPv4, port) }

@@ -1,0 +1,255 @@
+package chart
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/strvals"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// objects renders the chart with values written as for --set, and returns its objects by kind and name.
+func objects(t *testing.T, set ...string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	values := map[string]any{}
+	for _, text := range set {
+		if err := strvals.ParseInto(text, values); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := Render(values)
+	if err != nil {
+		t.Fatalf("%v: %v", set, err)
+	}
+	out := map[string]*unstructured.Unstructured{}
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
+	for {
+		obj := &unstructured.Unstructured{}
+		if err := decoder.Decode(obj); errors.Is(err, io.EOF) {
+			return out
+		} else if err != nil {
+			t.Fatalf("%v: %v", set, err)
+		}
+		if len(obj.Object) > 0 {
+			out[obj.GetKind()+" "+obj.GetName()] = obj
+		}
+	}
+}
+
+// at is what lies at a path of fields and, for lists, of indexes written as [0].
+func at(t *testing.T, obj *unstructured.Unstructured, path string) any {
+	t.Helper()
+	if obj == nil {
+		return nil
+	}
+	var value any = obj.Object
+	for part := range strings.SplitSeq(path, "/") {
+		switch typed := value.(type) {
+		case map[string]any:
+			value = typed[part]
+		case []any:
+			if part != "[0]" {
+				t.Fatalf("%s: only the first of a list can be looked at", path)
+			}
+			if len(typed) == 0 {
+				return nil
+			}
+			value = typed[0]
+		default:
+			return nil
+		}
+	}
+	return value
+}
+
+const (
+	agentPod       = "spec/template/spec"
+	agentContainer = "spec/template/spec/containers/[0]"
+)
+
+// Every option changes what it is for. What it does not name stays.
+func TestOptions(t *testing.T) {
+	same := func(object, path string, want any) func(*testing.T, map[string]*unstructured.Unstructured) {
+		return func(t *testing.T, o map[string]*unstructured.Unstructured) {
+			if got := at(t, o[object], path); !equal(got, want) {
+				t.Errorf("%s of %s is %v, want %v", path, object, got, want)
+			}
+		}
+	}
+	holds := func(object, path, want string) func(*testing.T, map[string]*unstructured.Unstructured) {
+		return func(t *testing.T, o map[string]*unstructured.Unstructured) {
+			switch got := at(t, o[object], path).(type) {
+			case string:
+				if !strings.Contains(got, want) {
+					t.Errorf("%s of %s is %q without %q", path, object, got, want)
+				}
+			case []any:
+				if !slices.Contains(got, any(want)) {
+					t.Errorf("%s of %s is %v without %q", path, object, got, want)
+				}
+			default:
+				t.Errorf("%s of %s is %v", path, object, got)
+			}
+		}
+	}
+	there := func(names ...string) func(*testing.T, map[string]*unstructured.Unstructured) {
+		return func(t *testing.T, o map[string]*unstructured.Unstructured) {
+			for _, name := range names {
+				if want := !strings.HasPrefix(name, "no "); (o[strings.TrimPrefix(name, "no ")] != nil) != want {
+					t.Errorf("%s: not so", name)
+				}
+			}
+		}
+	}
+	for _, test := range []struct {
+		set     string
+		without func(*testing.T, map[string]*unstructured.Unstructured)
+		with    func(*testing.T, map[string]*unstructured.Unstructured)
+	}{
+		{"image.repository=example.org:5000/ours/seamark", same("Deployment seamark-dns", agentContainer+"/image", "seamark.dev/seamark:dev"),
+			same("Deployment seamark-dns", agentContainer+"/image", "example.org:5000/ours/seamark:dev")},
+		{"image.tag=v9", same("Deployment seamark-agent", agentContainer+"/image", "seamark.dev/seamark:dev"),
+			same("Deployment seamark-agent", agentContainer+"/image", "seamark.dev/seamark:v9")},
+		{"image.pullPolicy=Never", same("Deployment seamark-agent", agentContainer+"/imagePullPolicy", "IfNotPresent"),
+			same("Deployment seamark-agent", agentContainer+"/imagePullPolicy", "Never")},
+		{"image.pullSecrets={mine}", same("Deployment seamark-agent", agentPod+"/imagePullSecrets", nil),
+			same("Deployment seamark-agent", agentPod+"/imagePullSecrets/[0]/name", "mine")},
+		{"dataPlane=nftables", there("no DaemonSet seamark-proxy", "no ClusterRole seamark-proxy", "no ServiceAccount seamark-proxy"),
+			there("DaemonSet seamark-proxy", "ClusterRole seamark-proxy", "ClusterRoleBinding seamark-proxy", "ServiceAccount seamark-proxy")},
+		{"dataPlane=none", agentMay("services", "create", true), agentMay("services", "create", false)},
+		{"createNamespaces=true", agentMay("namespaces", "create", false), agentMay("namespaces", "create", true)},
+		{"createNamespaces=true", there(), holds("Deployment seamark-agent", agentContainer+"/args", "--create-namespaces")},
+		{"zone=example.internal", holds("ConfigMap seamark-dns", "data/Corefile", "clusterset.local:1053 "),
+			holds("ConfigMap seamark-dns", "data/Corefile", "example.internal:1053 ")},
+		{"logLevel=debug", holds("Deployment seamark-agent", agentContainer+"/args", "--log-level=info"),
+			holds("Deployment seamark-agent", agentContainer+"/args", "--log-level=debug")},
+		{"logLevel=debug", there(), holds("ConfigMap seamark-dns", "data/Corefile", "    log\n")},
+		{"tolerations[0].operator=Exists", same("Deployment seamark-dns", agentPod+"/tolerations", nil),
+			same("Deployment seamark-dns", agentPod+"/tolerations/[0]/operator", "Exists")},
+		{"priorityClassName=high", same("Deployment seamark-dns", agentPod+"/priorityClassName", nil),
+			same("Deployment seamark-dns", agentPod+"/priorityClassName", "high")},
+		{"agent.replicas=1", there("PodDisruptionBudget seamark-agent"), there("no PodDisruptionBudget seamark-agent", "PodDisruptionBudget seamark-dns")},
+		{"agent.replicas=3", same("Deployment seamark-agent", "spec/replicas", int64(2)), same("Deployment seamark-agent", "spec/replicas", int64(3))},
+		{"dns.replicas=5", same("Deployment seamark-dns", "spec/replicas", int64(2)), same("Deployment seamark-dns", "spec/replicas", int64(5))},
+		{"agent.resources.limits.memory=1Gi", same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "256Mi"),
+			same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "1Gi")},
+		{"dns.resources.requests.cpu=2", same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", "50m"),
+			same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", int64(2))},
+		{"dataPlane=nftables,proxy.resources.requests.memory=99Mi", there(),
+			same("DaemonSet seamark-proxy", agentContainer+"/resources/requests/memory", "99Mi")},
+		{"metrics.serviceMonitor.enabled=true", there("no ServiceMonitor seamark", "no Service seamark-metrics"), there("ServiceMonitor seamark", "Service seamark-metrics")},
+		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus", there(),
+			same("ServiceMonitor seamark", "metadata/labels/release", "prometheus")},
+		{"networkPolicy.enabled=true", there("no NetworkPolicy seamark-agent"), there("NetworkPolicy seamark-agent", "NetworkPolicy seamark-dns")},
+		{"admissionPolicies=false", there("ValidatingAdmissionPolicy seamark-identity"), there("no ValidatingAdmissionPolicy seamark-identity")},
+	} {
+		t.Run(test.set, func(t *testing.T) {
+			test.without(t, objects(t))
+			test.with(t, objects(t, test.set))
+		})
+	}
+}
+
+func equal(got, want any) bool {
+	if n, ok := got.(float64); ok {
+		got = int64(n)
+	}
+	return got == want
+}
+
+// agentMay looks for a verb on a resource in the agent's ClusterRole.
+func agentMay(resource, verb string, want bool) func(*testing.T, map[string]*unstructured.Unstructured) {
+	return func(t *testing.T, o map[string]*unstructured.Unstructured) {
+		t.Helper()
+		may := false
+		rules, _, _ := unstructured.NestedSlice(o["ClusterRole seamark-agent"].Object, "rules")
+		for _, rule := range rules {
+			r := rule.(map[string]any)
+			may = may || (slices.Contains(r["resources"].([]any), any(resource)) && slices.Contains(r["verbs"].([]any), any(verb)))
+		}
+		if may != want {
+			t.Errorf("the agent may %s %s: %v, want %v", verb, resource, may, want)
+		}
+	}
+}
+
+// Each value of values.yaml is one that the schema describes; what it does not describe is refused, with its place.
+func TestSchema(t *testing.T) {
+	for _, test := range []struct{ set, says string }{
+		{"dataPlane=ebpf", "at '/dataPlane': value must be one of 'service', 'nftables', 'none'"},
+		{"replicas=3", "additional properties 'replicas' not allowed"},
+		{"agent.replica=3", "at '/agent': additional properties 'replica' not allowed"},
+		{"dns.replicas=0", "at '/dns/replicas': minimum: got 0, want 1"},
+		{"agent.replicas=two", "at '/agent/replicas': got string, want integer"},
+		{"image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"},
+		{"image.tag=a/b", "at '/image/tag'"},
+		{"image.repository=Example.org/x", "at '/image/repository'"},
+		{"createNamespaces=perhaps", "at '/createNamespaces': got string, want boolean"},
+		{"zone=Cluster_Set", "at '/zone'"},
+		{"logLevel=loud", "at '/logLevel': value must be one of"},
+		{"metrics.serviceMonitor.on=true", "at '/metrics/serviceMonitor'"},
+		{"networkPolicy=true", "at '/networkPolicy': got boolean, want object"},
+		{"agent.resources.limits.memory=lots", "at '/agent/resources/limits/memory'"},
+	} {
+		values, err := strvals.Parse(test.set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = Render(values); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v, want %q", test.set, err, test.says)
+		}
+	}
+}
+
+// The package that people install with helm is the chart that join installs.
+func TestPackage(t *testing.T) {
+	path, err := Package(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := loader.LoadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Base(path) != "seamark-"+want.Metadata.Version+".tgz" {
+		t.Errorf("it is called %s", filepath.Base(path))
+	}
+	if len(got.Templates) != len(want.Templates) || len(got.CRDObjects()) != 4 || got.Metadata.AppVersion != want.Metadata.AppVersion {
+		t.Errorf("%d templates, want %d; %d CRDs, want 4", len(got.Templates), len(want.Templates), len(got.CRDObjects()))
+	}
+}
+
+func TestChartVersion(t *testing.T) {
+	for build, want := range map[string]string{
+		"v1.2.3": "1.2.3", "v1.2.3-4-gabcdef0-dirty": "1.2.3-4-gabcdef0-dirty", "1.2.3+x": "1.2.3+x",
+		"dev": "0.0.0-build.gdev", "0123456": "0.0.0-build.g0123456", "40be53e-dirty": "0.0.0-build.g40be53e-dirty", "": "0.0.0-build.g",
+	} {
+		if got := chartVersion(build); got != want {
+			t.Errorf("%q becomes %s, want %s", build, got, want)
+		}
+	}
+}
+
+// Every object says whose it is, and none has a name that would depend on something: a cluster has one Seamark.
+func TestLabels(t *testing.T) {
+	all := objects(t, "dataPlane=nftables", "metrics.serviceMonitor.enabled=true", "networkPolicy.enabled=true")
+	if len(all) < 30 {
+		t.Errorf("only %d objects: %v", len(all), slices.Sorted(maps.Keys(all)))
+	}
+	for name, obj := range all {
+		if obj.GetLabels()["app.kubernetes.io/part-of"] != "seamark" {
+			t.Errorf("%s has no label part-of", name)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+func newBrokerRemove(s *session) *cobra.Command {
+	var (
+		namespace string
+		force     bool
+		out       format
+	)
+	cmd := &cobra.Command{
+		Use:   "remove",
+		Short: "Remove the broker of a clusterset",
+		Long: "remove undoes deploy: it deletes the clusterset's objects and roles, the namespace if deploy made it and nothing else is in it, and,\n" +
+			"with the last broker of the cluster, the admission policies and Seamark's own kinds. It refuses while there are members.",
+		Example: "  seamark broker remove --context hub",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			connection, err := s.connect()
+			if err != nil {
+				return err
+			}
+			result, err := broker.Dismantle(cmd.Context(), connection.client, namespace, force)
+			if err != nil {
+				return err
+			}
+			return out.print(s.Out, result, func(w io.Writer) { tellDismantled(w, result) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	addNamespace(cmd, &namespace, broker.DefaultNamespace, "namespace of the broker")
+	flags.BoolVar(&force, "force", false, "remove the members too: their services vanish from all clusters")
+	addOutput(cmd, &out)
+	return cmd
+}
+
+func tellDismantled(w io.Writer, r broker.Dismantled) {
+	if !r.Found && len(r.Steps) == 0 {
+		fmt.Fprintf(w, "There is no broker in namespace %s.\n", r.Namespace)
+		return
+	}
+	fmt.Fprintf(w, "The broker in namespace %s is removed.\n", r.Namespace)
+	members, kinds := "none", "kept for the other brokers here"
+	if len(r.Members) > 0 {
+		members = strings.Join(r.Members, ", ")
+	}
+	if r.Last {
+		kinds = "removed, but for the ServiceImport, which is not Seamark's alone"
+	}
+	details(w, field{"members removed", members}, field{"policies and kinds", kinds}, field{"changes", changes(r.Steps)})
+}

@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/explain"
+	"github.com/seamark-dev/seamark/internal/index"
+	"github.com/seamark-dev/seamark/internal/member"
+)
+
+// readService reads all there is of one service. What cannot be read is told in what it returns.
+func readService(ctx context.Context, sites []*site, h *hub, namespace, name string, dns map[string]string) explain.Input {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	in := explain.Input{Namespace: namespace, Name: name}
+	in.Broker = readBroker(ctx, h, key)
+	looked := make([]*explain.Cluster, len(sites))
+	var reading sync.WaitGroup
+	for i, s := range sites {
+		if s.problem == nil && !s.member() && isHub(s, h) {
+			continue // a broker that is no member has no part in it
+		}
+		reading.Go(func() { looked[i] = s.readCluster(ctx, key, dns) })
+	}
+	reading.Wait()
+	in.Now = metav1.NewTime(time.Now())
+	for _, c := range looked {
+		if c == nil {
+			continue
+		}
+		for i := range in.Broker.Members {
+			if m := &in.Broker.Members[i]; m.Name == c.ID {
+				c.DataPlane = cmp.Or(c.DataPlane, m.Status.DataPlane)
+			}
+		}
+		c.DataPlane = cmp.Or(c.DataPlane, v1alpha1.DataPlaneService)
+		in.Clusters = append(in.Clusters, *c)
+	}
+	slices.SortStableFunc(in.Clusters, func(a, b explain.Cluster) int { return cmp.Compare(a.ID, b.ID) })
+	return in
+}
+
+// isHub tells a site whose API server is the broker's.
+func isHub(s *site, h *hub) bool { return h.config != nil && h.config.Host == s.config.Host }
+
+func readBroker(ctx context.Context, h *hub, key types.NamespacedName) explain.Broker {
+	b := explain.Broker{Namespace: h.namespace, Via: h.via, Set: h.set}
+	if h.problem != nil {
+		b.Problem = h.problem.Error()
+		return b
+	}
+	var members v1alpha1.ClusterList
+	var leases coordinationv1.LeaseList
+	var records v1alpha1.ExportRecordList
+	var slices discoveryv1.EndpointSliceList
+	of := client.MatchingLabels(broker.Labels(key, ""))
+	for list, options := range map[client.ObjectList][]client.ListOption{
+		&members: {client.InNamespace(h.namespace)}, &leases: {client.InNamespace(h.namespace)},
+		&records: {client.InNamespace(h.namespace), of}, &slices: {client.InNamespace(h.namespace), of},
+	} {
+		if err := h.client.List(ctx, list, options...); err != nil {
+			return explain.Broker{Problem: "the broker at " + h.config.Host + ": " + plainError(err)}
+		}
+	}
+	b.Members, b.Leases, b.Records, b.Slices = members.Items, leases.Items, records.Items, slices.Items
+	aggregate := &mcsv1beta1.ServiceImport{}
+	if err := h.client.Get(ctx, types.NamespacedName{Namespace: h.namespace, Name: broker.AggregateName(key)}, aggregate); err == nil {
+		b.Aggregate = aggregate
+	} else if client.IgnoreNotFound(err) != nil {
+		return explain.Broker{Problem: "the broker at " + h.config.Host + ": " + plainError(err)}
+	}
+	ahead, _ := h.clock.read()
+	b.ClockAhead = metav1.Duration{Duration: ahead.Round(time.Second)}
+	return b
+}
+
+// readCluster reads what one cluster has of a service.
+func (s *site) readCluster(ctx context.Context, key types.NamespacedName, dns map[string]string) *explain.Cluster {
+	c := &explain.Cluster{ID: s.name(), Context: s.context, Member: s.member()}
+	if s.problem != nil {
+		c.Problem = s.problem.Error()
+		return c
+	}
+	if s.membership != nil {
+		c.DataPlane = s.membership.DataPlane
+	}
+	if err := s.readObjects(ctx, key, c); err != nil {
+		return &explain.Cluster{ID: s.name(), Context: s.context, Problem: plainError(err)}
+	}
+	if families, err := member.Families(ctx, s.client); err == nil {
+		c.Families = families
+	}
+	c.Agent = s.deployment(ctx, agentDeployment)
+	if c.DataPlane == v1alpha1.DataPlaneNFTables {
+		c.Proxy = s.daemonSet(ctx, proxyDaemonSet)
+		c.Programmed = s.askProxies(ctx)
+	}
+	if c.Import != nil {
+		c.DNS = s.askDNS(ctx, key.Name+"."+key.Namespace+".svc.clusterset.local.", cmp.Or(dns[c.ID], dns[c.Context], dns[""]))
+	}
+	ahead, _ := s.clock.read()
+	c.ClockAhead = metav1.Duration{Duration: ahead.Round(time.Second)}
+	return c
+}
+
+func (s *site) readObjects(ctx context.Context, key types.NamespacedName, c *explain.Cluster) error {
+	err := s.client.Get(ctx, types.NamespacedName{Name: key.Namespace}, &corev1.Namespace{})
+	c.NamespaceMissing = apierrors.IsNotFound(err)
+	if err != nil && !c.NamespaceMissing && !apierrors.IsForbidden(err) {
+		return err
+	}
+	if c.Export, err = getIfThere(ctx, s.client, key, &mcsv1beta1.ServiceExport{}); err != nil {
+		return err
+	}
+	if c.Service, err = getIfThere(ctx, s.client, key, &corev1.Service{}); err != nil {
+		return err
+	}
+	if c.Import, err = getIfThere(ctx, s.client, key, &mcsv1beta1.ServiceImport{}); err != nil {
+		return err
+	}
+	derived := types.NamespacedName{Namespace: key.Namespace, Name: broker.DerivedServiceName(key.Name)}
+	if c.Derived, err = getIfThere(ctx, s.client, derived, &corev1.Service{}); err != nil {
+		return err
+	}
+	var own, imported discoveryv1.EndpointSliceList
+	if err := s.client.List(ctx, &own, client.InNamespace(key.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: key.Name}); err != nil {
+		return err
+	}
+	if err := s.client.List(ctx, &imported, client.InNamespace(key.Namespace), client.MatchingLabels{mcsv1beta1.LabelServiceName: key.Name}); err != nil {
+		return err
+	}
+	for i := range own.Items {
+		if _, ok := index.SourceService(&own.Items[i]); ok {
+			c.Slices = append(c.Slices, own.Items[i])
+		}
+	}
+	for i := range imported.Items {
+		if _, ok := index.ImportedService(&imported.Items[i]); ok {
+			c.Imported = append(c.Imported, imported.Items[i])
+		}
+	}
+	return nil
+}
+
+// getIfThere reads an object; nil where there is none, or where its kind is not known.
+func getIfThere[T client.Object](ctx context.Context, c client.Client, key types.NamespacedName, obj T) (T, error) {
+	var none T
+	err := c.Get(ctx, key, obj)
+	switch {
+	case err == nil:
+		return obj, nil
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return none, nil
+	}
+	return none, err
+}
+
+// The workloads of Seamark in a member, as the chart names them.
+const (
+	agentDeployment = "seamark-agent"
+	dnsDeployment   = "seamark-dns"
+	proxyDaemonSet  = "seamark-proxy"
+)
+
+// deployment is how one of our Deployments is; nil when it is not there or may not be read.
+func (s *site) deployment(ctx context.Context, name string) *explain.Workload {
+	d := &appsv1.Deployment{}
+	if err := s.client.Get(ctx, types.NamespacedName{Namespace: broker.AgentNamespace, Name: name}, d); err != nil {
+		return nil
+	}
+	return &explain.Workload{Ready: d.Status.ReadyReplicas, Want: ptr.Deref(d.Spec.Replicas, 1)}
+}
+
+func (s *site) daemonSet(ctx context.Context, name string) *explain.Workload {
+	d := &appsv1.DaemonSet{}
+	if err := s.client.Get(ctx, types.NamespacedName{Namespace: broker.AgentNamespace, Name: name}, d); err != nil {
+		return nil
+	}
+	return &explain.Workload{Ready: d.Status.NumberReady, Want: d.Status.DesiredNumberScheduled}
+}

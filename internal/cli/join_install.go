@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"helm.sh/helm/v4/pkg/strvals"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/chart"
+)
+
+// readyTimeout is how long join waits for the workloads: pulling an image may take minutes.
+const readyTimeout = 5 * time.Minute
+
+// installFlags say how join installs the workloads.
+type installFlags struct {
+	image            string
+	set              []string
+	createNamespaces bool
+	noInstall        bool
+	noDNS            bool
+	noWait           bool
+	timeout          time.Duration
+}
+
+func (f *installFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.image, "image", "", "image of the workloads, as REPOSITORY or REPOSITORY:TAG (default seamark.dev/seamark:VERSION, or the one it had)")
+	flags.BoolVar(&f.createNamespaces, "create-namespaces", false, "create missing namespaces for imported services rather than leaving those services out")
+	flags.StringArrayVar(&f.set, "set", nil, "value of the chart as KEY=VALUE, like helm's (can be repeated; see docs/install.md)")
+	flags.BoolVar(&f.noDNS, "no-dns", false, "leave the cluster's DNS as it is")
+	flags.BoolVar(&f.noWait, "no-wait", false, "do not wait until the workloads are ready")
+	flags.DurationVar(&f.timeout, "timeout", readyTimeout, "how long to wait until the workloads are ready")
+	flags.BoolVar(&f.noInstall, "no-install", false, "only make the cluster a member: run the agent yourself, or install the chart with helm")
+}
+
+// check refuses what contradicts itself, and values that the chart does not take, before anything is written.
+func (f *installFlags) check(cmd *cobra.Command, dataPlane v1alpha1.DataPlane) error {
+	if f.noInstall {
+		for _, flag := range []string{"image", "set", "create-namespaces", "no-dns", "no-wait", "timeout"} {
+			if cmd.Flags().Changed(flag) {
+				return usagef("--%s is about the workloads, which --no-install leaves out", flag)
+			}
+		}
+		return nil
+	}
+	values, err := f.values(cmd, dataPlane)
+	if err != nil {
+		return err
+	}
+	if _, err := chart.Render(values); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// values are the chart's values that the flags choose. The more particular flags win over --set.
+func (f *installFlags) values(cmd *cobra.Command, dataPlane v1alpha1.DataPlane) (map[string]any, error) {
+	values := map[string]any{}
+	for _, text := range f.set {
+		if err := strvals.ParseInto(text, values); err != nil {
+			return nil, usagef("--set %s: %w: write it as KEY=VALUE", text, err)
+		}
+	}
+	if chosen, ok := values["dataPlane"]; ok && chosen != string(dataPlane) {
+		return nil, usagef("the data plane is chosen with --dataplane: the agent has to know it too")
+	}
+	if dataPlane != "" {
+		values["dataPlane"] = string(dataPlane)
+	}
+	if cmd.Flags().Changed("create-namespaces") {
+		values["createNamespaces"] = f.createNamespaces
+	}
+	if f.image == "" {
+		return values, nil
+	}
+	repository, tag, err := splitImage(f.image)
+	if err != nil {
+		return nil, err
+	}
+	image, ok := values["image"].(map[string]any)
+	if !ok {
+		image = map[string]any{}
+	}
+	image["repository"], image["tag"] = repository, tag
+	values["image"] = image
+	return values, nil
+}
+
+// splitImage separates a tag from the port of a registry. Without one the tag is empty, which is the chart's own version.
+func splitImage(image string) (repository, tag string, err error) {
+	if strings.Contains(image, "@") {
+		return "", "", usagef("--image %s: give a tag, not a digest", image)
+	}
+	slash, colon := strings.LastIndex(image, "/"), strings.LastIndex(image, ":")
+	if colon <= slash {
+		return image, "", nil
+	}
+	return image[:colon], image[colon+1:], nil
+}
+
+// install brings the workloads to a cluster that has joined, and its DNS to them.
+func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *session, local connection, member broker.Joined) (chart.Release, *dnsHook, error) {
+	values, err := f.values(cmd, member.DataPlane)
+	if err != nil {
+		return chart.Release{}, nil, err
+	}
+	if _, err := chart.Admit(ctx, local.client, member.DataPlane == v1alpha1.DataPlaneNFTables); err != nil {
+		return chart.Release{}, nil, err
+	}
+	release, err := chart.Install(ctx, local.config, values)
+	if err != nil {
+		return release, nil, err
+	}
+	if !f.noWait {
+		progress := func(line string) { fmt.Fprintf(s.ErrOut, "waiting: %s\n", line) }
+		if err := chart.Wait(ctx, local.client, f.timeout, progress); err != nil {
+			return release, nil, err
+		}
+	}
+	if f.noDNS {
+		return release, nil, nil
+	}
+	hook, err := hookDNS(ctx, local.client, release.Zone)
+	return release, hook, err
+}

@@ -1,0 +1,146 @@
+//go:build linux
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/sandbox"
+)
+
+// sandboxFlags are those of all sandbox commands.
+type sandboxFlags struct{ name string }
+
+func newSandbox(s *session) *cobra.Command {
+	f := &sandboxFlags{}
+	cmd := group("sandbox", "Run real clusters on this machine, joined into a clusterset",
+		newSandboxUp(s, f), newSandboxStatus(s, f), newSandboxLoad(s, f), newSandboxKubeconfig(s, f),
+		newSandboxPartition(s, f), newSandboxHeal(s, f), newSandboxDown(s, f))
+	cmd.Long = "sandbox runs real single-node Kubernetes clusters on this Linux machine, without Docker or virtual machines: kubelet, containerd and\n" +
+		"pods included, each cluster in a network namespace of its own, with a flat network between them. It needs root and a checkout of\n" +
+		"the repository, from which it builds what it runs."
+	cmd.PersistentFlags().StringVar(&f.name, "name", sandbox.DefaultName, "name of the sandbox, to have several")
+	return cmd
+}
+
+func newSandboxUp(s *session, f *sandboxFlags) *cobra.Command {
+	var (
+		options           sandbox.Options
+		dataPlane, family string
+		out               format
+	)
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Make clusters, with a broker on the first and Seamark in all",
+		Long: "up makes the clusters of a sandbox, builds and installs Seamark there, and writes one kubeconfig for all. Run again it repairs what\n" +
+			"is missing, and on a sandbox that runs well it ends in seconds. Progress goes to standard error.",
+		Example: "  sudo seamark sandbox up\n" +
+			"  sudo seamark sandbox up --clusters 2 --dataplane nftables --ip-family dual",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options.Name, options.DataPlane, options.Family = f.name, v1alpha1.DataPlane(dataPlane), sandbox.Family(family)
+			options.Progress = s.ErrOut
+			made, err := sandbox.Up(cmd.Context(), options)
+			if err != nil {
+				return err
+			}
+			status := made.Status(cmd.Context())
+			return out.print(s.Out, status, func(w io.Writer) { tellUp(w, status) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntVar(&options.Clusters, "clusters", sandbox.DefaultClusters, "how many clusters, 1 to 8")
+	flags.StringVar(&dataPlane, "dataplane", string(v1alpha1.DataPlaneService), "how imported services are reached: service, nftables or none")
+	flags.StringVar(&family, "ip-family", string(sandbox.IPv4), "addresses of nodes, pods and services: ipv4, ipv6 or dual")
+	flags.BoolVar(&options.Bare, "bare", false, "only the clusters, without broker and Seamark")
+	addOutput(cmd, &out)
+	return cmd
+}
+
+func tellUp(w io.Writer, status sandbox.Status) {
+	tellSandbox(w, status)
+	names := make([]string, len(status.Clusters))
+	for i, c := range status.Clusters {
+		names[i] = c.Name
+	}
+	fmt.Fprintf(w, "Next: export KUBECONFIG=%s\n      then use the contexts %s\n", status.Kubeconfig, strings.Join(names, ", "))
+}
+
+func newSandboxStatus(s *session, f *sandboxFlags) *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the clusters of a sandbox",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opened, err := sandbox.Open(f.name)
+			if err != nil {
+				return err
+			}
+			status := opened.Status(cmd.Context())
+			return out.print(s.Out, status, func(w io.Writer) { tellSandbox(w, status) })
+		},
+	}
+	addOutput(cmd, &out)
+	return cmd
+}
+
+func tellSandbox(w io.Writer, status sandbox.Status) {
+	fmt.Fprintf(w, "Sandbox %s: %s, data plane %s, %s\n", status.Name, plural(len(status.Clusters), "cluster"), status.DataPlane, status.Family)
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "  CLUSTER\tREADY\tPODS\tVERSION\tAPI SERVER\tPOD RANGE\tZONE")
+	for _, c := range status.Clusters {
+		ready := "yes"
+		if !c.Ready {
+			ready = "NO"
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%d/%d\t%s\t%s\t%s\t%s\n", c.Name, ready, c.RunningPods, c.Pods, c.Version, c.Server,
+			strings.Join(c.PodCIDRs, ","), c.Zone)
+	}
+	_ = table.Flush() // an error of w shows in the next write
+	for _, c := range status.Clusters {
+		if c.Problem != "" {
+			fmt.Fprintf(w, "  %s: %s\n", c.Name, c.Problem)
+		}
+	}
+	for _, pair := range status.Partitions {
+		fmt.Fprintf(w, "  %s and %s are cut off from each other (seamark sandbox heal)\n", pair[0], pair[1])
+	}
+	details(w, field{"kubeconfig", status.Kubeconfig}, field{"image", status.Image}, field{"for tests", status.Workload})
+}
+
+func newSandboxKubeconfig(s *session, f *sandboxFlags) *cobra.Command {
+	var pathOnly bool
+	cmd := &cobra.Command{
+		Use:     "kubeconfig",
+		Short:   "Print the kubeconfig of all clusters",
+		Example: "  sudo seamark sandbox kubeconfig > ~/.kube/sandbox",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			opened, err := sandbox.Open(f.name)
+			if err != nil {
+				return err
+			}
+			if pathOnly {
+				_, err = fmt.Fprintln(s.Out, opened.Kubeconfig())
+				return err
+			}
+			text, err := os.ReadFile(opened.Kubeconfig())
+			if err != nil {
+				return fmt.Errorf("the sandbox is not complete (run seamark sandbox up): %w", err)
+			}
+			_, err = s.Out.Write(text)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&pathOnly, "path", false, "print where the file is instead")
+	return cmd
+}

@@ -1,0 +1,113 @@
+//go:build linux
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seamark-dev/seamark/internal/sandbox"
+)
+
+func newSandboxLoad(s *session, f *sandboxFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "load IMAGE.tar",
+		Short: "Give an image to every cluster",
+		Long: "load imports the image in a file (as `docker save` and `go run ./build/images -o` write it) into every cluster. Nodes of a sandbox do\n" +
+			"not reach the internet, so this is how images get there.",
+		Example: "  sudo seamark sandbox load my-app.tar",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opened, err := sandbox.Open(f.name)
+			if err != nil {
+				return err
+			}
+			return opened.Load(cmd.Context(), args[0], s.ErrOut)
+		},
+	}
+}
+
+// cut is what is told of partitions.
+type cut struct {
+	Partitions []sandbox.Pair `json:"partitions"`
+}
+
+func newSandboxPartition(s *session, f *sandboxFlags) *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:     "partition CLUSTER CLUSTER",
+		Short:   "Cut two clusters off from each other",
+		Example: "  sudo seamark sandbox partition east west",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opened, err := sandbox.Open(f.name)
+			if err != nil {
+				return err
+			}
+			if err := opened.Partition(cmd.Context(), args[0], args[1]); err != nil {
+				return err
+			}
+			return out.print(s.Out, cut{opened.Partitions()}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s and %s are cut off from each other.\nNext: seamark sandbox heal\n", args[0], args[1])
+			})
+		},
+	}
+	addOutput(cmd, &out)
+	return cmd
+}
+
+func newSandboxHeal(s *session, f *sandboxFlags) *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:   "heal [CLUSTER CLUSTER]",
+		Short: "End the partition of two clusters, or all partitions",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return errors.New("name two clusters, or none for all")
+			}
+			return cobra.MaximumNArgs(2)(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opened, err := sandbox.Open(f.name)
+			if err != nil {
+				return err
+			}
+			if err := opened.Heal(cmd.Context(), args...); err != nil {
+				return err
+			}
+			return out.print(s.Out, cut{opened.Partitions()}, func(w io.Writer) {
+				if left := len(opened.Partitions()); left > 0 {
+					fmt.Fprintf(w, "Healed; %s left.\n", plural(left, "partition"))
+					return
+				}
+				fmt.Fprintln(w, "All clusters hear each other.")
+			})
+		},
+	}
+	addOutput(cmd, &out)
+	return cmd
+}
+
+func newSandboxDown(s *session, f *sandboxFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "End a sandbox and remove everything of it",
+		Long: "down ends the processes of a sandbox and removes its mounts, links, network namespaces and files. It works on a sandbox in any state.\n" +
+			"Built programs stay in the user's cache, so the next up is quick.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := sandbox.Down(cmd.Context(), f.name, s.ErrOut)
+			if errors.Is(err, sandbox.ErrNone) {
+				fmt.Fprintf(s.Out, "There is no sandbox %s: nothing to do.\n", f.name)
+				return nil
+			}
+			if err == nil {
+				fmt.Fprintf(s.Out, "Sandbox %s is gone.\n", f.name)
+			}
+			return err
+		},
+	}
+}

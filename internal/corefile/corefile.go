@@ -1,0 +1,187 @@
+// Package corefile adds to the text of a Corefile the server block that sends a clusterset's names to seamark-dns, and takes it out
+// again. It works on text: what others wrote stays byte for byte as it was, comments and blanks included.
+package corefile
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// The lines around our block. What is between them is ours; people who want something else there remove these lines first.
+const (
+	beginMark = "# BEGIN seamark: names of the clusterset (added by `seamark join`, taken out by `seamark leave`)"
+	endMark   = "# END seamark"
+	// What tells the lines apart from other comments, also when a later version words them differently.
+	beginSign, endSign = "# BEGIN seamark", "# END seamark"
+)
+
+// DefaultZone is the zone of the multicluster DNS specification.
+const DefaultZone = "clusterset.local"
+
+var (
+	// ErrOpenBlock means that our first line is there but not our last, or the other way around, or twice: somebody edited it. It must be
+	// put right by hand, since nobody can tell what is ours.
+	ErrOpenBlock = errors.New("the lines `" + beginSign + "…` and `" + endSign + "` do not match: put them right or remove the block by hand")
+	// ErrZoneTaken means that a server block of somebody else answers the zone already. CoreDNS would not start with two.
+	ErrZoneTaken = errors.New("another server block has the zone already: remove it, or let it forward to seamark-dns")
+)
+
+// Forward says which names go where.
+type Forward struct {
+	// Zones are sent; DefaultZone when there are none. Reverse zones may be among them.
+	Zones []string
+	// Servers are the addresses of seamark-dns, with a port unless it is 53.
+	Servers []string
+}
+
+// Block is the text of the server block for a Forward, with our lines around it: what Add puts in, and what people whose DNS has
+// no usual Corefile can add themselves. It fails when an address or a zone is none.
+func Block(f Forward) (string, error) {
+	zones := f.Zones
+	if len(zones) == 0 {
+		zones = []string{DefaultZone}
+	}
+	if len(f.Servers) == 0 {
+		return "", errors.New("no address of seamark-dns to forward to: is its Service there?")
+	}
+	keys := make([]string, len(zones))
+	for i, zone := range zones {
+		zone = strings.ToLower(strings.TrimSuffix(zone, "."))
+		if !validZone.MatchString(zone) {
+			return "", fmt.Errorf("zone %q: want a name such as %s", zone, DefaultZone)
+		}
+		keys[i] = zone + ":53"
+	}
+	for _, server := range f.Servers {
+		if !isServer(server) {
+			return "", fmt.Errorf("server %q: want an address, with a port unless it is 53", server)
+		}
+	}
+	lines := []string{beginMark, strings.Join(keys, " ") + " {", "    errors", "    forward . " + strings.Join(f.Servers, " "), "}", endMark}
+	return strings.Join(lines, "\n") + "\n", nil
+}
+
+var validZone = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)
+
+func isServer(text string) bool {
+	if _, err := netip.ParseAddr(text); err == nil {
+		return true
+	}
+	_, err := netip.ParseAddrPort(text)
+	return err == nil
+}
+
+// Add returns the Corefile with our block as it should be: at its end when it was not there, else where it is. Adding the same again
+// changes nothing. It fails with ErrOpenBlock and ErrZoneTaken, and as Block does.
+func Add(text string, f Forward) (string, error) {
+	block, err := Block(f)
+	if err != nil {
+		return "", err
+	}
+	before, after, found, err := cut(text)
+	if err != nil {
+		return "", err
+	}
+	if zone := taken(before+"\n"+after, block); zone != "" {
+		return "", fmt.Errorf("zone %s: %w", zone, ErrZoneTaken)
+	}
+	if !found && before != "" && !strings.HasSuffix(before, "\n") {
+		before += "\n" // a Corefile without a last line end; Remove takes it for part of the file
+	}
+	return before + block + after, nil
+}
+
+// Remove returns the Corefile without our block. A Corefile without one comes back as it was. It fails with ErrOpenBlock.
+func Remove(text string) (string, error) {
+	before, after, _, err := cut(text)
+	return before + after, err
+}
+
+// Has tells whether our block is there. It fails with ErrOpenBlock.
+func Has(text string) (bool, error) {
+	_, _, found, err := cut(text)
+	return found, err
+}
+
+// cut takes our block out of a Corefile.
+func cut(text string) (before, after string, found bool, err error) {
+	lines := strings.SplitAfter(text, "\n")
+	begin, end := -1, -1
+	for i, line := range lines {
+		switch line = strings.TrimSpace(line); {
+		case strings.HasPrefix(line, beginSign):
+			if begin >= 0 {
+				return text, "", false, ErrOpenBlock
+			}
+			begin = i
+		case strings.HasPrefix(line, endSign):
+			if begin < 0 || end >= 0 {
+				return text, "", false, ErrOpenBlock
+			}
+			end = i
+		}
+	}
+	switch {
+	case begin < 0:
+		return text, "", false, nil
+	case end < 0:
+		return text, "", false, ErrOpenBlock
+	}
+	return strings.Join(lines[:begin], ""), strings.Join(lines[end+1:], ""), true, nil
+}
+
+// taken is a zone of our block that the rest of the Corefile has too.
+func taken(rest, block string) string {
+	others := zonesOf(rest)
+	for _, zone := range zonesOf(block) {
+		if slices.Contains(others, zone) {
+			return zone
+		}
+	}
+	return ""
+}
+
+// zonesOf are the zones of all server blocks on the DNS port, without dots at their ends.
+func zonesOf(text string) (zones []string) {
+	depth := 0
+	var keys []string
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		for _, word := range strings.Fields(line) {
+			switch {
+			case word == "{":
+				if depth == 0 {
+					zones = append(zones, keys...)
+					keys = nil
+				}
+				depth++
+			case word == "}":
+				depth--
+			case depth == 0:
+				keys = append(keys, keyZones(word)...)
+			}
+		}
+	}
+	return zones
+}
+
+// keyZones is the zone of one key of a server block, such as dns://clusterset.local.:53; nothing when it is on another port or
+// speaks another protocol than plain DNS.
+func keyZones(key string) []string {
+	key = strings.Trim(key, ",")
+	if scheme, rest, found := strings.Cut(key, "://"); found {
+		if scheme != "dns" {
+			return nil
+		}
+		key = rest
+	}
+	zone, port, found := strings.Cut(key, ":")
+	if found && port != "53" {
+		return nil
+	}
+	return []string{strings.ToLower(strings.TrimSuffix(zone, "."))}
+}

@@ -1,0 +1,87 @@
+package dns
+
+import (
+	"context"
+	"time"
+
+	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/pkg/fall"
+	"github.com/coredns/coredns/request"
+	"github.com/miekg/dns"
+
+	"github.com/seamark-dev/seamark/internal/dns/zone"
+)
+
+// Plugin answers one clusterset zone and the reverse names of its addresses.
+type Plugin struct {
+	Next plugin.Handler
+
+	zone *zone.Zone
+	// reverse are the reverse zones it was given, longest first.
+	reverse []string
+	fall    fall.F
+	data    *controller
+}
+
+// Name implements plugin.Handler.
+func (p *Plugin) Name() string { return pluginName }
+
+// Ready implements ready.Readiness: false until everything has been read from the API server once.
+func (p *Plugin) Ready() bool { return p.data.isSynced() }
+
+// ServeDNS implements plugin.Handler.
+func (p *Plugin) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+	start := time.Now()
+	name := zone.Lower(r.Question[0].Name)
+	forward := zone.Within(name, p.zone.Name)
+	apex := p.zone.Name
+	if !forward {
+		if apex = p.reverseZone(name); apex == "" {
+			return plugin.NextOrFailure(pluginName, p.Next, ctx, w, r)
+		}
+	}
+	if rcode := p.refusal(r); rcode != dns.RcodeSuccess {
+		counted(r.Question[0].Qtype, rcode, start)
+		return rcode, nil // the server writes it
+	}
+	var m *dns.Msg
+	if forward {
+		state := request.Request{W: w, Req: r}
+		m = p.zone.Reply(r, name, state.Size())
+		if m.Rcode == dns.RcodeNameError && p.Next != nil && p.fall.Through(name) {
+			return plugin.NextOrFailure(pluginName, p.Next, ctx, w, r)
+		}
+	} else if m = p.zone.ReplyReverse(r, name, apex); m == nil {
+		if p.Next != nil {
+			return plugin.NextOrFailure(pluginName, p.Next, ctx, w, r)
+		}
+		m = p.zone.NoReverse(r, name, apex)
+	}
+	rcode := m.Rcode // before others in the chain see the message
+	err := w.WriteMsg(m)
+	counted(r.Question[0].Qtype, rcode, start)
+	return dns.RcodeSuccess, err
+}
+
+// refusal is the response code for what is not answered at all, or success.
+func (p *Plugin) refusal(r *dns.Msg) int {
+	switch {
+	case r.Opcode != dns.OpcodeQuery:
+		return dns.RcodeNotImplemented
+	case r.Question[0].Qclass != dns.ClassINET:
+		return dns.RcodeRefused
+	case !p.data.isSynced():
+		// Nothing is known of any name yet. To deny one that exists would be believed, and cached.
+		return dns.RcodeServerFailure
+	}
+	return dns.RcodeSuccess
+}
+
+func (p *Plugin) reverseZone(name string) string {
+	for _, z := range p.reverse {
+		if zone.Within(name, z) {
+			return z
+		}
+	}
+	return ""
+}

@@ -1,0 +1,209 @@
+// Package dns is the CoreDNS plugin `clusterset`: it answers the clusterset's zone from the ServiceImports and imported
+// EndpointSlices of the local API server.
+//
+// What it holds in memory is, per service, the prepared answers and the reduced objects they come from; of services with a clusterset
+// IP no endpoints at all.
+//
+// setup.go reads the Corefile, controller.go follows the API server, objects.go and state.go reduce and keep what it says, handler.go
+// answers. What the answers are is decided in package zone, which does no I/O.
+package dns
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
+	clog "github.com/coredns/coredns/plugin/pkg/log"
+
+	"github.com/seamark-dev/seamark/internal/dns/zone"
+)
+
+const (
+	pluginName  = "clusterset"
+	defaultZone = "clusterset.local."
+	defaultTTL  = 5
+	maxTTL      = 3600
+	// nodeNameEnv names this server's node; with it the node's zone is found.
+	nodeNameEnv = "NODE_NAME"
+)
+
+var log = clog.NewWithPlugin(pluginName)
+
+func init() { plugin.Register(pluginName, setup) }
+
+// settings are what a Corefile says.
+type settings struct {
+	zone.Options
+	locality            zone.Locality
+	reverse             []string
+	kubeconfig, context string
+	fallthroughs        []string // nil for none
+}
+
+func setup(c *caddy.Controller) error {
+	s, err := parseCorefile(c)
+	if err != nil {
+		return plugin.Error(pluginName, err)
+	}
+	s.NameServers = listenAddresses(dnsserver.GetConfig(c).ListenHosts)
+	p := &Plugin{zone: zone.New(s.Options), reverse: s.reverse}
+	if s.fallthroughs != nil {
+		p.fall.SetZonesFromArgs(s.fallthroughs)
+	}
+	if p.data, err = newController(s, p.zone, os.Getenv(nodeNameEnv)); err != nil {
+		return plugin.Error(pluginName, err)
+	}
+	restarting := true
+	c.OnFirstStartup(func() error {
+		restarting = false
+		return nil
+	})
+	c.OnStartup(func() error { return p.data.begin(restarting) })
+	c.OnShutdown(p.data.end)
+	dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
+		p.Next = next
+		return p
+	})
+	return nil
+}
+
+// parseCorefile reads the one `clusterset` of a server block.
+func parseCorefile(c *caddy.Controller) (settings, error) {
+	s := settings{Options: zone.Options{TTL: defaultTTL}, locality: zone.Locality{Classic: true}}
+	for i := 0; c.Next(); i++ {
+		if i > 0 {
+			return s, plugin.ErrOnce
+		}
+		if err := s.setZones(c.RemainingArgs(), c.ServerBlockKeys); err != nil {
+			return s, err
+		}
+		for c.NextBlock() {
+			if err := s.option(c, c.Val(), c.RemainingArgs()); err != nil {
+				return s, err
+			}
+		}
+	}
+	return s, nil
+}
+
+// setZones sorts the zones into the one that is answered and the reverse ones.
+func (s *settings) setZones(args, serverBlock []string) error {
+	zones := plugin.OriginsFromArgsOrServerBlock(args, serverBlock)
+	if len(args) == 0 && slices.Equal(zones, []string{"."}) {
+		zones = []string{defaultZone} // in a server block for everything: nobody wants a clusterset at the root
+	}
+	for _, z := range zones {
+		switch {
+		case zone.IsReverse(z):
+			s.reverse = append(s.reverse, z)
+		case s.Name != "":
+			return fmt.Errorf("%s and %s: one zone can be answered here; a second needs a server block of its own", s.Name, z)
+		default:
+			s.Name = z
+		}
+	}
+	if s.Name == "" {
+		return fmt.Errorf("only reverse zones are named: add the zone of the clusterset, usually %s", defaultZone)
+	}
+	slices.SortFunc(s.reverse, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	return nil
+}
+
+func (s *settings) option(c *caddy.Controller, name string, args []string) error {
+	one := func(to *string) error {
+		if len(args) != 1 {
+			return c.ArgErr()
+		}
+		*to = args[0]
+		return nil
+	}
+	switch name {
+	case "kubeconfig":
+		if len(args) != 1 && len(args) != 2 {
+			return c.ArgErr()
+		}
+		s.kubeconfig, s.context = args[0], strings.Join(args[1:], "")
+	case "ttl":
+		var text string
+		if err := one(&text); err != nil {
+			return err
+		}
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || n > maxTTL {
+			return c.Errf("ttl %s: want seconds from 0 to %d", text, maxTTL)
+		}
+		s.TTL = uint32(n)
+	case "cluster":
+		return one(&s.locality.Cluster)
+	case "zone":
+		return one(&s.locality.Zone)
+	case "locality":
+		return s.setLocality(c, args)
+	case "lighthouse-names":
+		if len(args) != 0 {
+			return c.ArgErr()
+		}
+		s.ClusterNames = true
+	case "fallthrough":
+		s.fallthroughs = append([]string{}, args...)
+	default:
+		return c.Errf("unknown option %q: want kubeconfig, ttl, cluster, zone, locality, lighthouse-names or fallthrough", name)
+	}
+	return nil
+}
+
+func (s *settings) setLocality(c *caddy.Controller, args []string) error {
+	s.locality.Classic = false
+	for _, kind := range args {
+		switch {
+		case kind == "headless":
+			s.locality.Headless = true
+		case kind == "classic":
+			s.locality.Classic = true
+		case kind == "none" && len(args) == 1:
+		default:
+			return c.Errf("locality %s: want headless, classic, both, or none", strings.Join(args, " "))
+		}
+	}
+	if len(args) == 0 {
+		return c.ArgErr()
+	}
+	return nil
+}
+
+// listenAddresses are the addresses this server can be asked at: those it is bound to or, bound to all, those of the machine.
+func listenAddresses(hosts []string) []netip.Addr {
+	var out []netip.Addr
+	add := func(text string, loopback bool) {
+		ip, err := netip.ParseAddr(text)
+		if err != nil || ip.IsUnspecified() || ip.IsLinkLocalUnicast() || (ip.IsLoopback() && !loopback) || slices.Contains(out, ip.Unmap()) {
+			return
+		}
+		out = append(out, ip.Unmap())
+	}
+	for _, host := range hosts {
+		add(host, true)
+	}
+	if len(out) > 0 {
+		return out
+	}
+	machine, err := net.InterfaceAddrs()
+	if err != nil && !errors.Is(err, os.ErrPermission) {
+		log.Warningf("the addresses of this machine cannot be read (%v): the zone's name server has none", err)
+	}
+	for _, a := range machine {
+		if n, ok := a.(*net.IPNet); ok {
+			add(n.IP.String(), false)
+		}
+	}
+	return out
+}

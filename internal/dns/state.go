@@ -1,0 +1,233 @@
+package dns
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/seamark-dev/seamark/internal/dns/zone"
+)
+
+// state is what the API server told, as far as answers depend on it. Reflectors write it, the builder reads it.
+//
+// Slices of services with a clusterset IP are not kept, only that they are there: no answer needs them, and they are most of
+// what a clusterset has. Should such a service become headless or classic, its slices are asked for again.
+type state struct {
+	mu       sync.Mutex
+	imports  map[string]*zone.Service
+	slices   map[string]*held            // by namespace/name
+	ofKey    map[string]map[string]*held // by the service's key, then by namespace/name
+	locality zone.Locality
+	// dirty are the services to build again, with the time of the first event that made them so.
+	dirty map[string]time.Time
+	wake  chan struct{}
+	// fetching are the services whose slices are being asked for.
+	fetching map[string]bool
+}
+
+// held is an EndpointSlice. slice is nil when its content was not kept.
+type held struct {
+	key     string
+	version uint64
+	slice   *zone.Slice
+}
+
+func newState(l zone.Locality) *state {
+	return &state{
+		imports: map[string]*zone.Service{}, slices: map[string]*held{}, ofKey: map[string]map[string]*held{},
+		locality: l, dirty: map[string]time.Time{}, wake: make(chan struct{}, 1), fetching: map[string]bool{},
+	}
+}
+
+// mark notes that a service must be built again. The caller holds the lock.
+func (s *state) mark(key string) {
+	if _, already := s.dirty[key]; !already {
+		s.dirty[key] = time.Now()
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *state) setImport(o *importObject) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := zone.Key(o.Service.Namespace, o.Service.Name)
+	s.imports[key] = &o.Service
+	if o.Kind == zone.ClusterSetIP {
+		for _, h := range s.ofKey[key] {
+			h.slice = nil
+		}
+	}
+	s.mark(key)
+}
+
+func (s *state) dropImport(namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := zone.Key(namespace, name)
+	delete(s.imports, key)
+	s.mark(key)
+}
+
+func (s *state) setSlice(o *sliceObject) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := o.Namespace + "/" + o.Name
+	if before := s.slices[name]; before != nil && before.key != o.service {
+		s.forget(name) // its label was changed: it belongs to another service now
+	}
+	h := &held{key: o.service, version: versionOf(o.ResourceVersion), slice: o.slice}
+	si := s.imports[o.service]
+	unneeded := si != nil && si.Kind == zone.ClusterSetIP
+	if unneeded {
+		h.slice = nil
+	}
+	s.slices[name] = h
+	if s.ofKey[o.service] == nil {
+		s.ofKey[o.service] = map[string]*held{}
+	}
+	s.ofKey[o.service][name] = h
+	if !unneeded {
+		s.mark(o.service)
+	}
+}
+
+func (s *state) dropSlice(namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget(namespace + "/" + name)
+}
+
+// forget drops a slice. The caller holds the lock.
+func (s *state) forget(name string) {
+	h := s.slices[name]
+	if h == nil {
+		return
+	}
+	delete(s.slices, name)
+	delete(s.ofKey[h.key], name)
+	if len(s.ofKey[h.key]) == 0 {
+		delete(s.ofKey, h.key)
+	}
+	if si := s.imports[h.key]; si == nil || si.Kind != zone.ClusterSetIP {
+		s.mark(h.key)
+	}
+}
+
+// keepOnlyImports drops the imports that a list did not have.
+func (s *state) keepOnlyImports(listed map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.imports {
+		if !listed[key] {
+			delete(s.imports, key)
+			s.mark(key)
+		}
+	}
+}
+
+// keepOnlySlices drops the slices that a list did not have.
+func (s *state) keepOnlySlices(listed map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.slices {
+		if !listed[name] {
+			s.forget(name)
+		}
+	}
+}
+
+// refill gives slices their content back that was not kept. A slice that is not there is left alone: either it was deleted since,
+// or the watch is about to bring it; so is one of which the watch has told something newer.
+func (s *state) refill(objects []*sliceObject) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range objects {
+		h := s.slices[o.Namespace+"/"+o.Name]
+		if h == nil || h.key != o.service || h.slice != nil || h.version > versionOf(o.ResourceVersion) {
+			continue
+		}
+		h.slice, h.version = o.slice, versionOf(o.ResourceVersion)
+		s.mark(h.key)
+	}
+}
+
+// fetched tells whether all slices of a service are there, or not needed, and if so that nobody asks for them any more.
+func (s *state) fetched(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if si := s.imports[key]; si != nil && si.Kind != zone.ClusterSetIP {
+		for _, h := range s.ofKey[key] {
+			if h.slice == nil {
+				return false
+			}
+		}
+	}
+	delete(s.fetching, key)
+	return true
+}
+
+// setLocality changes who we are; every answer that depends on it is built again.
+func (s *state) setLocality(change func(*zone.Locality)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.locality
+	change(&s.locality)
+	if s.locality == before {
+		return
+	}
+	for key, si := range s.imports {
+		if si.Kind != zone.ClusterSetIP {
+			s.mark(key)
+		}
+	}
+}
+
+// job is one service to build.
+type job struct {
+	key      string
+	service  *zone.Service // nil when it is gone
+	locality zone.Locality
+	// missing is set when content of its slices must be fetched first, fetch when nobody does that yet.
+	missing, fetch bool
+	since          time.Time
+}
+
+// next takes one service that must be built again, if there is any.
+func (s *state) next() (job, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, since := range s.dirty {
+		delete(s.dirty, key)
+		j := job{key: key, locality: s.locality, since: since}
+		si := s.imports[key]
+		if si == nil {
+			return j, true
+		}
+		service := *si
+		if service.Kind != zone.ClusterSetIP {
+			for _, h := range s.ofKey[key] {
+				j.missing = j.missing || h.slice == nil
+				service.Slices = append(service.Slices, h.slice)
+			}
+		}
+		j.service = &service
+		j.fetch = j.missing && !s.fetching[key]
+		if j.fetch {
+			s.fetching[key] = true
+		}
+		return j, true
+	}
+	return job{}, false
+}
+
+// versionOf makes resource versions comparable, which the API server's are (KEP-5504). What is not a number counts as oldest.
+func versionOf(text string) uint64 {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,106 @@
+package zone
+
+import "strings"
+
+// place is what kind of name was asked for.
+type place uint8
+
+const (
+	nowhere      place = iota // in the zone, but of no form that can exist
+	apex                      // the zone itself
+	version                   // dns-version
+	nameServer                // ns.dns
+	aboveServer               // dns
+	allServices               // svc
+	inNamespace               // namespace.svc
+	ofService                 // service.namespace.svc
+	belowService              // something.service.namespace.svc
+)
+
+// question is a name, cut into its parts. Parts share the bytes of the name.
+type question struct {
+	place     place
+	namespace string
+	key       string // service.namespace
+	left      string // the labels before the key
+}
+
+// Lower returns a name in lower case, the same string where it already is.
+func Lower(name string) string {
+	for i := range len(name) {
+		if c := name[i]; 'A' <= c && c <= 'Z' {
+			return strings.ToLower(name)
+		}
+	}
+	return name
+}
+
+// Within tells whether a name is that of a zone or below it; both are in lower case, in text form, with a dot at their end.
+func Within(name, zone string) bool {
+	if zone == "." {
+		return true
+	}
+	before := len(name) - len(zone)
+	if before < 0 || name[before:] != zone {
+		return false
+	}
+	if before == 0 {
+		return true
+	}
+	if name[before-1] != '.' {
+		return false
+	}
+	// A dot inside a label is written with a backslash before it, and a backslash as two.
+	backslashes := 0
+	for i := before - 2; i >= 0 && name[i] == '\\'; i-- {
+		backslashes++
+	}
+	return backslashes%2 == 0
+}
+
+// parse cuts a name, in lower case and within the zone, into its parts. Names with bytes that need a backslash have no special
+// treatment: the backslash stays in one of the parts, and no part of a name that exists has one.
+func parse(name, zone string) question {
+	if len(name) == len(zone) {
+		return question{place: apex}
+	}
+	base := name[:len(name)-len(zone)-1]
+	rest, last := cutLast(base)
+	if last != "svc" {
+		switch base {
+		case "dns-version":
+			return question{place: version}
+		case "ns.dns":
+			return question{place: nameServer}
+		case "dns":
+			return question{place: aboveServer}
+		}
+		return question{}
+	}
+	if rest == "" {
+		return question{place: allServices}
+	}
+	above, namespace := cutLast(rest)
+	if above == "" {
+		return question{place: inNamespace, namespace: namespace}
+	}
+	left, service := cutLast(above)
+	q := question{place: ofService, namespace: namespace, key: rest[len(above)-len(service):]}
+	if left != "" {
+		q.place, q.left = belowService, left
+	}
+	return q
+}
+
+// cutLast cuts the last label off; rest is empty when there was only one.
+func cutLast(labels string) (rest, last string) {
+	if i := strings.LastIndexByte(labels, '.'); i >= 0 {
+		return labels[:i], labels[i+1:]
+	}
+	return "", labels
+}
+
+// hasWildcard tells names with a label "*".
+func hasWildcard(name string) bool {
+	return strings.HasPrefix(name, "*.") || strings.Contains(name, ".*.")
+}

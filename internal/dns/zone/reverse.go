@@ -1,0 +1,107 @@
+package zone
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/miekg/dns"
+)
+
+const (
+	reverse4 = ".in-addr.arpa."
+	reverse6 = ".ip6.arpa."
+)
+
+// IsReverse tells zones of reverse names.
+func IsReverse(zone string) bool { return Within(zone, reverse4[1:]) || Within(zone, reverse6[1:]) }
+
+// ReplyReverse answers a request for the name of an address. It returns nil when that is not ours to tell: then the cluster's own
+// DNS or the world's may know.
+func (z *Zone) ReplyReverse(r *dns.Msg, lower, apex string) *dns.Msg {
+	ip, ok := parseReverse(lower)
+	if !ok {
+		return nil
+	}
+	name, found := z.reverse.get(ip)
+	if !found {
+		return nil
+	}
+	switch r.Question[0].Qtype {
+	case dns.TypePTR:
+	case dns.TypeAXFR, dns.TypeIXFR:
+		return z.refuse(r)
+	default:
+		return z.negative(r, dns.RcodeSuccess, apex)
+	}
+	m := &one{}
+	begin(&m.Msg, &m.question, r)
+	m.Extra = m.extra[:0]
+	m.answer[0] = &dns.PTR{Hdr: z.header(r.Question[0].Name, dns.TypePTR), Ptr: name}
+	m.Answer = m.answer[:]
+	return &m.Msg
+}
+
+// NoReverse answers for a reverse zone in which nobody else is asked: addresses have no name, and of what lies above them nothing
+// is known but that it may have addresses below.
+func (z *Zone) NoReverse(r *dns.Msg, lower, apex string) *dns.Msg {
+	if qtype := r.Question[0].Qtype; qtype == dns.TypeAXFR || qtype == dns.TypeIXFR || hasWildcard(lower) {
+		return z.refuse(r)
+	}
+	if _, whole := parseReverse(lower); whole {
+		return z.negative(r, dns.RcodeNameError, apex)
+	}
+	return z.negative(r, dns.RcodeSuccess, apex)
+}
+
+// parseReverse reads the address out of a whole reverse name, in lower case.
+func parseReverse(name string) (netip.Addr, bool) {
+	if digits, is4 := strings.CutSuffix(name, reverse4); is4 {
+		return parseReverse4(digits)
+	}
+	if digits, is6 := strings.CutSuffix(name, reverse6); is6 {
+		return parseReverse6(digits)
+	}
+	return netip.Addr{}, false
+}
+
+func parseReverse4(labels string) (netip.Addr, bool) {
+	var bytes [4]byte
+	for i := range bytes {
+		var label string
+		labels, label = cutLast(labels)
+		if label == "" || len(label) > 3 || (label[0] == '0' && len(label) > 1) || (labels == "") != (i == 3) {
+			return netip.Addr{}, false
+		}
+		n := 0
+		for j := range len(label) {
+			if label[j] < '0' || label[j] > '9' {
+				return netip.Addr{}, false
+			}
+			n = n*10 + int(label[j]-'0')
+		}
+		if n > 255 {
+			return netip.Addr{}, false
+		}
+		bytes[i] = byte(n)
+	}
+	return netip.AddrFrom4(bytes), true
+}
+
+func parseReverse6(nibbles string) (netip.Addr, bool) {
+	var bytes [16]byte
+	const length = 32*2 - 1 // a digit each, dots between
+	if len(nibbles) != length {
+		return netip.Addr{}, false
+	}
+	for i := range 32 {
+		if i > 0 && nibbles[length-2*i] != '.' {
+			return netip.Addr{}, false
+		}
+		digit := strings.IndexByte("0123456789abcdef", nibbles[length-1-2*i])
+		if digit < 0 {
+			return netip.Addr{}, false
+		}
+		bytes[i/2] |= byte(digit) << (4 * (1 - i%2))
+	}
+	return netip.AddrFrom16(bytes), true
+}

@@ -1,0 +1,181 @@
+package zone
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/maphash"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Zone is all that is known. Any number of goroutines may ask while others tell it of changes; an answer comes from one state of a
+// service, never from a mixture.
+type Zone struct {
+	Options
+	services table[string, *Answers]
+	reverse  table[netip.Addr, string]
+	// namespaces counts the services of each namespace: a name exists when one below it does (RFC 8020).
+	namespaces table[string, int]
+	serial     atomic.Uint32
+
+	mu sync.Mutex // of writers
+	// others are the names of addresses that have more than one; the least of all is in reverse. Only writers look here.
+	others map[netip.Addr][]string
+	counts map[Kind]Count
+
+	soa struct{ ns, mbox string }
+	ns  host
+}
+
+// Count is how much a zone holds of one kind.
+type Count struct{ Services, Endpoints int }
+
+// New returns an empty zone.
+func New(o Options) *Zone {
+	z := &Zone{Options: o, others: map[netip.Addr][]string{}, counts: map[Kind]Count{}}
+	seed := maphash.MakeSeed()
+	byText := func(s string) uint64 { return maphash.String(seed, s) }
+	z.services.hash, z.namespaces.hash = byText, byText
+	z.reverse.hash = func(ip netip.Addr) uint64 {
+		bytes := ip.As16()
+		// Neighbours differ in the last bytes; a multiplication spreads them over the shards.
+		const odd = 0x9e3779b97f4a7c15
+		return ((binary.BigEndian.Uint64(bytes[8:]) ^ binary.BigEndian.Uint64(bytes[:8])) * odd) >> 32
+	}
+	z.soa.ns, z.soa.mbox = "ns.dns."+o.Name, "hostmaster."+o.Name
+	z.ns.fqdn = z.soa.ns
+	for _, ip := range o.NameServers {
+		z.ns.family(ip).add(ip)
+	}
+	z.touch()
+	return z
+}
+
+// Set replaces the answers of a service, whose key is that of Key; nil takes its names away.
+func (z *Zone) Set(key string, a *Answers) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	old, had := z.services.get(key)
+	switch {
+	case a != nil:
+		z.services.set(a.key, a)
+		z.count(a, 1)
+	case had:
+		z.services.remove(key)
+	default:
+		return
+	}
+	if had {
+		z.count(old, -1)
+	}
+	if (a != nil) != had {
+		z.countNamespace(key, a != nil)
+	}
+	z.renameAddresses(old, a)
+	z.touch()
+}
+
+func (z *Zone) count(a *Answers, by int) {
+	c := z.counts[a.kind]
+	c.Services += by
+	c.Endpoints += by * a.Endpoints()
+	z.counts[a.kind] = c
+}
+
+func (z *Zone) countNamespace(key string, more bool) {
+	_, namespace := cutLast(key)
+	n, _ := z.namespaces.get(namespace)
+	switch {
+	case more:
+		z.namespaces.set(namespace, n+1)
+	case n > 1:
+		z.namespaces.set(namespace, n-1)
+	default:
+		z.namespaces.remove(namespace)
+	}
+}
+
+// renameAddresses brings the reverse names from one state of a service to the next, touching only what differs.
+func (z *Zone) renameAddresses(old, now *Answers) {
+	type name struct {
+		ip   netip.Addr
+		name string
+	}
+	gone := map[name]bool{}
+	if old != nil {
+		old.reverseNames(func(ip netip.Addr, text string) { gone[name{ip, text}] = true })
+	}
+	if now != nil {
+		now.reverseNames(func(ip netip.Addr, text string) {
+			n := name{ip, text}
+			if gone[n] {
+				delete(gone, n)
+				return
+			}
+			z.addReverse(ip, text)
+		})
+	}
+	for n := range gone {
+		z.dropReverse(n.ip, n.name)
+	}
+}
+
+// addReverse names an address. Only one name may be told (spec 2, 2.3.3), so of several it is always the same: the least.
+func (z *Zone) addReverse(ip netip.Addr, name string) {
+	first, taken := z.reverse.get(ip)
+	if !taken {
+		z.reverse.set(ip, name)
+		return
+	}
+	if name < first {
+		first, name = name, first
+		z.reverse.set(ip, first)
+	}
+	z.others[ip] = append(z.others[ip], name)
+}
+
+func (z *Zone) dropReverse(ip netip.Addr, name string) {
+	rest := z.others[ip]
+	if first, _ := z.reverse.get(ip); first == name {
+		if len(rest) == 0 {
+			z.reverse.remove(ip)
+			return
+		}
+		name = slices.MinFunc(rest, cmp.Compare[string])
+		z.reverse.set(ip, name)
+	}
+	if i := slices.Index(rest, name); i >= 0 {
+		rest = slices.Delete(rest, i, i+1)
+	}
+	if len(rest) == 0 {
+		delete(z.others, ip)
+		return
+	}
+	z.others[ip] = rest
+}
+
+// touch makes the serial number the time of the change; it never goes back, even when the clock does (RFC 1982).
+func (z *Zone) touch() {
+	now := uint32(time.Now().Unix()) // wraps around in 2106, as serial numbers may
+	if before := z.serial.Load(); int32(now-before) <= 0 && before != 0 {
+		now = before
+	}
+	z.serial.Store(now)
+}
+
+// Counts is how much the zone holds, by kind.
+func (z *Zone) Counts() map[Kind]Count {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	out := map[Kind]Count{}
+	for _, k := range []Kind{ClusterSetIP, Classic, Headless} {
+		out[k] = z.counts[k]
+	}
+	return out
+}
+
+// Reverse is the name of an address, where it is ours to tell.
+func (z *Zone) Reverse(ip netip.Addr) (name string, found bool) { return z.reverse.get(ip) }

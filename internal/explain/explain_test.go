@@ -1,0 +1,78 @@
+package explain
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// What people read, for each thing that can be wrong: testdata/NAME.in.yaml is what was read from the clusters, NAME.txt what they see.
+// The first finding's code is the first word of a comment in the input.
+func TestGolden(t *testing.T) {
+	inputs, err := filepath.Glob(filepath.Join("testdata", "*.in.yaml"))
+	if err != nil || len(inputs) < 12 {
+		t.Fatalf("%d inputs, %v", len(inputs), err)
+	}
+	for _, path := range inputs {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".in.yaml"), func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var in Input
+			if err := yaml.UnmarshalStrict(text, &in); err != nil {
+				t.Fatal(err)
+			}
+			report := Explain(in)
+			var got bytes.Buffer
+			Write(&got, report, in.Now.Time, Plain)
+			golden := strings.TrimSuffix(path, ".in.yaml") + ".txt"
+			if *update {
+				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("run with -update if the new text is right (-want +got):\n%s", diff)
+			}
+			first, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), ":")
+			if first != firstCode(report) {
+				t.Errorf("the first finding is %q, want %q", firstCode(report), first)
+			}
+			if _, err := json.Marshal(report); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func firstCode(r Report) string {
+	if len(r.Findings) == 0 {
+		return "ok"
+	}
+	return r.Findings[0].Code
+}
+
+// Codes are stable names: unique, and each problem complete.
+func TestProblems(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range Problems {
+		if p.Code == "" || p.Title == "" || p.Severity == "" || p.Hop == "" || seen[p.Code] {
+			t.Errorf("%+v", p)
+		}
+		seen[p.Code] = true
+	}
+}

@@ -1,0 +1,261 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/export"
+)
+
+// explainBroker tells what keeps the whole picture from being seen.
+func (e *explainer) explainBroker() {
+	if e.Broker.Problem != "" {
+		e.find(brokerUnreachable, "", e.Broker.Problem,
+			"what is imported keeps working; make the broker's API server reachable again, or ask it as its admin with --broker-context. seamark doctor says more")
+	}
+	for i := range e.Clusters {
+		if c := &e.Clusters[i]; c.Problem != "" {
+			e.find(clusterUnreachable, c.ID, c.Problem, "check the context and its credential: "+c.kubectl("get --raw /readyz"))
+		}
+	}
+}
+
+// explainExporters goes through everybody who exports the service, or seems to.
+func (e *explainer) explainExporters() {
+	for _, id := range e.exporterIDs() {
+		c, record := e.cluster(id), e.record(id)
+		x := Exporter{Cluster: id, Heartbeat: e.heartbeat(id), Published: record != nil}
+		switch {
+		case c != nil && c.Export != nil:
+			x.ExportedAt = ptr.To(c.Export.CreationTimestamp.UTC())
+			x.Service = describeService(c.Service)
+			x.Ready, x.Total = count(c.Slices)
+			x.State = e.judgeExport(c, record)
+		case record != nil:
+			x.ExportedAt = ptr.To(record.Spec.ExportedAt.UTC())
+			x.Service = describeRecord(&record.Spec)
+			x.Ready, x.Total = count(e.slicesOf(id))
+			x.State = e.judgeRecord(c, id)
+		}
+		if e.stale(id) {
+			e.findAs(e.unlessOthers(id), agentSilent, id, fmt.Sprintf("cluster %s renewed its lease %s ago: its agent does not run, or cannot reach the broker; changes of its "+
+				"endpoints do not arrive", id, duration.HumanDuration(e.lives[id].Age)), c.agentCure())
+		}
+		e.report.Exporters = append(e.report.Exporters, x)
+	}
+	if len(e.report.Exporters) == 0 && e.Broker.Problem == "" {
+		e.notExported()
+	}
+}
+
+// exporterIDs are the clusters with an export or a record, oldest export first.
+func (e *explainer) exporterIDs() []string {
+	when := map[string]time.Time{}
+	for i := range e.Broker.Records {
+		r := &e.Broker.Records[i]
+		when[string(r.Spec.ClusterID)] = r.Spec.ExportedAt.Time
+	}
+	for i := range e.Clusters {
+		if c := &e.Clusters[i]; c.Export != nil {
+			when[c.ID] = c.Export.CreationTimestamp.Time
+		}
+	}
+	ids := make([]string, 0, len(when))
+	for id := range when {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b string) int {
+		if c := when[a].Compare(when[b]); c != 0 {
+			return c
+		}
+		return strings.Compare(a, b)
+	})
+	return ids
+}
+
+func (e *explainer) record(id string) *v1alpha1.ExportRecord {
+	for i := range e.Broker.Records {
+		if string(e.Broker.Records[i].Spec.ClusterID) == id {
+			return &e.Broker.Records[i]
+		}
+	}
+	return nil
+}
+
+func (e *explainer) slicesOf(id string) []discoveryv1.EndpointSlice {
+	var out []discoveryv1.EndpointSlice
+	for _, s := range e.Broker.Slices {
+		if s.Labels[mcsv1beta1.LabelSourceCluster] == id {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (e *explainer) notExported() {
+	var have []string
+	cure := fmt.Sprintf("export it in the cluster that has the Service: seamark export service %s -n %s", e.Name, e.Namespace)
+	for i := range e.Clusters {
+		if c := &e.Clusters[i]; c.Service != nil {
+			have = append(have, c.ID)
+			cure = fmt.Sprintf("seamark export service %s -n %s%s", e.Name, e.Namespace, c.contextFlag())
+		}
+	}
+	detail := fmt.Sprintf("there is no ServiceExport %s/%s in the clusters looked into, and no record on the broker", e.Namespace, e.Name)
+	if len(have) > 0 {
+		detail += "; the Service exists in " + strings.Join(have, ", ")
+	} else if len(e.Clusters) > 0 {
+		detail += "; nor is there a Service of that name (is the namespace right?)"
+	}
+	e.find(notExported, "", detail, cure)
+}
+
+// judgeExport says how an export is by its own conditions, and adds what is wrong with it.
+func (e *explainer) judgeExport(c *Cluster, record *v1alpha1.ExportRecord) string {
+	valid := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
+	ready := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+	switch {
+	case !c.Member:
+		e.find(notMember, c.ID, fmt.Sprintf("the ServiceExport in %s is idle: the cluster is not a member of a clusterset", c.ID), "seamark join --help")
+		return "idle: not a member"
+	case c.Service == nil:
+		e.find(noService, c.ID, fmt.Sprintf("there is a ServiceExport %s/%s in %s, but no Service of that name", e.Namespace, e.Name, c.ID),
+			fmt.Sprintf("create the Service (%s), or take the export back (seamark unexport service %s -n %s%s)",
+				c.kubectl("-n %s get services", e.Namespace), e.Name, e.Namespace, c.contextFlag()))
+		return "not exported: no Service"
+	case c.Service.Spec.Type == corev1.ServiceTypeExternalName:
+		e.find(externalName, c.ID, fmt.Sprintf("the Service %s/%s in %s only points to %s", e.Namespace, e.Name, c.ID, c.Service.Spec.ExternalName),
+			"create the same ExternalName Service in each cluster instead, and take the export back")
+		return "not exported: ExternalName"
+	case valid != nil && valid.Status == metav1.ConditionFalse && valid.Reason == string(export.ReasonNamespaceNotAllowed):
+		e.find(namespaceNotAllowed, c.ID, valid.Message, fmt.Sprintf(
+			"the broker's admin lists the namespaces of this member: seamark broker invite %s --renew --allow-namespaces %s,…", c.ID, e.Namespace))
+		return "not exported: namespace not allowed"
+	case valid == nil || valid.ObservedGeneration < c.Export.Generation:
+		e.find(agentHasNotSeen, c.ID, fmt.Sprintf("the ServiceExport in %s has no conditions: no agent of that cluster has looked at it", c.ID), c.agentCure())
+		return "not exported: no agent"
+	case valid.Status == metav1.ConditionFalse:
+		e.find(refusedByBroker, c.ID, valid.Message, c.agentCure())
+		return "not exported: " + valid.Reason
+	}
+	return e.judgeReady(c, ready, record)
+}
+
+func (e *explainer) judgeReady(c *Cluster, ready *metav1.Condition, record *v1alpha1.ExportRecord) string {
+	asked := e.Broker.Problem == ""
+	switch {
+	case ready == nil:
+		e.find(agentHasNotSeen, c.ID, fmt.Sprintf("the ServiceExport in %s does not say whether it is published", c.ID), c.agentCure())
+		return "unknown"
+	case ready.Status == metav1.ConditionTrue && asked && record == nil:
+		e.find(notPublished, c.ID, fmt.Sprintf("the export in %s says it is published, but the broker has no record of it", c.ID), c.agentCure())
+		return "not published"
+	case ready.Status == metav1.ConditionTrue:
+		return e.judgeRecord(c, c.ID)
+	case strings.Contains(ready.Message, export.ErrTaken.Error()) || strings.Contains(ready.Message, "is used by another cluster"):
+		e.find(idTaken, c.ID, ready.Message, fmt.Sprintf("in the cluster that should not have the id: seamark leave%s, then join with another --clusterid", c.contextFlag()))
+		return "not published: id taken"
+	case ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed):
+		e.find(refusedByBroker, c.ID, ready.Message, "let the broker's admin see what it refuses: its message names the rule; "+
+			"a removed member joins again (seamark broker invite "+c.ID+" --renew)")
+		return "not published: refused"
+	case strings.HasPrefix(ready.Message, "published, but without a clusterset IP"):
+		return "published, without a clusterset IP" // told where addresses are explained
+	}
+	e.find(waitingForBroker, c.ID, ready.Message,
+		"the export completes by itself when the broker answers: seamark doctor"+c.contextFlag()+" tells what is in the way")
+	return "waiting for the broker"
+}
+
+// judgeRecord looks at what the broker has of a cluster.
+func (e *explainer) judgeRecord(c *Cluster, id string) string {
+	if why, out := e.merged.LeftOut[id]; out {
+		return "published, left out: " + string(why)
+	}
+	slices := e.slicesOf(id)
+	if c != nil && c.Service != nil {
+		slices = c.Slices
+	}
+	ready, total := count(slices)
+	if ready == 0 {
+		cure := "see why its pods are not ready"
+		if total == 0 {
+			cure = "see whether the Service's selector matches any pod"
+		}
+		e.findAs(e.unlessOthers(id), noReadyEndpoints, id, fmt.Sprintf("%d of %d endpoints in %s are ready: this cluster serves nobody", ready, total, id),
+			fmt.Sprintf("%s: %s", cure, c.kubectl("-n %s get endpointslices -l kubernetes.io/service-name=%s", e.Namespace, e.Name)))
+		return "published, nothing ready"
+	}
+	return "published"
+}
+
+// unlessOthers is how bad it is that one cluster does not serve: less so while another that is alive does.
+func (e *explainer) unlessOthers(id string) Severity {
+	for _, other := range e.merged.Clusters {
+		if ready, _ := count(e.slicesOf(other)); other != id && ready > 0 && !e.stale(other) {
+			return Warn
+		}
+	}
+	return Fail
+}
+
+// count counts the endpoints of slices; one with several families counts once for each, as clients see it.
+func count(slices []discoveryv1.EndpointSlice) (ready, total int) {
+	for i := range slices {
+		for j := range slices[i].Endpoints {
+			total++
+			if ptr.Deref(slices[i].Endpoints[j].Conditions.Ready, true) {
+				ready++
+			}
+		}
+	}
+	return ready, total
+}
+
+func describeService(svc *corev1.Service) string {
+	if svc == nil {
+		return "none"
+	}
+	if svc.Spec.Type == corev1.ServiceTypeExternalName {
+		return "ExternalName"
+	}
+	ports := make([]string, len(svc.Spec.Ports))
+	for i, p := range svc.Spec.Ports {
+		ports[i] = describePort(p.Name, p.Protocol, p.Port)
+	}
+	kind := string(svc.Spec.Type)
+	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
+		kind = "Headless"
+	}
+	return strings.TrimSpace(kind + " " + strings.Join(ports, ","))
+}
+
+func describeRecord(spec *v1alpha1.ExportRecordSpec) string {
+	ports := make([]string, len(spec.Ports))
+	for i, p := range spec.Ports {
+		ports[i] = describePort(p.Name, p.Protocol, p.Port)
+	}
+	return strings.TrimSpace(string(spec.Type) + " " + strings.Join(ports, ","))
+}
+
+func describePort(name string, protocol corev1.Protocol, number int32) string {
+	if protocol == "" {
+		protocol = corev1.ProtocolTCP
+	}
+	text := fmt.Sprintf("%d/%s", number, protocol)
+	if name != "" {
+		text = name + ":" + text
+	}
+	return text
+}

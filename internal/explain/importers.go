@@ -1,0 +1,264 @@
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/imports"
+	"github.com/seamark-dev/seamark/internal/merge"
+)
+
+// explainImporters goes through the clusters as users of the service.
+func (e *explainer) explainImporters() {
+	for i := range e.Clusters {
+		c := &e.Clusters[i]
+		if c.Problem == "" && !c.Member && c.Export == nil {
+			e.findAs(Warn, notMember, c.ID, fmt.Sprintf("cluster %s is not a member of a clusterset: nothing is imported there", c.ID), "seamark join --help")
+		}
+		if c.Problem != "" || !c.Member || (e.merged.Empty() && c.Import == nil) {
+			continue
+		}
+		if e.stale(c.ID) && !slices.Contains(e.merged.Clusters, c.ID) && c.Import != nil {
+			e.findAs(Warn, agentSilent, c.ID, fmt.Sprintf("cluster %s renewed its lease %s ago: what it imports does not follow changes", c.ID,
+				duration.HumanDuration(e.lives[c.ID].Age)), c.agentCure())
+		}
+		im := Importer{Cluster: c.ID, DataPlane: c.DataPlane, Programmed: "-", DNS: "-"}
+		if c.Import != nil {
+			im.IPs = c.Import.Spec.IPs
+			im.Endpoints = bySource(c)
+		}
+		im.State = e.judgeImport(c)
+		if c.Import != nil && imports.Ours(c.Import) {
+			im.Programmed = e.judgeDataPlane(c)
+		}
+		im.DNS = e.judgeDNS(c)
+		e.report.Importers = append(e.report.Importers, im)
+	}
+}
+
+func bySource(c *Cluster) map[string]int {
+	out := map[string]int{}
+	for i := range c.Imported {
+		out[c.Imported[i].Labels[mcsv1beta1.LabelSourceCluster]] += len(c.Imported[i].Endpoints)
+	}
+	return out
+}
+
+// judgeImport says how an import is, and adds what is wrong with it.
+func (e *explainer) judgeImport(c *Cluster) string {
+	switch {
+	case c.NamespaceMissing:
+		e.find(namespaceMissing, c.ID, fmt.Sprintf("there is no namespace %s in cluster %s, so the service is not imported there", e.Namespace, c.ID),
+			c.kubectl("create namespace %s", e.Namespace)+" (or let the agent create namespaces: --create-namespaces)")
+		return "not imported: no namespace"
+	case c.Import == nil && e.reserved(c):
+		e.find(namespaceReserved, c.ID, fmt.Sprintf("%s is a system namespace: its services are not imported unless the broker's admin allows it", e.Namespace),
+			fmt.Sprintf("seamark broker invite %s --renew --allow-namespaces %s,…", c.ID, e.Namespace))
+		return "not imported: system namespace"
+	case c.Import == nil:
+		e.importMissing(c)
+		return "not imported"
+	case !imports.Ours(c.Import):
+		e.find(importForeign, c.ID, fmt.Sprintf("the ServiceImport %s/%s in %s was not made by Seamark, which leaves it alone", e.Namespace, e.Name, c.ID),
+			"delete it, and it is imported: "+c.kubectl("-n %s delete serviceimport %s", e.Namespace, e.Name))
+		return "somebody else's"
+	}
+	ready := meta.FindStatusCondition(c.Import.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
+	if ready == nil {
+		e.find(importNotReady, c.ID, "the ServiceImport has no conditions yet", "if that lasts longer than some seconds: "+c.agentCure())
+		return "being imported"
+	}
+	if ready.Status != metav1.ConditionTrue {
+		return e.judgeNotReady(c, ready)
+	}
+	e.judgeEndpoints(c, ready)
+	return "imported"
+}
+
+// reserved tells a namespace from which a cluster imports only by permission.
+func (e *explainer) reserved(c *Cluster) bool {
+	m := e.Broker.member(c.ID)
+	return broker.IsReserved(e.Namespace) && (m == nil || !slices.Contains(m.Spec.AllowedNamespaces, e.Namespace))
+}
+
+func (e *explainer) importMissing(c *Cluster) {
+	detail := fmt.Sprintf("the clusterset has the service, but there is no ServiceImport in cluster %s", c.ID)
+	cure := "if that lasts longer than some seconds, its agent does not do its work: " + c.agentCure()
+	if e.stale(c.ID) || (c.Agent == nil && e.heartbeat(c.ID) != "alive") {
+		detail += ", whose agent is silent"
+		cure = c.agentCure()
+	}
+	e.find(importMissing, c.ID, detail, cure)
+}
+
+// judgeNotReady sorts out why an import has no address.
+func (e *explainer) judgeNotReady(c *Cluster, ready *metav1.Condition) string {
+	derived := broker.DerivedServiceName(e.Name)
+	switch {
+	case ready.Reason == string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported):
+		e.find(familyNotSupported, c.ID, ready.Message,
+			"make the Service dual-stack where it is exported (ipFamilyPolicy: PreferDualStack), or use it from a cluster that has its family")
+		return "not usable: IP family"
+	case strings.Contains(ready.Message, "that is not Seamark's"):
+		e.find(derivedForeign, c.ID, ready.Message, fmt.Sprintf("%s, or rename it; Seamark then makes its own", c.kubectl("-n %s delete service %s", e.Namespace, derived)))
+		return "not usable: name taken"
+	case strings.Contains(ready.Message, "cannot be written"):
+		e.find(derivedRefused, c.ID, ready.Message, "see what the API server says of the Service "+derived+": a quota, a policy or an exhausted range; "+c.agentCure())
+		return "not usable: no Service"
+	case strings.Contains(ready.Message, "is not used"):
+		e.find(addressOutside, c.ID, ready.Message, "the broker's admin looks at the ClusterSet's ranges and at the aggregate: "+
+			"seamark doctor tells which ranges clash")
+		return "not usable: address refused"
+	case len(e.reportedIPs()) == 0 && e.merged.Mode == merge.ModeClusterSetIP:
+		return "waiting for a clusterset IP" // told where addresses are explained
+	}
+	e.find(importNotReady, c.ID, ready.Message, "if that lasts longer than some seconds: "+c.agentCure())
+	return "not ready"
+}
+
+func (e *explainer) reportedIPs() []string {
+	if e.report.Merged == nil {
+		return nil
+	}
+	return e.report.Merged.IPs
+}
+
+// judgeEndpoints compares what a cluster holds with what the others publish.
+func (e *explainer) judgeEndpoints(c *Cluster, ready *metav1.Condition) {
+	have := bySource(c)
+	_, refused, hasRefused := strings.Cut(ready.Message, "; not imported: ")
+	if hasRefused {
+		e.find(addressesRefused, c.ID, "not imported: "+refused, "a cluster must publish addresses that others can reach: see the endpoints of that Service in its cluster")
+	}
+	for _, source := range e.merged.Clusters {
+		switch {
+		case e.stale(source) && have[source] > 0:
+			e.find(staleKept, c.ID, fmt.Sprintf("cluster %s is silent and no other cluster serves the service: %s keeps its last known endpoints", source, c.ID),
+				"bring "+source+" back, or, if it is gone for good: seamark cluster remove "+source)
+		case e.stale(source):
+			e.find(staleDropped, c.ID, fmt.Sprintf("cluster %s is silent: %s leaves its endpoints out and uses the other clusters'", source, c.ID),
+				"bring "+source+" back, or, if it is gone for good: seamark cluster remove "+source)
+		case source == c.ID || hasRefused:
+			// Its own endpoints do not come through the broker, and what was refused is told already.
+		default:
+			if want := e.expected(c, source); have[source] != want {
+				e.find(endpointsBehind, c.ID, fmt.Sprintf("%s has %d endpoints of %s, which publishes %d", c.ID, have[source], source, want),
+					"if that lasts longer than some seconds: "+c.agentCure())
+			}
+		}
+	}
+}
+
+// expected is how many endpoints of a cluster another should hold.
+func (e *explainer) expected(c *Cluster, source string) int {
+	n := 0
+	for _, s := range e.slicesOf(source) {
+		if len(c.Families) == 0 || slices.Contains(c.Families, corev1.IPFamily(s.AddressType)) {
+			n += len(s.Endpoints)
+		}
+	}
+	return n
+}
+
+// judgeDataPlane says what makes the address work in a cluster.
+func (e *explainer) judgeDataPlane(c *Cluster) string {
+	if e.merged.Mode != merge.ModeClusterSetIP && !e.merged.Empty() {
+		return "none needed: " + string(e.merged.Mode)
+	}
+	switch c.DataPlane {
+	case v1alpha1.DataPlaneNone:
+		return "left to something else"
+	case v1alpha1.DataPlaneNFTables:
+		if p := c.Proxy; p != nil && p.Ready < p.Want {
+			e.find(proxyNotReady, c.ID, fmt.Sprintf("seamark-proxy is ready on %d of %d nodes: on the others the clusterset IP leads nowhere", p.Ready, p.Want),
+				c.kubectl("-n seamark-system describe pods -l app.kubernetes.io/component=proxy"))
+		} else if p == nil {
+			return "not asked: no DaemonSet seamark-proxy"
+		}
+		if c.Programmed != "" {
+			return c.Programmed
+		}
+		return fmt.Sprintf("seamark-proxy ready on %d of %d nodes", c.Proxy.Ready, c.Proxy.Want)
+	}
+	return e.judgeDerived(c)
+}
+
+func (e *explainer) judgeDerived(c *Cluster) string {
+	name := broker.DerivedServiceName(e.Name)
+	if c.Derived == nil {
+		if len(c.Import.Spec.IPs) > 0 {
+			e.find(derivedMissing, c.ID, fmt.Sprintf("the import names an address, but there is no Service %s behind it", name), "it is put back at once while the agent runs: "+c.agentCure())
+		}
+		return "no derived Service"
+	}
+	if _, ours := imports.DerivedFrom(c.Derived); !ours {
+		return "somebody else's Service"
+	}
+	linked := 0
+	for i := range c.Imported {
+		if c.Imported[i].Labels["kubernetes.io/service-name"] == name {
+			linked++
+		}
+	}
+	noun := "slices"
+	if linked == 1 {
+		noun = "slice"
+	}
+	return fmt.Sprintf("Service %s, %d %s", name, linked, noun)
+}
+
+// judgeDNS compares the answer with what the import says.
+func (e *explainer) judgeDNS(c *Cluster) string {
+	a := c.DNS
+	switch {
+	case a == nil:
+		return "not asked"
+	case a.NotAsked != "":
+		return "not asked: " + a.NotAsked
+	case a.Problem != "":
+		e.find(dnsSilent, c.ID, fmt.Sprintf("%s: %s", a.Server, a.Problem), "see whether seamark-dns is ready: "+c.kubectl("-n seamark-system get pods -l app.kubernetes.io/component=dns"))
+		return a.Server + ": " + a.Problem
+	case c.Import == nil:
+		return a.Server + ": " + a.Code
+	}
+	want := e.expectedAnswer(c)
+	if len(a.Addresses) == 0 && len(want) > 0 {
+		e.find(dnsNoAnswer, c.ID, fmt.Sprintf("%s answers %s for %s, which should be %s", a.Server, a.Code, e.report.DNSName, strings.Join(want, ", ")),
+			"seamark doctor"+c.contextFlag()+" checks the DNS server and the forwarding of clusterset.local")
+		return a.Server + ": " + a.Code
+	}
+	if other := slices.DeleteFunc(slices.Clone(a.Addresses), func(x string) bool { return slices.Contains(want, x) }); len(other) > 0 {
+		e.find(dnsDiffers, c.ID, fmt.Sprintf("%s answers %s, but the import has %s", a.Server, strings.Join(a.Addresses, ", "), strings.Join(want, ", ")),
+			"answers may be cached for some seconds; if it lasts, was this cluster's DNS server asked?")
+	}
+	if len(a.Addresses) == 0 {
+		return a.Server + ": " + a.Code + ", no address"
+	}
+	return a.Server + ": " + strings.Join(a.Addresses, ", ")
+}
+
+// expectedAnswer are the addresses that a client may be answered with.
+func (e *explainer) expectedAnswer(c *Cluster) []string {
+	if c.Import.Spec.Type == mcsv1beta1.ClusterSetIP && c.Import.Annotations[v1alpha1.AnnotationMode] != v1alpha1.ModeClassic {
+		return c.Import.Spec.IPs
+	}
+	set := map[string]bool{}
+	for i := range c.Imported {
+		for _, end := range c.Imported[i].Endpoints {
+			if (end.Conditions.Ready == nil || *end.Conditions.Ready) && len(end.Addresses) > 0 {
+				set[end.Addresses[0]] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}

@@ -1,0 +1,152 @@
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/merge"
+)
+
+// explainMerge tells what came of all exports together.
+func (e *explainer) explainMerge() {
+	if e.merged.Empty() {
+		return
+	}
+	spec := &e.merged.Spec
+	m := &Merged{
+		Type: string(spec.Type), Mode: e.merged.Mode, Precedence: e.merged.Clusters, Ports: []string{}, Families: []string{}, Policies: policies(spec),
+	}
+	for _, p := range spec.Ports {
+		m.Ports = append(m.Ports, describePort(p.Name, p.Protocol, p.Port))
+	}
+	for _, f := range spec.IPFamilies {
+		m.Families = append(m.Families, string(f))
+	}
+	for id, why := range e.merged.LeftOut {
+		if m.LeftOut == nil {
+			m.LeftOut = map[string]string{}
+		}
+		m.LeftOut[id] = string(why)
+	}
+	if a := e.Broker.Aggregate; a != nil {
+		m.IPs, m.AllocatedBy, m.WrittenBy = a.Spec.IPs, a.Annotations[v1alpha1.AnnotationAllocatedBy], a.Labels[v1alpha1.LabelWrittenBy]
+	}
+	e.report.Merged = m
+	for _, c := range e.merged.Conflicts {
+		e.explainConflict(c)
+	}
+	e.explainAddress(m)
+}
+
+func policies(spec *mcsv1beta1.ServiceImportSpec) string {
+	parts := []string{"affinity " + string(spec.SessionAffinity)}
+	if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil {
+		parts[0] += fmt.Sprintf(" %ds", ptr.Deref(c.ClientIP.TimeoutSeconds, 0))
+	}
+	parts = append(parts, "internal traffic "+string(ptr.Deref(spec.InternalTrafficPolicy, "Cluster")))
+	if d := ptr.Deref(spec.TrafficDistribution, ""); d != "" {
+		parts = append(parts, "distribution "+d)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// explainConflict tells of one disagreement and how to end it: bring the losers to the winner's value, or let the winner go.
+func (e *explainer) explainConflict(c merge.Conflict) {
+	losers := make([]string, len(c.Disagree))
+	for i, d := range c.Disagree {
+		losers[i] = d.Cluster
+	}
+	names := strings.Join(losers, ", ")
+	problem, cure := otherConflict, fmt.Sprintf("make %s agree with what won (%s)", names, c.Won)
+	switch c.Reason {
+	case mcsv1beta1.ServiceExportReasonTypeConflict:
+		problem = typeConflict
+		cure = fmt.Sprintf("make the Service in %s %s too, or take its export back; or unexport it in %s, and the next oldest decides", names, c.Won, c.Winner)
+	case mcsv1beta1.ServiceExportReasonPortConflict:
+		problem = portConflict
+		cure = fmt.Sprintf("give the Service the same ports (name, protocol and number) in all clusters: the service has %s; %s differs", c.Won, names)
+	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
+		problem = familyConflict
+		cure = "give the Service the same ipFamilies in all clusters: " + names + " differs"
+	case merge.ReasonClusterSetIPConflict:
+		cure = fmt.Sprintf("set the annotation %s of the ServiceExport in %s to what the service has, %s", v1alpha1.AnnotationUseClusterSetIP, names, c.Won)
+	case mcsv1beta1.ServiceExportReasonLabelsConflict, mcsv1beta1.ServiceExportReasonAnnotationsConflict:
+		cure = fmt.Sprintf("give the ServiceExports in all clusters the same exportedLabels and exportedAnnotations: %s differs", names)
+	}
+	e.report.Conflicts = append(e.report.Conflicts, Conflict{
+		Reason: string(c.Reason), Winner: c.Winner, Won: c.Won, Disagree: losers, Message: c.Message(), Cure: cure,
+	})
+	e.find(problem, names, c.Message(), cure)
+}
+
+// explainAddress tells whether the service has the clusterset IP that it should.
+func (e *explainer) explainAddress(m *Merged) {
+	if e.merged.Mode != merge.ModeClusterSetIP || len(m.IPs) > 0 {
+		return
+	}
+	for i := range e.Clusters {
+		c := &e.Clusters[i]
+		if c.Export == nil {
+			continue
+		}
+		ready := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+		if ready != nil && strings.HasPrefix(ready.Message, "published, but without a clusterset IP") {
+			e.find(noAddressLeft, c.ID, ready.Message, fmt.Sprintf("unexport services that nobody uses, or have the broker's admin give the cluster a larger block "+
+				"(seamark cluster remove %s, then invite it with --clusterset-ip-cidr); or export this one in classic mode (annotation %s: \"false\")",
+				c.ID, v1alpha1.AnnotationUseClusterSetIP))
+			return
+		}
+	}
+	e.find(noAddressYet, "", "the service should have a clusterset IP, but its exporters have not allocated one",
+		"if that lasts longer than some seconds, the agent of "+e.merged.Clusters[0]+" does not do its work: see its log")
+}
+
+// explainEndpoints counts the endpoints by cluster and zone, from the cluster itself where it was looked into.
+func (e *explainer) explainEndpoints() {
+	type place struct{ cluster, zone string }
+	counts := map[place]*Endpoints{}
+	for _, x := range e.report.Exporters {
+		from := e.slicesOf(x.Cluster)
+		if c := e.cluster(x.Cluster); c != nil && c.Export != nil {
+			from = c.Slices
+		}
+		for i := range from {
+			for j := range from[i].Endpoints {
+				end := &from[i].Endpoints[j]
+				at := place{x.Cluster, ptr.Deref(end.Zone, "")}
+				if counts[at] == nil {
+					counts[at] = &Endpoints{Cluster: at.cluster, Zone: at.zone}
+				}
+				counts[at].add(end)
+			}
+		}
+	}
+	keys := slices.SortedFunc(maps.Keys(counts), func(a, b place) int {
+		if c := strings.Compare(a.cluster, b.cluster); c != 0 {
+			return c
+		}
+		return strings.Compare(a.zone, b.zone)
+	})
+	for _, k := range keys {
+		e.report.Endpoints = append(e.report.Endpoints, *counts[k])
+	}
+}
+
+func (n *Endpoints) add(end *discoveryv1.Endpoint) {
+	switch {
+	case ptr.Deref(end.Conditions.Terminating, false):
+		n.Terminating++
+	case ptr.Deref(end.Conditions.Ready, true):
+		n.Ready++
+	default:
+		n.NotReady++
+	}
+}

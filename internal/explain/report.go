@@ -1,0 +1,155 @@
+package explain
+
+import (
+	"slices"
+	"time"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/merge"
+)
+
+// State is how a service is.
+type State string
+
+const (
+	// OK is a service with nothing to complain of.
+	OK State = "ok"
+	// Degraded is one that works, but not as somebody asked for.
+	Degraded State = "degraded"
+	// Broken is one that does not work, somewhere.
+	Broken State = "broken"
+)
+
+// Report is the story of a service. All lists are in a fixed order.
+type Report struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// DNSName is the name by which it is reached.
+	DNSName string `json:"dnsName"`
+	State   State  `json:"state"`
+	// Findings are what is wrong, the worst and earliest hop first.
+	Findings  []Finding   `json:"findings"`
+	Exporters []Exporter  `json:"exporters"`
+	Merged    *Merged     `json:"merged,omitempty"`
+	Conflicts []Conflict  `json:"conflicts"`
+	Endpoints []Endpoints `json:"endpoints"`
+	Importers []Importer  `json:"importers"`
+	Timeline  []Step      `json:"timeline"`
+}
+
+// Exporter is one cluster's contribution as it sees it itself, or as the broker knows it where the cluster was not looked into.
+type Exporter struct {
+	Cluster    string     `json:"cluster"`
+	ExportedAt *time.Time `json:"exportedAt,omitempty"`
+	// Service is the kind and ports of its Service, in words.
+	Service string `json:"service"`
+	Ready   int    `json:"readyEndpoints"`
+	Total   int    `json:"endpoints"`
+	// Published tells that the broker has its record.
+	Published bool `json:"published"`
+	// Heartbeat is how the member is: alive, silent, never joined, unknown.
+	Heartbeat string `json:"heartbeat"`
+	// State sums it up in words.
+	State string `json:"state"`
+}
+
+// Merged is the service as the clusterset has it, and why.
+type Merged struct {
+	Type  string     `json:"type"`
+	Mode  merge.Mode `json:"mode"`
+	Ports []string   `json:"ports"`
+	// Families and Policies in words.
+	Families []string `json:"ipFamilies"`
+	Policies string   `json:"policies"`
+	// Precedence are the clusters that take part, the one that wins conflicts first.
+	Precedence []string `json:"precedence"`
+	// LeftOut are clusters that export it and take no part, with the reason.
+	LeftOut     map[string]string `json:"leftOut,omitempty"`
+	IPs         []string          `json:"ips,omitempty"`
+	AllocatedBy string            `json:"allocatedBy,omitempty"`
+	WrittenBy   string            `json:"writtenBy,omitempty"`
+}
+
+// Conflict is one disagreement, and how to end it.
+type Conflict struct {
+	Reason   string   `json:"reason"`
+	Winner   string   `json:"winner"`
+	Won      string   `json:"won"`
+	Disagree []string `json:"disagree"`
+	Message  string   `json:"message"`
+	Cure     string   `json:"cure"`
+}
+
+// Endpoints is how many endpoints a cluster brings in a zone.
+type Endpoints struct {
+	Cluster     string `json:"cluster"`
+	Zone        string `json:"zone,omitempty"`
+	Ready       int    `json:"ready"`
+	NotReady    int    `json:"notReady"`
+	Terminating int    `json:"terminating"`
+}
+
+// Importer is one cluster as a user of the service.
+type Importer struct {
+	Cluster   string             `json:"cluster"`
+	DataPlane v1alpha1.DataPlane `json:"dataPlane,omitempty"`
+	IPs       []string           `json:"ips,omitempty"`
+	// Endpoints are those its slices hold, by source cluster.
+	Endpoints map[string]int `json:"endpoints,omitempty"`
+	// Programmed is what its data plane has, in words.
+	Programmed string `json:"programmed"`
+	// DNS is what its name is answered with right now, or why it was not asked.
+	DNS   string `json:"dns"`
+	State string `json:"state"`
+}
+
+// Explain tells the story.
+func Explain(in Input) Report {
+	e := &explainer{Input: in, lives: lives(&in)}
+	var specs []v1alpha1.ExportRecordSpec
+	for i := range in.Broker.Records {
+		if broker.CheckRecord(&in.Broker.Records[i]) == nil {
+			specs = append(specs, in.Broker.Records[i].Spec)
+		}
+	}
+	e.merged = merge.Merge(specs)
+	e.report = Report{
+		Namespace: in.Namespace, Name: in.Name, DNSName: in.Name + "." + in.Namespace + ".svc.clusterset.local", State: OK,
+		Findings: []Finding{}, Exporters: []Exporter{}, Conflicts: []Conflict{}, Endpoints: []Endpoints{}, Importers: []Importer{}, Timeline: []Step{},
+	}
+	e.explainBroker()
+	e.explainExporters()
+	e.explainMerge()
+	e.explainEndpoints()
+	e.explainImporters()
+	e.report.Timeline = timeline(&e.Input)
+	e.settle()
+	return e.report
+}
+
+// explainer is an Input on its way to a Report.
+type explainer struct {
+	Input
+	lives  map[string]Life
+	merged merge.Result
+	report Report
+}
+
+// settle orders the findings and draws the conclusion.
+func (e *explainer) settle() {
+	slices.SortStableFunc(e.report.Findings, func(a, b Finding) int {
+		if a.Severity != b.Severity {
+			return a.Severity.rank() - b.Severity.rank()
+		}
+		return a.Hop.rank() - b.Hop.rank()
+	})
+	for _, f := range e.report.Findings {
+		switch {
+		case f.Severity == Fail:
+			e.report.State = Broken
+		case f.Severity == Warn && e.report.State == OK:
+			e.report.State = Degraded
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Architectures are those that images are built for.
+var Architectures = []string{"amd64", "arm64"}
+
+// Builder turns recipes into images.
+type Builder struct {
+	// Root is the top of the checkout.
+	Root string
+	// Version is what the programs say they are, and the label of the image.
+	Version string
+	// Cache is a folder for the programs, which are not linked again while they are up to date; empty for none.
+	Cache string
+}
+
+// Build compiles the programs of a recipe for an architecture and returns the image. Nothing stays on disk but Go's own
+// build cache and, if there is one, the builder's. It fails when the architecture is not one of Architectures, when the Go tool is missing, when a program does not compile
+// (the compiler's words are in the error), and when ctx ends.
+func (b Builder) Build(ctx context.Context, r Recipe, arch string) (v1.Image, error) {
+	if !slices.Contains(Architectures, arch) {
+		return nil, fmt.Errorf("there are no images for architecture %q: choose from %s", arch, strings.Join(Architectures, ", "))
+	}
+	image, err := b.buildIn(ctx, r, arch)
+	if err != nil {
+		return nil, fmt.Errorf("building image %s for %s: %w", r.Repository, arch, err)
+	}
+	return image, nil
+}
+
+func (b Builder) buildIn(ctx context.Context, r Recipe, arch string) (_ v1.Image, err error) {
+	if b.Cache != "" {
+		dir := filepath.Join(b.Cache, arch)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+		return b.build(ctx, r, arch, dir)
+	}
+	dir, err := os.MkdirTemp("", "seamark-image-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	return b.build(ctx, r, arch, dir)
+}
+
+func (b Builder) build(ctx context.Context, r Recipe, arch, dir string) (v1.Image, error) {
+	if err := b.compile(ctx, r.Programs, arch, dir); err != nil {
+		return nil, err
+	}
+	files := baseFiles()
+	for _, program := range r.Programs {
+		text, err := os.ReadFile(filepath.Join(dir, path.Base(program)))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{name: path.Join(BinDir, path.Base(program)), mode: 0o755, content: text})
+	}
+	layer, err := newLayer(files)
+	if err != nil {
+		return nil, err
+	}
+	return assemble(r, arch, b.Version, layer)
+}
+
+// compile builds the programs in one call of the Go tool, which knows best what they share.
+func (b Builder) compile(ctx context.Context, programs []string, arch, dir string) error {
+	args := []string{"build", "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w -X github.com/seamark-dev/seamark/internal/version.version=" + b.Version,
+		"-o", dir + string(filepath.Separator)}
+	for _, program := range programs {
+		args = append(args, "./"+program)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = b.Root
+	// GOFLAGS and GOEXPERIMENT of the caller would change the result; GOAMD64 is left at its default for the same reason.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=", "GOEXPERIMENT=", "GOAMD64=", "GOWORK=off")
+	output, err := cmd.CombinedOutput()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, exec.ErrNotFound):
+		return fmt.Errorf("the Go tool is needed to build images; install Go and put it on the PATH: %w", err)
+	case err != nil:
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, strings.TrimSpace(string(output)))
+	}
+	return nil
+}
+
+// file is an entry of a layer; a name that ends in a slash is a folder.
+type file struct {
+	name    string
+	mode    int64
+	content []byte
+}
+
+// baseFiles are what programs expect of any system: an account for their user and a place for temporary files.
+func baseFiles() []file {
+	account := fmt.Sprintf("nonroot:x:%d:%d::/:/none\n", UserID, UserID)
+	return []file{
+		{name: "/etc/", mode: 0o755},
+		{name: "/etc/passwd", mode: 0o644, content: []byte("root:x:0:0::/:/none\n" + account)},
+		{name: "/etc/group", mode: 0o644, content: fmt.Appendf(nil, "root:x:0:\nnonroot:x:%d:\n", UserID)},
+		{name: "/tmp/", mode: 0o1777},
+		{name: "/usr/", mode: 0o755}, {name: "/usr/local/", mode: 0o755}, {name: BinDir + "/", mode: 0o755},
+	}
+}
+
+// newLayer packs files with no trace of when or by whom.
+func newLayer(files []file) (v1.Layer, error) {
+	var buffer bytes.Buffer
+	w := tar.NewWriter(&buffer)
+	for _, f := range files {
+		header := &tar.Header{Name: strings.TrimPrefix(f.name, "/"), Mode: f.mode, Size: int64(len(f.content)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		if strings.HasSuffix(f.name, "/") {
+			header.Typeflag = tar.TypeDir
+		}
+		header.ModTime = time.Unix(0, 0)
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	// Little compression: images are made far more often than they are stored, and binaries shrink well even so.
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buffer.Bytes())), nil },
+		tarball.WithCompressionLevel(gzip.BestSpeed), tarball.WithCompressedCaching, tarball.WithMediaType(types.OCILayer))
+}
+
+func assemble(r Recipe, arch, version string, layer v1.Layer) (v1.Image, error) {
+	image := mutate.MediaType(mutate.ConfigMediaType(empty.Image, types.OCIConfigJSON), types.OCIManifestSchema1)
+	image, err := mutate.AppendLayers(image, layer)
+	if err != nil {
+		return nil, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", arch
+	config.Config = v1.Config{
+		User:       fmt.Sprintf("%d:%d", UserID, UserID),
+		Env:        []string{"PATH=" + BinDir},
+		Entrypoint: r.Entrypoint,
+		Cmd:        r.Command,
+		WorkingDir: "/",
+		Labels: map[string]string{
+			"org.opencontainers.image.title":       path.Base(r.Repository),
+			"org.opencontainers.image.description": r.Description,
+			"org.opencontainers.image.version":     version,
+			"org.opencontainers.image.source":      "https://github.com/seamark-dev/seamark",
+			"org.opencontainers.image.licenses":    "Apache-2.0",
+		},
+	}
+	return mutate.ConfigFile(image, config)
+}
+
+// HostArchitecture is the architecture of this machine, as images name it.
+func HostArchitecture() string { return runtime.GOARCH }

@@ -1,0 +1,146 @@
+package image
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// containerdName is the annotation by which containerd names what it imports; OCI's own holds a tag only.
+const containerdName = "io.containerd.image.name"
+
+// WriteTar writes images of one name to a file that `ctr images import`, `docker load` and `seamark sandbox load` take. One image becomes a
+// docker-archive, several (one per architecture) an OCI layout with an index. The file appears when it is complete, or not at all.
+func WriteTar(file, reference string, images ...v1.Image) (err error) {
+	tag, err := name.NewTag(reference)
+	if err != nil {
+		return fmt.Errorf("%q is not the name of an image such as %s:v1.0.0: %w", reference, Repository, err)
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".partial-")
+	if err != nil {
+		return fmt.Errorf("writing image %s: %w", reference, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("writing image %s to %s: %w", reference, file, err), os.Remove(temporary.Name()))
+		}
+	}()
+	if len(images) == 1 {
+		err = tarball.Write(tag, images[0], temporary)
+	} else {
+		err = writeLayout(temporary, tag, images)
+	}
+	if err := errors.Join(err, temporary.Chmod(0o644), temporary.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temporary.Name(), file)
+}
+
+// writeLayout packs an OCI layout whose index has one entry: the index of the architectures, under the name of the image.
+func writeLayout(w io.Writer, tag name.Tag, images []v1.Image) (err error) {
+	index, err := multi(images)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "seamark-layout-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	target, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	annotations := map[string]string{containerdName: tag.Name(), "org.opencontainers.image.ref.name": tag.TagStr()}
+	if err := target.AppendIndex(index, layout.WithAnnotations(annotations)); err != nil {
+		return err
+	}
+	return pack(w, dir)
+}
+
+// pack writes a folder as a tar, in lexical order and without times, so that equal content makes equal files.
+func pack(w io.Writer, dir string) error {
+	archive := tar.NewWriter(w)
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		header := &tar.Header{Name: filepath.ToSlash(relative), Mode: 0o644, Size: int64(len(content)), ModTime: time.Unix(0, 0)}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err = archive.Write(content)
+		return err
+	})
+	return errors.Join(err, archive.Close())
+}
+
+// multi is the index of images that differ by architecture.
+func multi(images []v1.Image) (v1.ImageIndex, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, image := range images {
+		config, err := image.ConfigFile()
+		if err != nil {
+			return nil, err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{
+			Platform: &v1.Platform{OS: config.OS, Architecture: config.Architecture},
+		}})
+	}
+	return index, nil
+}
+
+// Push sends images of one name to the registry that the name begins with and returns the digest to pin: the image's own, or the index's
+// when there are several architectures. Credentials are those that `docker login` and its like have stored. It fails when the name
+// is no image's, when the registry cannot be reached or refuses, and when ctx ends.
+func Push(ctx context.Context, reference string, images ...v1.Image) (digest string, err error) {
+	tag, err := name.NewTag(reference)
+	if err != nil {
+		return "", fmt.Errorf("%q is not the name of an image such as registry.example.com/seamark:v1.0.0: %w", reference, err)
+	}
+	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+	var hash v1.Hash
+	if len(images) == 1 {
+		hash, err = images[0].Digest()
+		if err == nil {
+			err = remote.Write(tag, images[0], options...)
+		}
+	} else {
+		var index v1.ImageIndex
+		if index, err = multi(images); err != nil {
+			return "", err
+		}
+		hash, err = index.Digest()
+		if err == nil {
+			err = remote.WriteIndex(tag, index, options...)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("pushing %s: %w", reference, err)
+	}
+	return hash.String(), nil
+}

@@ -1,0 +1,132 @@
+// Package pki makes the certificates of clusters that live on one machine for a while: authorities, certificates they sign, and keys, as PEM
+// files that only their owner can read.
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Authority is a certificate with the key that signs for it.
+type Authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// Leaf describes a certificate of a server, a client or both.
+type Leaf struct {
+	// Name is its common name: the user, as Kubernetes sees it.
+	Name string
+	// Group is its organization, if any: the group, as Kubernetes sees it.
+	Group string
+	// Hosts and IPs are what a server with it may be called.
+	Hosts []string
+	IPs   []net.IP
+}
+
+// Writer makes and writes certificates until the first error, which Err returns; what is asked of it afterwards does nothing. So a whole set
+// can be written down without a check after each line.
+type Writer struct {
+	dir string
+	err error
+}
+
+// NewWriter writes into dir, whatever folder the paths it is given name: a set is written under another name and renamed when complete.
+func NewWriter(dir string) *Writer { return &Writer{dir: dir} }
+
+// Err is the first error.
+func (w *Writer) Err() error { return w.err }
+
+// Authority makes a self-signed authority and writes its certificate and key.
+func (w *Writer) Authority(name, cert, key string) Authority {
+	template := Leaf{Name: name}.template()
+	template.IsCA = true
+	template.BasicConstraintsValid = true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = nil
+	return w.sign(Authority{cert: template}, template, cert, key)
+}
+
+// Issue makes a key and a certificate for it and writes both.
+func (w *Writer) Issue(issuer Authority, leaf Leaf, cert, key string) {
+	w.sign(issuer, leaf.template(), cert, key)
+}
+
+// sign makes a certificate for a new key; an issuer without a key means self-signed.
+func (w *Writer) sign(issuer Authority, template *x509.Certificate, certPath, keyPath string) Authority {
+	key := w.Key(keyPath)
+	if w.err != nil {
+		return Authority{}
+	}
+	if issuer.key == nil {
+		issuer.key = key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer.cert, &key.PublicKey, issuer.key)
+	if err != nil {
+		w.err = fmt.Errorf("signing the certificate of %s: %w", template.Subject.CommonName, err)
+		return Authority{}
+	}
+	w.write(certPath, "CERTIFICATE", der)
+	cert, err := x509.ParseCertificate(der)
+	w.err = errors.Join(w.err, err)
+	return Authority{cert, key}
+}
+
+// Key makes a key and writes it.
+func (w *Writer) Key(path string) *ecdsa.PrivateKey {
+	if w.err != nil {
+		return nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		w.err = err
+		return nil
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		w.err = err
+		return nil
+	}
+	w.write(path, "EC PRIVATE KEY", der)
+	return key
+}
+
+// write puts a PEM file into the writer's folder, under the last element of its final path.
+func (w *Writer) write(path, kind string, der []byte) {
+	text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	w.err = errors.Join(w.err, os.WriteFile(filepath.Join(w.dir, filepath.Base(path)), text, 0o600))
+}
+
+// template is a certificate that may both serve and identify a client: etcd presents its own to itself as a peer.
+func (l Leaf) template() *x509.Certificate {
+	subject := pkix.Name{CommonName: l.Name}
+	if l.Group != "" {
+		subject.Organization = []string{l.Group}
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		panic(err) // crypto/rand does not fail on any system Go supports
+	}
+	return &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      subject,
+		// An hour back: a pod or machine whose clock is a little behind must not refuse it.
+		NotBefore:   time.Now().Add(-time.Hour),
+		NotAfter:    time.Now().AddDate(1, 0, 0),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		DNSNames:    l.Hosts,
+		IPAddresses: l.IPs,
+	}
+}

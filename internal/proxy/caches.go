@@ -1,0 +1,234 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/proxy/model"
+)
+
+// byService indexes slices by the name of their service.
+const byService = "seamark.service"
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, discoveryv1.AddToScheme, mcsv1beta1.Install, aboutv1beta1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	return scheme, nil
+}
+
+// staticMapper knows the kinds we read without asking the API server, which may be away when a node starts.
+func staticMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for gvk, scope := range map[schema.GroupVersionKind]meta.RESTScope{
+		corev1.SchemeGroupVersion.WithKind("Node"):                   meta.RESTScopeRoot,
+		discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"):     meta.RESTScopeNamespace,
+		mcsv1beta1.SchemeGroupVersion.WithKind("ServiceImport"):      meta.RESTScopeNamespace,
+		aboutv1beta1.GroupVersion.WithKind("ClusterProperty"):        meta.RESTScopeRoot,
+		discoveryv1.SchemeGroupVersion.WithKind("EndpointSliceList"): meta.RESTScopeNamespace,
+		mcsv1beta1.SchemeGroupVersion.WithKind("ServiceImportList"):  meta.RESTScopeNamespace,
+	} {
+		mapper.Add(gvk, scope)
+	}
+	return mapper, nil
+}
+
+// cacheOptions keep what decides about endpoints and drop the rest: a node's share of memory should go to pods. Objects of a
+// broker that lives on the same API server are none of ours.
+func cacheOptions(nodeName string) cache.Options {
+	imported := must(labels.Parse(mcsv1beta1.LabelServiceName + ",!" + v1alpha1.LabelServiceNamespace))
+	local := must(labels.Parse("!" + v1alpha1.LabelServiceNamespace))
+	named := func(name string) fields.Selector { return fields.OneTermEqualSelector(metav1.ObjectNameField, name) }
+	return cache.Options{
+		ByObject: map[client.Object]cache.ByObject{
+			&mcsv1beta1.ServiceImport{}:     {Label: local, Transform: stripImport},
+			&discoveryv1.EndpointSlice{}:    {Label: imported, Transform: stripSlice},
+			&aboutv1beta1.ClusterProperty{}: {Field: named(aboutv1beta1.PropertyClusterID), Transform: cache.TransformStripManagedFields()},
+			&corev1.Node{}:                  {Field: named(nodeName), Transform: stripNode},
+		},
+	}
+}
+
+func must(s labels.Selector, err error) labels.Selector {
+	if err != nil {
+		panic(err) // the text is a constant
+	}
+	return s
+}
+
+func stripImport(obj any) (any, error) {
+	if si, ok := obj.(*mcsv1beta1.ServiceImport); ok {
+		prefer := si.Annotations[v1alpha1.AnnotationPrefer]
+		si.ManagedFields, si.Labels, si.Annotations, si.OwnerReferences, si.Status = nil, nil, nil, nil, mcsv1beta1.ServiceImportStatus{}
+		if prefer != "" {
+			si.Annotations = map[string]string{v1alpha1.AnnotationPrefer: prefer}
+		}
+	}
+	return obj, nil
+}
+
+func stripSlice(obj any) (any, error) {
+	if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
+		s.ManagedFields, s.OwnerReferences = nil, nil
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			e.TargetRef, e.Hints, e.Hostname, e.DeprecatedTopology = nil, nil, nil, nil
+		}
+	}
+	return obj, nil
+}
+
+func stripNode(obj any) (any, error) {
+	if n, ok := obj.(*corev1.Node); ok {
+		n.ManagedFields, n.Annotations, n.Spec, n.Status = nil, nil, corev1.NodeSpec{}, corev1.NodeStatus{}
+	}
+	return obj, nil
+}
+
+// watch notes every change of what decides about a service.
+func (p *proxy) watch(ctx context.Context) error {
+	err := p.manager.GetFieldIndexer().IndexField(ctx, &discoveryv1.EndpointSlice{}, byService, func(obj client.Object) []string {
+		return []string{obj.GetLabels()[mcsv1beta1.LabelServiceName]}
+	})
+	if err != nil {
+		return fmt.Errorf("index EndpointSlices: %w", err)
+	}
+	everything := func(client.Object) { p.noteAll() }
+	kinds := map[client.Object]func(client.Object){
+		&mcsv1beta1.ServiceImport{}: func(o client.Object) { p.note(client.ObjectKeyFromObject(o)) },
+		&discoveryv1.EndpointSlice{}: func(o client.Object) {
+			p.note(types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[mcsv1beta1.LabelServiceName]})
+		},
+		&aboutv1beta1.ClusterProperty{}: everything,
+	}
+	if p.NodeName != "" {
+		// A node's status changes every few seconds; of its labels only those that say where it is concern us.
+		kinds[&corev1.Node{}] = func(o client.Object) { p.nodeChanged(o) }
+	}
+	for kind, changed := range kinds {
+		informer, err := p.manager.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watch %T: %w", kind, err)
+		}
+		if _, err := informer.AddEventHandler(handler(changed)); err != nil {
+			return fmt.Errorf("watch %T: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+// handler calls changed for an object that came, went or changed: with both of its forms, as a slice may change its service.
+func handler(changed func(client.Object)) toolscache.ResourceEventHandler {
+	call := func(obj any) {
+		if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+			obj = gone.Obj
+		}
+		if o, ok := obj.(client.Object); ok {
+			changed(o)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: call, DeleteFunc: call,
+		UpdateFunc: func(before, now any) {
+			b, okBefore := before.(client.Object)
+			n, okNow := now.(client.Object)
+			if okBefore && okNow && b.GetResourceVersion() == n.GetResourceVersion() {
+				return
+			}
+			call(before)
+			call(now)
+		},
+	}
+}
+
+func (p *proxy) nodeChanged(o client.Object) {
+	p.mu.Lock()
+	same := p.zone == o.GetLabels()[corev1.LabelTopologyZone] && p.region == o.GetLabels()[corev1.LabelTopologyRegion]
+	p.mu.Unlock()
+	if !same {
+		p.noteAll()
+	}
+}
+
+// locate finds out where this node is, as far as the API server knows.
+func (p *proxy) locate(ctx context.Context) (model.Location, error) {
+	here := model.Location{Node: p.NodeName}
+	id := &aboutv1beta1.ClusterProperty{}
+	if err := p.reader().Get(ctx, types.NamespacedName{Name: aboutv1beta1.PropertyClusterID}, id); client.IgnoreNotFound(err) != nil {
+		return here, fmt.Errorf("read ClusterProperty %s: %w", aboutv1beta1.PropertyClusterID, err)
+	}
+	here.Cluster = id.Spec.Value
+	if p.NodeName == "" {
+		return here, nil
+	}
+	node := &corev1.Node{}
+	if err := p.reader().Get(ctx, types.NamespacedName{Name: p.NodeName}, node); client.IgnoreNotFound(err) != nil {
+		return here, fmt.Errorf("read Node %s: %w", p.NodeName, err)
+	}
+	here.Zone, here.Region = node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion]
+	p.mu.Lock()
+	p.zone, p.region = here.Zone, here.Region
+	p.mu.Unlock()
+	return here, nil
+}
+
+// addAll adds every service there is, in the cache or in the kernel.
+func (p *proxy) addAll(ctx context.Context, names map[types.NamespacedName]struct{}) error {
+	var list mcsv1beta1.ServiceImportList
+	if err := p.reader().List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list ServiceImports: %w", err)
+	}
+	for i := range list.Items {
+		names[client.ObjectKeyFromObject(&list.Items[i])] = struct{}{}
+	}
+	for _, name := range p.syncer.Names() {
+		names[name] = struct{}{}
+	}
+	return nil
+}
+
+// read returns a service's objects; the ServiceImport is nil when there is none.
+func (p *proxy) read(ctx context.Context, name types.NamespacedName) (*mcsv1beta1.ServiceImport, []*discoveryv1.EndpointSlice, error) {
+	si := &mcsv1beta1.ServiceImport{}
+	err := p.reader().Get(ctx, name, si)
+	if apierrors.IsNotFound(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read ServiceImport %s: %w", name, err)
+	}
+	var list discoveryv1.EndpointSliceList
+	err = p.reader().List(ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{byService: name.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list EndpointSlices of %s: %w", name, err)
+	}
+	out := make([]*discoveryv1.EndpointSlice, len(list.Items))
+	for i := range list.Items {
+		out[i] = &list.Items[i]
+	}
+	return si, out, nil
+}

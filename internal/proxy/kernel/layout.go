@@ -1,0 +1,198 @@
+package kernel
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
+)
+
+// TableName is the name of our table, in family inet.
+const TableName = "seamark"
+
+// Priorities just before kube-proxy's, which are the usual ones: who translates a connection first wins, and ours are not its.
+const (
+	priorityDNAT   = -110
+	prioritySNAT   = 90
+	priorityFilter = -50 // after translation, before the usual firewalls
+)
+
+// affinitySize bounds the memory that clients can take: about 100 bytes for each client of each service port with affinity. A client
+// that finds no room is served without being remembered.
+const affinitySize = 1 << 18
+
+// family is one address family's sets, chains and rules.
+type family struct {
+	ipv6    bool
+	suffix  string // of the names
+	proto   byte   // NFPROTO
+	width   uint32 // of an address, in registers
+	addr    nftables.SetDatatype
+	saddr   uint32 // offsets in the network header
+	daddr   uint32
+	sets    [ruleset.Kinds]*nftables.Set
+	classes *nftables.Set // class → chain
+	clients *nftables.Set // client and frontend → number of an endpoint, filled by the kernel
+}
+
+// layout is the table as it is when no service is in it.
+type layout struct {
+	table    *nftables.Table
+	families [2]*family
+	chains   []*nftables.Chain
+	rules    []*nftables.Rule
+	marker   *nftables.Chain
+}
+
+func newLayout() (*layout, error) {
+	l := &layout{table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}}
+	l.families[0] = &family{suffix: "4", proto: unix.NFPROTO_IPV4, width: 1, addr: nftables.TypeIPAddr, saddr: 12, daddr: 16}
+	l.families[1] = &family{ipv6: true, suffix: "6", proto: unix.NFPROTO_IPV6, width: 4, addr: nftables.TypeIP6Addr, saddr: 8, daddr: 24}
+	for _, f := range l.families {
+		f.declare(l.table)
+	}
+	l.addChains()
+	name, err := l.fingerprint()
+	l.marker = &nftables.Chain{Name: "layout-" + name, Table: l.table}
+	return l, err
+}
+
+// fingerprint tells two layouts apart. The table carries it as the name of an empty chain, so that another version of this program
+// replaces a table whose rules are not its own.
+func (l *layout) fingerprint() (string, error) {
+	sum := sha256.New()
+	rules := slices.Clone(l.rules)
+	for _, f := range l.families {
+		for _, s := range f.all() {
+			fmt.Fprintf(sum, "%s %+v %+v %d;", s.Name, s.KeyType, s.DataType, s.Size)
+		}
+		for _, affinity := range []uint32{0, 1} {
+			rules = append(rules, l.classRules(ruleset.Class{IPv6: f.ipv6, Count: 1, Affinity: affinity})...)
+		}
+	}
+	for _, r := range rules {
+		fmt.Fprintf(sum, "%s ", r.Chain.Name)
+		for _, e := range r.Exprs {
+			b, err := expr.Marshal(byte(l.table.Family), e)
+			if err != nil {
+				return "", fmt.Errorf("encode the rules of chain %s: %w", r.Chain.Name, err)
+			}
+			sum.Write(b)
+		}
+	}
+	for _, c := range l.chains {
+		fmt.Fprintf(sum, "%s %d %d;", c.Name, *c.Hooknum, *c.Priority)
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil)[:6]), nil
+}
+
+func (l *layout) family(ipv6 bool) *family {
+	if ipv6 {
+		return l.families[1]
+	}
+	return l.families[0]
+}
+
+// declare makes the family's sets. Types only matter to people who list the table.
+func (f *family) declare(table *nftables.Table) {
+	concat := nftables.MustConcatSetType
+	proto, port, number := nftables.TypeInetProto, nftables.TypeInetService, nftables.TypeMark
+	endpoint := concat(f.addr, port)
+	set := func(name string, key nftables.SetDatatype) *nftables.Set {
+		return &nftables.Set{Table: table, Name: name + f.suffix, KeyType: key, Concatenation: strings.Contains(key.Name, " . ")}
+	}
+	asMap := func(s *nftables.Set, data nftables.SetDatatype) *nftables.Set {
+		s.IsMap, s.DataType = true, data
+		return s
+	}
+	f.sets[ruleset.VIPs] = set("vips", f.addr)
+	f.sets[ruleset.Services] = asMap(set("services", concat(f.addr, proto, port)), number)
+	f.sets[ruleset.Endpoints] = asMap(set("endpoints", concat(f.addr, proto, port, number)), endpoint)
+	f.sets[ruleset.Slots] = asMap(set("slots", concat(f.addr, proto, port, number)), number)
+	f.sets[ruleset.Members] = asMap(set("members", concat(f.addr, proto, port, number)), endpoint)
+	f.sets[ruleset.Hairpin] = set("hairpin", concat(f.addr, f.addr))
+	f.sets[ruleset.Silent] = set("silent", concat(f.addr, proto, port))
+	f.classes = asMap(set("classes", number), nftables.TypeVerdict)
+	f.clients = asMap(set("clients", concat(f.addr, f.addr, proto, port)), number)
+	f.clients.Dynamic, f.clients.HasTimeout, f.clients.Size = true, true, affinitySize
+}
+
+func (f *family) all() []*nftables.Set {
+	return append(f.sets[:], f.classes, f.clients)
+}
+
+// addChains makes the base chains and their rules. See the package's documentation for a packet's way through them.
+func (l *layout) addChains() {
+	base := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority) *nftables.Chain {
+		c := &nftables.Chain{Name: name, Table: l.table, Type: kind, Hooknum: hook, Priority: &priority}
+		l.chains = append(l.chains, c)
+		return c
+	}
+	nat, filter := nftables.ChainTypeNAT, nftables.ChainTypeFilter
+	for _, c := range []*nftables.Chain{
+		base("prerouting", nat, nftables.ChainHookPrerouting, priorityDNAT),
+		base("output", nat, nftables.ChainHookOutput, priorityDNAT),
+	} {
+		for _, f := range l.families {
+			l.addRule(c, f.dispatch())
+		}
+	}
+	postrouting := base("postrouting", nat, nftables.ChainHookPostrouting, prioritySNAT)
+	for _, f := range l.families {
+		l.addRule(postrouting, f.hairpin())
+	}
+	for _, c := range []*nftables.Chain{
+		base("filter-forward", filter, nftables.ChainHookForward, priorityFilter),
+		base("filter-input", filter, nftables.ChainHookInput, priorityFilter),
+		base("filter-output", filter, nftables.ChainHookOutput, priorityFilter),
+	} {
+		for _, f := range l.families {
+			for _, rule := range f.refuse() {
+				l.addRule(c, rule)
+			}
+		}
+	}
+}
+
+func (l *layout) addRule(c *nftables.Chain, exprs []expr.Any) {
+	l.rules = append(l.rules, &nftables.Rule{Table: l.table, Chain: c, Exprs: exprs})
+}
+
+// classChain is the chain of a class, whose name shows what it does.
+func (l *layout) classChain(c ruleset.Class) *nftables.Chain {
+	name := fmt.Sprintf("pick%s-%d", l.family(c.IPv6).suffix, c.Count)
+	if c.Affinity > 0 {
+		name = fmt.Sprintf("keep%s-%d-%ds", l.family(c.IPv6).suffix, c.Count, c.Affinity)
+	}
+	return &nftables.Chain{Name: name, Table: l.table}
+}
+
+func (l *layout) classRules(c ruleset.Class) []*nftables.Rule {
+	chain, f := l.classChain(c), l.family(c.IPv6)
+	var rules []*nftables.Rule
+	add := func(exprs ...expr.Any) {
+		rules = append(rules, &nftables.Rule{Table: l.table, Chain: chain, Exprs: exprs})
+	}
+	if c.Affinity > 0 {
+		add(f.returning(c.Affinity)...)
+		add(f.forget()...)
+		add(f.remember(c.Count, c.Affinity)...)
+	}
+	add(f.pick(c.Count)...)
+	// While a transaction is committed, a packet can see the old count and the new endpoints. Index 0 exists in both.
+	add(f.pick(1)...)
+	return rules
+}
+
+func (l *layout) classElement(c ruleset.Class) nftables.SetElement {
+	return nftables.SetElement{
+		Key:         []byte(c.Key()),
+		VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: l.classChain(c).Name},
+	}
+}

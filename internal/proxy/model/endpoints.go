@@ -1,0 +1,168 @@
+package model
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+)
+
+// candidate is an endpoint of one service port.
+type candidate struct {
+	address netip.AddrPort
+	ready   bool
+	// leaving still serves but is going away: used when nothing is ready.
+	leaving bool
+	// near is the nearest tier that this endpoint belongs to, by each measure.
+	near [anywhere + 1]bool
+	// maybeHere says that the endpoint may be on this node, so that it may reach itself.
+	maybeHere bool
+}
+
+func (c candidate) usable() bool { return c.ready || c.leaving }
+
+// candidates are the endpoints of one family by port, each address once, in order of address: the same objects give the same
+// result whatever their order.
+func (b *builder) candidates(all []*discoveryv1.EndpointSlice, ipv6 bool, ports []servicePort) map[portID][]candidate {
+	family := discoveryv1.AddressTypeIPv4
+	if ipv6 {
+		family = discoveryv1.AddressTypeIPv6
+	}
+	out := map[portID][]candidate{}
+	for _, s := range all {
+		if s.AddressType != family {
+			continue
+		}
+		for _, p := range b.slicePorts(s, ports) {
+			out[p.id] = append(out[p.id], b.endpoints(s, p.number, ipv6)...)
+		}
+	}
+	for id, list := range out {
+		slices.SortFunc(list, func(x, y candidate) int { return x.address.Compare(y.address) })
+		out[id] = unite(list)
+	}
+	return out
+}
+
+// unite makes one of those with the same address. A pod that moves from one slice to another is in both for a moment.
+func unite(sorted []candidate) []candidate {
+	out := sorted[:0]
+	for _, c := range sorted {
+		if n := len(out); n == 0 || out[n-1].address != c.address {
+			out = append(out, c)
+			continue
+		}
+		last := &out[len(out)-1]
+		last.ready, last.leaving, last.maybeHere = last.ready || c.ready, last.leaving || c.leaving, last.maybeHere || c.maybeHere
+		for tier := range c.near {
+			last.near[tier] = last.near[tier] || c.near[tier]
+		}
+	}
+	return out
+}
+
+type slicePort struct {
+	id     portID
+	number uint16
+}
+
+// slicePorts are the ports of a slice that the service has, by name and protocol. A port that lost a conflict is not in the slice.
+func (b *builder) slicePorts(s *discoveryv1.EndpointSlice, ports []servicePort) []slicePort {
+	var out []slicePort
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		protocol, ok := protocolOf(ptr.Deref(p.Protocol, corev1.ProtocolTCP))
+		id := portID{ptr.Deref(p.Name, ""), protocol}
+		if !ok || !slices.ContainsFunc(ports, func(sp servicePort) bool { return sp.id == id }) {
+			continue
+		}
+		number := ptr.Deref(p.Port, 0)
+		if number < 1 || number > 65535 {
+			b.refuse("endpoint port %d of slice %s is not between 1 and 65535", number, s.Name)
+			continue
+		}
+		out = append(out, slicePort{id, uint16(number)})
+	}
+	return out
+}
+
+func (b *builder) endpoints(s *discoveryv1.EndpointSlice, port uint16, ipv6 bool) []candidate {
+	source := s.Labels[mcsv1beta1.LabelSourceCluster]
+	regions := b.regions(s)
+	out := make([]candidate, 0, len(s.Endpoints))
+	seen := make(map[netip.Addr]struct{}, len(s.Endpoints))
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		addr, ok := b.address(s, e, ipv6)
+		if !ok {
+			continue
+		}
+		if _, twice := seen[addr]; twice {
+			b.refuse("endpoint %s is in slice %s more than once", addr, s.Name)
+		}
+		seen[addr] = struct{}{}
+		ready := yes(e.Conditions.Ready, true)
+		c := candidate{
+			address: netip.AddrPortFrom(addr, port), ready: ready,
+			leaving: !ready && yes(e.Conditions.Serving, ready) && yes(e.Conditions.Terminating, false),
+		}
+		b.locate(&c, e, source, regions)
+		out = append(out, c)
+	}
+	return out
+}
+
+// address is an endpoint's first address: the others are aliases of the same pod.
+func (b *builder) address(s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, ipv6 bool) (netip.Addr, bool) {
+	if len(e.Addresses) == 0 {
+		b.refuse("an endpoint of slice %s has no address", s.Name)
+		return netip.Addr{}, false
+	}
+	addr, err := netip.ParseAddr(e.Addresses[0])
+	switch {
+	case err != nil || addr.Zone() != "" || addr.Is4In6() || unusable(addr):
+		b.refuse("endpoint %.64q of slice %s is no usable address", e.Addresses[0], s.Name)
+	case addr.Is6() != ipv6:
+		b.refuse("endpoint %s of slice %s is not %s", addr, s.Name, s.AddressType)
+	default:
+		return addr, true
+	}
+	return netip.Addr{}, false
+}
+
+// locate notes how near an endpoint is. A node's name means something in its own cluster only; zones and regions do everywhere.
+func (b *builder) locate(c *candidate, e *discoveryv1.Endpoint, source string, regions func(node string) string) {
+	ours := source != "" && source == b.here.Cluster
+	node, zone, region := ptr.Deref(e.NodeName, ""), ptr.Deref(e.Zone, ""), regions(ptr.Deref(e.NodeName, ""))
+	c.near[sameNode] = ours && node != "" && node == b.here.Node
+	c.near[sameZone] = zone != "" && zone == b.here.Zone
+	c.near[sameRegion] = region != "" && region == b.here.Region
+	c.near[sameCluster] = ours
+	c.near[anywhere] = true
+	// Without knowing who we are, any endpoint may be one of ours.
+	mayBeOurs := ours || b.here.Cluster == "" || source == ""
+	c.maybeHere = mayBeOurs && (node == "" || b.here.Node == "" || node == b.here.Node)
+}
+
+// regions tells the region of a node of the slice.
+func (b *builder) regions(s *discoveryv1.EndpointSlice) func(node string) string {
+	byDefault := s.Annotations[v1alpha1.AnnotationRegion]
+	byNode := map[string]string{}
+	if text := s.Annotations[v1alpha1.AnnotationNodeRegions]; text != "" {
+		if err := json.Unmarshal([]byte(text), &byNode); err != nil {
+			b.refuse("annotation %s of slice %s is no JSON object of strings", v1alpha1.AnnotationNodeRegions, s.Name)
+		}
+	}
+	return func(node string) string {
+		if region, ok := byNode[node]; ok {
+			return region
+		}
+		return byDefault
+	}
+}

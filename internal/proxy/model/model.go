@@ -1,0 +1,184 @@
+// Package model decides which endpoints a node sends the clients of an imported service to. It is pure: objects and the node's
+// place in, a ruleset.Service out.
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
+)
+
+// Location is where this node is. What is not known is empty, and then nothing is near in that respect.
+type Location struct {
+	Cluster string
+	Node    string
+	Zone    string
+	Region  string
+}
+
+// Result is what a node programs for a service.
+type Result struct {
+	Service ruleset.Service
+	// Refused says in words what was not used and why, each once and in a fixed order.
+	Refused []string
+}
+
+// Build decides for one service. A service without clusterset IPs gives an empty Service: headless and classic services are none of
+// the data plane's business.
+func Build(si *mcsv1beta1.ServiceImport, slicesOf []*discoveryv1.EndpointSlice, here Location) Result {
+	b := &builder{here: here}
+	if si == nil || si.Spec.Type != mcsv1beta1.ClusterSetIP {
+		return Result{}
+	}
+	vips := b.vips(si)
+	if len(vips) == 0 {
+		return b.result()
+	}
+	b.out.VIPs = vips
+	ports := b.ports(si)
+	wish := wishOf(si)
+	for _, vip := range vips {
+		candidates := b.candidates(slicesOf, vip.Is6(), ports)
+		for _, p := range ports {
+			p.Frontend.VIP = vip
+			b.out.Ports = append(b.out.Ports, b.port(p, candidates[p.id], wish))
+		}
+	}
+	return b.result()
+}
+
+type builder struct {
+	here    Location
+	out     ruleset.Service
+	refused map[string]struct{}
+	hairpin map[netip.Addr]struct{}
+}
+
+func (b *builder) refuse(format string, args ...any) {
+	if b.refused == nil {
+		b.refused = map[string]struct{}{}
+	}
+	b.refused[fmt.Sprintf(format, args...)] = struct{}{}
+}
+
+func (b *builder) result() Result {
+	r := Result{Service: b.out}
+	for why := range b.refused {
+		r.Refused = append(r.Refused, why)
+	}
+	slices.Sort(r.Refused)
+	return r
+}
+
+// vips are the addresses of a service, at most one of each family as the API allows.
+func (b *builder) vips(si *mcsv1beta1.ServiceImport) []netip.Addr {
+	var out []netip.Addr
+	for _, text := range si.Spec.IPs {
+		addr, err := netip.ParseAddr(text)
+		switch {
+		case err != nil || addr.Is4In6() || addr.Zone() != "" || unusable(addr):
+			b.refuse("clusterset IP %.64q is no usable address", text)
+		case slices.ContainsFunc(out, func(other netip.Addr) bool { return other.Is6() == addr.Is6() }):
+			b.refuse("clusterset IP %s is the second of its family", addr)
+		default:
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// portID is what the ports of slices are matched to those of the service by.
+type portID struct {
+	name     string
+	protocol ruleset.Protocol
+}
+
+// servicePort is a port of the service before it has a VIP.
+type servicePort struct {
+	ruleset.Port
+	id portID
+}
+
+func (b *builder) ports(si *mcsv1beta1.ServiceImport) []servicePort {
+	var out []servicePort
+	for i := range si.Spec.Ports {
+		p := &si.Spec.Ports[i]
+		protocol, ok := protocolOf(p.Protocol)
+		same := func(other servicePort) bool {
+			return other.Frontend.Protocol == protocol && (int32(other.Frontend.Port) == p.Port || other.id.name == p.Name)
+		}
+		switch {
+		case !ok:
+			b.refuse("port %d has protocol %.16q, which is not TCP, UDP or SCTP", p.Port, p.Protocol)
+		case p.Port < 1 || p.Port > 65535:
+			b.refuse("port %d/%s is not between 1 and 65535", p.Port, protocol)
+		case slices.ContainsFunc(out, same):
+			b.refuse("port %d/%s is there twice, by number or by name", p.Port, protocol)
+		default:
+			port := ruleset.Port{Frontend: ruleset.Frontend{Protocol: protocol, Port: uint16(p.Port)}, Affinity: affinity(si)}
+			out = append(out, servicePort{Port: port, id: portID{p.Name, protocol}})
+		}
+	}
+	return out
+}
+
+// affinity is the time for which a client is remembered, in seconds.
+func affinity(si *mcsv1beta1.ServiceImport) uint32 {
+	if si.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	seconds := corev1.DefaultClientIPServiceAffinitySeconds
+	if c := si.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil && *c.ClientIP.TimeoutSeconds > 0 {
+		seconds = *c.ClientIP.TimeoutSeconds
+	}
+	return min(uint32(seconds), ruleset.MaxAffinity)
+}
+
+func protocolOf(p corev1.Protocol) (ruleset.Protocol, bool) {
+	switch p {
+	case corev1.ProtocolTCP, "":
+		return ruleset.TCP, true
+	case corev1.ProtocolUDP:
+		return ruleset.UDP, true
+	case corev1.ProtocolSCTP:
+		return ruleset.SCTP, true
+	}
+	return 0, false
+}
+
+// port chooses the endpoints of a port and notes which of them may reach themselves through it.
+func (b *builder) port(p servicePort, all []candidate, w wish) ruleset.Port {
+	chosen := choose(all, w)
+	if len(chosen) > ruleset.MaxEndpoints {
+		b.refuse("port %d/%s has %d endpoints, of which the first %d are used", p.Frontend.Port, p.Frontend.Protocol, len(chosen), ruleset.MaxEndpoints)
+		chosen = chosen[:ruleset.MaxEndpoints]
+	}
+	p.Silent = w.local && len(chosen) == 0 && slices.ContainsFunc(all, candidate.usable)
+	for i := range chosen {
+		p.Endpoints = append(p.Endpoints, chosen[i].address)
+		addr := chosen[i].address.Addr()
+		if _, known := b.hairpin[addr]; chosen[i].maybeHere && !known {
+			if b.hairpin == nil {
+				b.hairpin = map[netip.Addr]struct{}{}
+			}
+			b.hairpin[addr] = struct{}{}
+			b.out.Hairpin = append(b.out.Hairpin, addr)
+		}
+	}
+	return p.Port
+}
+
+// unusable tells addresses that mean something else on every node. The agent has refused them already; whoever else may write slices
+// must not lead clients to the node itself.
+func unusable(a netip.Addr) bool {
+	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+func yes(condition *bool, byDefault bool) bool { return ptr.Deref(condition, byDefault) }

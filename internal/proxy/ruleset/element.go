@@ -1,0 +1,192 @@
+package ruleset
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+)
+
+// Kind is what a set or map is for.
+type Kind uint8
+
+// The kinds of sets, each of which exists once per address family. Keys and values are concatenations whose parts are
+// padded to four bytes, as the kernel's registers are.
+const (
+	// VIPs is the set of known addresses.
+	VIPs Kind = iota
+	// Services maps VIP, protocol and port to the class of the service port.
+	Services
+	// Endpoints maps VIP, protocol, port and an index below the class's count to an endpoint's address and port.
+	Endpoints
+	// Slots maps the same as Endpoints to an endpoint's number, where the service port has affinity: what a client is remembered by.
+	Slots
+	// Members maps VIP, protocol, port and an endpoint's number to its address and port, where the service port has affinity. A
+	// remembered number that is not in it is that of an endpoint that is gone.
+	Members
+	// Hairpin is the set of pairs of an address with itself.
+	Hairpin
+	// Silent is the set of VIP, protocol and port whose packets are dropped rather than refused.
+	Silent
+	// Kinds is how many there are.
+	Kinds
+)
+
+// Set is one set or map of the table.
+type Set struct {
+	Kind Kind
+	IPv6 bool
+}
+
+// Element is one element of a set; Value is empty where the set is no map. Both are in the kernel's form.
+type Element struct {
+	Set   Set
+	Key   string
+	Value string
+}
+
+// Class is how the endpoints of a service port are chosen: one of Count at random, remembered for Affinity seconds. Each class
+// that is in use has a chain of its own, which all its service ports share.
+type Class struct {
+	IPv6     bool
+	Count    uint32
+	Affinity uint32
+}
+
+// What fits into a class. A longer affinity is cut, and Kubernetes allows none; so many endpoints nobody has.
+const (
+	MaxAffinity  = 1<<17 - 1
+	MaxEndpoints = 1<<15 - 1
+)
+
+// Key is the class as the value of a Services element.
+func (c Class) Key() string {
+	return string(binary.NativeEndian.AppendUint32(nil, c.Affinity<<15|c.Count))
+}
+
+var errMalformed = errors.New("malformed element: the table was not written by this program")
+
+// ParseClass is the inverse of Key. It fails for what Key did not make.
+func ParseClass(ipv6 bool, key string) (Class, error) {
+	if len(key) != 4 {
+		return Class{}, errMalformed
+	}
+	n := binary.NativeEndian.Uint32([]byte(key))
+	return Class{IPv6: ipv6, Count: n & MaxEndpoints, Affinity: n >> 15}, nil
+}
+
+func (f Frontend) append(b []byte) []byte {
+	b = append(b, f.VIP.AsSlice()...)
+	b = append(b, byte(f.Protocol), 0, 0, 0)
+	return appendPort(b, f.Port)
+}
+
+func appendPort(b []byte, port uint16) []byte {
+	return append(binary.BigEndian.AppendUint16(b, port), 0, 0)
+}
+
+func appendEndpoint(b []byte, e netip.AddrPort) []byte {
+	return appendPort(append(b, e.Addr().AsSlice()...), e.Port())
+}
+
+// maxKey is the longest key, in IPv6: an address, a protocol, a port and a number.
+const maxKey = 16 + 3*4
+
+func (f Frontend) numbered(n uint32) string {
+	return string(binary.NativeEndian.AppendUint32(f.append(make([]byte, 0, maxKey)), n))
+}
+
+// endpointElement is the element of an endpoint at an index.
+func endpointElement(f Frontend, index int, e netip.AddrPort) Element {
+	return Element{Set: Set{Endpoints, f.VIP.Is6()}, Key: f.numbered(uint32(index)), Value: string(appendEndpoint(nil, e))}
+}
+
+// parseEndpoint is the inverse of endpointElement.
+func parseEndpoint(e Element) (f Frontend, index int, endpoint netip.AddrPort, err error) {
+	width := 4
+	if e.Set.IPv6 {
+		width = 16
+	}
+	if len(e.Key) != width+12 || len(e.Value) != width+4 {
+		return f, 0, endpoint, errMalformed
+	}
+	key, value := []byte(e.Key), []byte(e.Value)
+	f.VIP, _ = netip.AddrFromSlice(key[:width]) // the width is right
+	f.Protocol, f.Port = Protocol(key[width]), binary.BigEndian.Uint16(key[width+4:])
+	addr, _ := netip.AddrFromSlice(value[:width])
+	return f, int(binary.NativeEndian.Uint32(key[width+8:])), netip.AddrPortFrom(addr, binary.BigEndian.Uint16(value[width:])), nil
+}
+
+// elements are what a service consists of, given the order of each port's endpoints.
+func (s *Service) elements(order func(Frontend) []netip.AddrPort) []Element {
+	var out []Element
+	for _, vip := range s.VIPs {
+		out = append(out, Element{Set: Set{VIPs, vip.Is6()}, Key: string(vip.AsSlice())})
+	}
+	for i := range s.Ports {
+		out = s.Ports[i].elements(out, order(s.Ports[i].Frontend))
+	}
+	for _, addr := range s.Hairpin {
+		key := append(addr.AsSlice(), addr.AsSlice()...)
+		out = append(out, Element{Set: Set{Hairpin, addr.Is6()}, Key: string(key)})
+	}
+	return out
+}
+
+func (p *Port) elements(out []Element, order []netip.AddrPort) []Element {
+	six := p.VIP.Is6()
+	frontend := string(p.append(make([]byte, 0, maxKey)))
+	if len(order) == 0 {
+		if p.Silent {
+			out = append(out, Element{Set: Set{Silent, six}, Key: frontend})
+		}
+		return out
+	}
+	out = append(out, Element{Set: Set{Services, six}, Key: frontend, Value: p.class(order).Key()})
+	var numbers []uint32
+	if p.Affinity > 0 {
+		numbers = number(order)
+	}
+	for i, e := range order {
+		out = append(out, endpointElement(p.Frontend, i, e))
+		if p.Affinity > 0 {
+			number := string(binary.NativeEndian.AppendUint32(nil, numbers[i]))
+			out = append(out,
+				Element{Set: Set{Slots, six}, Key: p.numbered(uint32(i)), Value: number},
+				Element{Set: Set{Members, six}, Key: p.numbered(numbers[i]), Value: string(appendEndpoint(nil, e))})
+		}
+	}
+	return out
+}
+
+// number gives each endpoint a number that it keeps while others come and go, and over a restart: its hash. Of two with the same, which
+// among 5,000 happens in one service of 300, the later by address takes the next.
+func number(endpoints []netip.AddrPort) []uint32 {
+	sorted := slices.Clone(endpoints)
+	slices.SortFunc(sorted, netip.AddrPort.Compare)
+	taken := make(map[uint32]struct{}, len(sorted))
+	numbers := make(map[netip.AddrPort]uint32, len(sorted))
+	for _, e := range sorted {
+		hash := fnv.New32a()
+		_, _ = hash.Write(appendEndpoint(nil, e)) // never fails
+		n := hash.Sum32()
+		for {
+			if _, ok := taken[n]; !ok {
+				break
+			}
+			n++
+		}
+		taken[n] = struct{}{}
+		numbers[e] = n
+	}
+	out := make([]uint32, len(endpoints))
+	for i, e := range endpoints {
+		out[i] = numbers[e]
+	}
+	return out
+}
+
+func (p *Port) class(order []netip.AddrPort) Class {
+	return Class{IPv6: p.VIP.Is6(), Count: uint32(len(order)), Affinity: p.Affinity}
+}

@@ -1,0 +1,268 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// machine is a kernel in a few lines: it holds elements and refuses what a kernel would refuse.
+type machine struct {
+	elements map[id]string
+	classes  map[Class]bool
+}
+
+func newMachine() *machine { return &machine{elements: map[id]string{}, classes: map[Class]bool{}} }
+
+func (m *machine) apply(c Changes) error {
+	for _, e := range c.Delete {
+		if v, ok := m.elements[id{e.Set, e.Key}]; !ok || v != e.Value {
+			return fmt.Errorf("delete %+v: it is not there", e)
+		}
+		delete(m.elements, id{e.Set, e.Key})
+	}
+	for _, class := range c.NewClasses {
+		if m.classes[class] {
+			return fmt.Errorf("class %+v is there already", class)
+		}
+		m.classes[class] = true
+	}
+	for _, e := range c.Add {
+		if _, ok := m.elements[id{e.Set, e.Key}]; ok {
+			return fmt.Errorf("add %+v: it is there already", e)
+		}
+		if e.Set.Kind == Services {
+			class, err := ParseClass(e.Set.IPv6, e.Value)
+			if err != nil || !m.classes[class] {
+				return fmt.Errorf("service of unknown class %+v: %w", class, err)
+			}
+		}
+		m.elements[id{e.Set, e.Key}] = e.Value
+	}
+	for _, class := range c.OldClasses {
+		delete(m.classes, class)
+	}
+	return nil
+}
+
+func (m *machine) dump() (elements []Element, classes []Class) {
+	for key, value := range m.elements {
+		elements = append(elements, Element{key.set, key.key, value})
+	}
+	for c := range m.classes {
+		classes = append(classes, c)
+	}
+	return elements, classes
+}
+
+// check compares what the machine does with what the services want: every index below the count leads to another of the endpoints.
+func (m *machine) check(services map[string]*Service) error {
+	var want int
+	for name, s := range services {
+		for i := range s.Ports {
+			p := &s.Ports[i]
+			value, ok := m.elements[id{Set{Services, p.VIP.Is6()}, string(p.append(nil))}]
+			if ok != (len(p.Endpoints) > 0) {
+				return fmt.Errorf("%s: %s is programmed: %t", name, p.Frontend, ok)
+			}
+			if _, silent := m.elements[id{Set{Silent, p.VIP.Is6()}, string(p.append(nil))}]; silent != (p.Silent && len(p.Endpoints) == 0) {
+				return fmt.Errorf("%s: %s is silent: %t", name, p.Frontend, silent)
+			}
+			if !ok {
+				continue
+			}
+			class, _ := ParseClass(p.VIP.Is6(), value)
+			if int(class.Count) != len(p.Endpoints) || class.Affinity != p.Affinity {
+				return fmt.Errorf("%s: %s has class %+v", name, p.Frontend, class)
+			}
+			want += len(p.Endpoints)
+			var found []netip.AddrPort
+			for index := range p.Endpoints {
+				key := p.numbered(uint32(index))
+				_, _, e, err := parseEndpoint(Element{Set{Endpoints, p.VIP.Is6()}, key, m.elements[id{Set{Endpoints, p.VIP.Is6()}, key}]})
+				if err != nil {
+					return fmt.Errorf("%s: index %d: %w", name, index, err)
+				}
+				found = append(found, e)
+			}
+			slices.SortFunc(found, netip.AddrPort.Compare)
+			if !slices.Equal(found, p.Endpoints) {
+				return fmt.Errorf("%s: %s leads to %v, not %v", name, p.Frontend, found, p.Endpoints)
+			}
+		}
+	}
+	for key := range m.elements {
+		if key.set.Kind == Endpoints {
+			want--
+		}
+	}
+	if want != 0 {
+		return fmt.Errorf("%d endpoints too few", want)
+	}
+	return nil
+}
+
+func endpoints(ipv6 bool, numbers ...int) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, n := range numbers {
+		addr := netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})
+		if ipv6 {
+			addr = netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(n >> 8), 15: byte(n)})
+		}
+		out = append(out, netip.AddrPortFrom(addr, 8080))
+	}
+	return out
+}
+
+func drawService(t *rapid.T, number int) *Service {
+	s := &Service{}
+	for _, ipv6 := range []bool{false, true} {
+		vip := netip.AddrFrom4([4]byte{243, 0, 0, byte(number)})
+		if ipv6 {
+			vip = netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x43, 15: byte(number)})
+		}
+		s.VIPs = append(s.VIPs, vip)
+		for _, protocol := range []Protocol{TCP, UDP} {
+			numbers := rapid.SliceOfNDistinct(rapid.IntRange(1, 9), 0, 6, rapid.ID[int]).Draw(t, "endpoints")
+			slices.Sort(numbers)
+			p := Port{
+				Frontend: Frontend{vip, protocol, 80}, Endpoints: endpoints(ipv6, numbers...),
+				Affinity: rapid.SampledFrom([]uint32{0, 10}).Draw(t, "affinity"), Silent: rapid.Bool().Draw(t, "silent"),
+			}
+			s.Ports = append(s.Ports, p)
+			if len(p.Endpoints) > 0 {
+				s.Hairpin = append(s.Hairpin, p.Endpoints[0].Addr())
+			}
+		}
+	}
+	slices.SortFunc(s.Hairpin, netip.Addr.Compare)
+	s.Hairpin = slices.Compact(s.Hairpin)
+	return s
+}
+
+// Whatever services come, change and go, and whenever the program restarts: each transaction is one that a kernel accepts, and afterwards
+// the kernel does what the services want.
+func TestHistories(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kernel, table := newMachine(), NewTable()
+		services := map[string]*Service{}
+		for range rapid.IntRange(1, 15).Draw(t, "steps") {
+			if rapid.IntRange(0, 5).Draw(t, "restart") == 0 {
+				table = NewTable()
+				if err := table.Load(kernel.dump()); err != nil {
+					t.Fatal(err)
+				}
+				for name, s := range services {
+					table.Set(name, s)
+				}
+				table.Sweep()
+				if c := table.Changes(); len(c.Add)+len(c.Delete)+len(c.StaleUDP) > 0 {
+					t.Fatalf("a restart changes %+v", c)
+				} else if err := kernel.apply(c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range rapid.IntRange(1, 3).Draw(t, "changes") {
+				number := rapid.IntRange(1, 4).Draw(t, "service")
+				name := fmt.Sprint(number)
+				if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
+					delete(services, name)
+					table.Set(name, nil)
+					continue
+				}
+				services[name] = drawService(t, number)
+				table.Set(name, services[name])
+			}
+			if err := kernel.apply(table.Changes()); err != nil {
+				t.Fatal(err)
+			}
+			if err := kernel.check(services); err != nil {
+				t.Fatal(err)
+			}
+			if c := table.Changes(); !c.Empty() {
+				t.Fatalf("nothing changed, and yet %+v", c)
+			}
+		}
+	})
+}
+
+func TestArrangeChangesLittle(t *testing.T) {
+	for _, test := range []struct {
+		name                 string
+		old, endpoints, want []int
+	}{
+		{"first", nil, []int{1, 2, 3}, []int{1, 2, 3}},
+		{"same in another order", []int{3, 1, 2}, []int{1, 2, 3}, []int{3, 1, 2}},
+		{"one more", []int{3, 1}, []int{1, 2, 3}, []int{3, 1, 2}},
+		{"first gone: the last takes its place", []int{1, 2, 3}, []int{2, 3}, []int{3, 2}},
+		{"last gone", []int{1, 2, 3}, []int{1, 2}, []int{1, 2}},
+		{"one replaced", []int{1, 2, 3}, []int{1, 3, 4}, []int{1, 4, 3}},
+		{"none left", []int{1, 2}, nil, nil},
+	} {
+		got := arrange(endpoints(false, test.old...), endpoints(false, test.endpoints...))
+		if want := endpoints(false, test.want...); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", test.name, got, want)
+		}
+	}
+}
+
+// One endpoint of one service changes: that is all that changes.
+func TestOneChangeIsOneElement(t *testing.T) {
+	table := NewTable()
+	port := func(e ...int) *Service {
+		vip := netip.MustParseAddr("243.0.0.1")
+		return &Service{VIPs: []netip.Addr{vip}, Ports: []Port{{Frontend: Frontend{vip, UDP, 53}, Endpoints: endpoints(false, e...)}}}
+	}
+	table.Set("svc", port(1, 2, 3))
+	if c := table.Changes(); len(c.Add) != 5 || len(c.NewClasses) != 1 || len(c.StaleUDP) != 1 {
+		t.Errorf("a new service: %+v", c)
+	}
+	table.Set("svc", port(1, 3, 4))
+	if c := table.Changes(); len(c.Add) != 1 || len(c.Delete) != 1 || len(c.NewClasses) != 0 || len(c.StaleUDP) != 1 {
+		t.Errorf("an endpoint replaced: %+v", c)
+	}
+	table.Set("svc", port(1, 3, 4, 5))
+	if c := table.Changes(); len(c.Add) != 2 || len(c.Delete) != 1 || len(c.StaleUDP) != 0 {
+		t.Errorf("an endpoint added: %+v", c)
+	}
+	table.Set("svc", nil)
+	if c := table.Changes(); len(c.Add) != 0 || len(c.Delete) != 6 || len(c.StaleUDP) != 1 {
+		t.Errorf("the service removed: %+v", c)
+	}
+	for kind := range Kinds {
+		if n := table.Size(Set{Kind: kind}); n != 0 {
+			t.Errorf("%d elements of kind %d are left", n, kind)
+		}
+	}
+}
+
+func TestLoadRefusesWhatIsNotOurs(t *testing.T) {
+	for _, e := range []Element{
+		{Set{Endpoints, false}, "short", "value"}, {Set{Endpoints, true}, string(make([]byte, 16)), string(make([]byte, 8))},
+		{Set{Endpoints, false}, string(slices.Repeat([]byte{0xff}, 16)), string(make([]byte, 8))},
+	} {
+		if NewTable().Load([]Element{e}, nil) == nil {
+			t.Errorf("accepted %+v", e)
+		}
+	}
+}
+
+func TestNumbersStay(t *testing.T) {
+	all := endpoints(false, 1, 2, 3, 4, 5)
+	numbers := number(all)
+	for i := range all {
+		rest := slices.Delete(slices.Clone(all), i, i+1)
+		for j, n := range number(rest) {
+			if n != numbers[slices.Index(all, rest[j])] {
+				t.Errorf("without %s, %s has another number", all[i], rest[j])
+			}
+		}
+	}
+	class := Class{Count: MaxEndpoints, Affinity: MaxAffinity}
+	if got, err := ParseClass(false, class.Key()); err != nil || got != class {
+		t.Errorf("%+v became %+v: %v", class, got, err)
+	}
+}

@@ -1,0 +1,133 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+const apiserverPort = 6443
+
+// Names of components, as their logs are called.
+const (
+	etcd              = "etcd"
+	apiserver         = "kube-apiserver"
+	controllerManager = "kube-controller-manager"
+	scheduler         = "kube-scheduler"
+	containerd        = "containerd"
+	kubelet           = "kubelet"
+	kubeProxy         = "kube-proxy"
+)
+
+// componentNames are all of a cluster, in the order in which they start.
+var componentNames = []string{etcd, apiserver, controllerManager, scheduler, containerd, kubelet, kubeProxy}
+
+// parts are the programs that clusters are made of.
+type parts struct {
+	kube string // the all-in-one binary
+	node string // folder of containerd and the CNI plugins
+}
+
+// component describes how a program of the cluster runs.
+func (c cluster) component(name string, has parts, p plan) component {
+	kube := func(args []string) component {
+		return component{name: name, dir: c.dir, args: append([]string{has.kube, name}, args...)}
+	}
+	switch name {
+	case etcd:
+		return kube(c.etcdArgs())
+	case apiserver:
+		return kube(c.apiserverArgs())
+	case controllerManager:
+		return kube(c.managerArgs())
+	case scheduler:
+		return kube(c.schedulerArgs())
+	case containerd:
+		return component{
+			name: name, dir: c.dir, path: has.node + ":",
+			args: []string{filepath.Join(has.node, "containerd"), "--config", c.path("containerd.toml"), "--log-level", "warn"},
+		}
+	case kubelet:
+		return kube(c.kubeletArgs())
+	case kubeProxy:
+		return kube(c.proxyArgs(p))
+	}
+	panic("there is no component " + name)
+}
+
+func (c cluster) etcdArgs() []string {
+	const client, peer = "https://127.0.0.1:2379", "https://127.0.0.1:2380" // loopback of the node's own network namespace
+	return []string{
+		"--name=etcd", "--data-dir=" + c.path("etcd"),
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=etcd=" + peer,
+		// Pods with the node's network reach loopback too: none of them reads the cluster's secrets without a certificate.
+		"--cert-file=" + c.cert("etcd"), "--key-file=" + c.key("etcd"), "--client-cert-auth=true", "--trusted-ca-file=" + c.cert("etcd-ca"),
+		"--peer-cert-file=" + c.cert("etcd"), "--peer-key-file=" + c.key("etcd"),
+		"--peer-client-cert-auth=true", "--peer-trusted-ca-file=" + c.cert("etcd-ca"),
+		"--unsafe-no-fsync=true", // nothing in a sandbox has to survive a crash of the machine
+		"--heartbeat-interval=50", "--election-timeout=500",
+		"--logger=zap", "--log-level=warn",
+	}
+}
+
+func (c cluster) apiserverArgs() []string {
+	everywhere := "0.0.0.0"
+	if c.nodeIP().Is6() {
+		everywhere = "::"
+	}
+	return []string{
+		"--etcd-servers=https://127.0.0.1:2379",
+		"--etcd-cafile=" + c.cert("etcd-ca"), "--etcd-certfile=" + c.cert("etcd-client"), "--etcd-keyfile=" + c.key("etcd-client"),
+		"--bind-address=" + everywhere, "--advertise-address=" + c.nodeIP().String(), fmt.Sprintf("--secure-port=%d", apiserverPort),
+		"--tls-cert-file=" + c.cert("kube-apiserver"), "--tls-private-key-file=" + c.key("kube-apiserver"),
+		"--client-ca-file=" + c.cert("ca"),
+		"--kubelet-certificate-authority=" + c.cert("ca"), "--kubelet-preferred-address-types=InternalIP",
+		"--kubelet-client-certificate=" + c.cert("kube-apiserver-kubelet-client"), "--kubelet-client-key=" + c.key("kube-apiserver-kubelet-client"),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.key("service-account"), "--service-account-signing-key-file=" + c.key("service-account"),
+		"--service-cluster-ip-range=" + join(c.serviceCIDRs),
+		"--allow-privileged=true", "--profiling=false",
+	}
+}
+
+func (c cluster) managerArgs() []string {
+	return []string{
+		"--kubeconfig=" + c.kubeconfig(controllerManager), "--cluster-name=" + c.name,
+		"--root-ca-file=" + c.cert("ca"),
+		"--cluster-signing-cert-file=" + c.cert("ca"), "--cluster-signing-key-file=" + c.key("ca"),
+		"--service-account-private-key-file=" + c.key("service-account"), "--use-service-account-credentials=true",
+		"--service-cluster-ip-range=" + join(c.serviceCIDRs), "--cluster-cidr=" + join(c.podCIDRs), "--allocate-node-cidrs=false",
+		"--leader-elect=false", "--bind-address=127.0.0.1", "--profiling=false",
+		"--kube-api-qps=200", "--kube-api-burst=400",
+	}
+}
+
+func (c cluster) schedulerArgs() []string {
+	return []string{"--kubeconfig=" + c.kubeconfig(scheduler), "--leader-elect=false", "--bind-address=127.0.0.1", "--profiling=false"}
+}
+
+func (c cluster) kubeletArgs() []string {
+	labels := []string{"topology.kubernetes.io/region=" + c.region, "topology.kubernetes.io/zone=" + c.zone}
+	return []string{
+		"--config=" + c.path("kubelet.yaml"), "--kubeconfig=" + c.kubeconfig(kubelet), "--root-dir=" + c.path("kubelet"),
+		"--cert-dir=" + c.path("kubelet", "pki"), "--hostname-override=" + c.node(), "--node-ip=" + join(addrs(c.nodeIPs)),
+		"--node-labels=" + strings.Join(labels, ","),
+	}
+}
+
+// proxyArgs make the pods of all clusters local to kube-proxy: the network between them is flat, so a client's address needs no hiding when
+// it calls a service of another cluster by its address.
+func (c cluster) proxyArgs(p plan) []string {
+	return []string{
+		"--kubeconfig=" + c.kubeconfig(kubeProxy), "--proxy-mode=nftables", "--hostname-override=" + c.node(),
+		"--cluster-cidr=" + join(p.allPods()), "--bind-address=" + c.nodeIP().String(),
+		// Limits of the kernel's connection table belong to the machine, not to this cluster.
+		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
+		"--oom-score-adj=0", // lower ones need a privilege that containers may lack
+		"--profiling=false",
+	}
+}

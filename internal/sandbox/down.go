@@ -1,0 +1,199 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Down ends a sandbox and removes everything of it: processes, containers, mounts, links, network namespaces, control groups and files; only the
+// caches of built programs stay. It works on any sandbox, however far its Up came and whatever happened to it since. It fails when there is no
+// sandbox of the name (ErrNone), and tells what could not be removed after removing all the rest; then it can be called again.
+func Down(ctx context.Context, name string, progress io.Writer) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	r := newReport(progress)
+	unlock, err := lock(ctx, name, func() { r.say("waiting for another command on sandbox %s to end", name) })
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s, err := Open(name)
+	if err != nil {
+		return err
+	}
+	if err := s.down(r); err != nil {
+		return fmt.Errorf("sandbox %s is not gone (run down again): %w", name, err)
+	}
+	return os.Remove(filepath.Join(runRoot, name+".lock"))
+}
+
+func (s *Sandbox) down(r *report) error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(s.plan.clusters))
+	for i, c := range s.plan.clusters {
+		wg.Go(func() { errs[i] = r.step(c.name+": processes and mounts are gone", c.end) })
+	}
+	wg.Wait()
+	errs = append(errs, r.step("network is removed", s.plan.disconnect))
+	if err := errors.Join(errs...); err != nil {
+		return err // the state stays, to find the rest by
+	}
+	// Nothing is mounted below any more, so that no file of others is reached.
+	return r.step("files are removed", func() error {
+		if err := errors.Join(os.RemoveAll(s.plan.runDir), os.RemoveAll(s.plan.dir)); err != nil {
+			return err
+		}
+		return restoreTunables()
+	})
+}
+
+// end ends the processes of a cluster: first those that would start others again, then all that carry its mark, then what ran in its
+// containers. They are killed, not asked: nothing of what they hold is kept.
+func (c cluster) end() error {
+	groups := c.controlGroups()
+	var errs []error
+	for _, name := range []string{kubelet, containerd} {
+		if p, alive := c.running(name); alive {
+			errs = append(errs, p.kill(0))
+		}
+	}
+	errs = append(errs, killAll(c.marked), killAll(c.contained))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("cluster %s: %w", c.name, err)
+	}
+	errs = []error{unmountBelow(c.dir), unmountBelow(c.runDir), removeGroups(groups), c.removeStrays()}
+	return errors.Join(errs...)
+}
+
+// killAll ends all processes for which belongs says yes. Some may start others while they are being ended, so it looks again until there
+// are none.
+func killAll(belongs func(proc string) bool) error {
+	const rounds = 20
+	for range rounds {
+		found, err := processes(belongs)
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		var errs []error
+		for _, p := range found {
+			errs = append(errs, p.kill(0))
+		}
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+	}
+	return errors.New("new processes keep coming")
+}
+
+// unmountBelow unmounts everything at or below a folder, the last mounted first.
+func unmountBelow(dir string) error {
+	points, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, point := range slices.Backward(points) {
+		err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // gone with another one
+			errs = append(errs, fmt.Errorf("unmounting %s: %w", point, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func mountsBelow(dir string) ([]string, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var points []string
+	for line := range bytes.Lines(text) {
+		fields := strings.Fields(string(line))
+		if len(fields) < 5 {
+			continue
+		}
+		if point := unescape(fields[4]); point == dir || strings.HasPrefix(point, dir+"/") {
+			points = append(points, point)
+		}
+	}
+	return points, nil
+}
+
+// unescape turns \040 and its like, which the kernel writes for spaces, back.
+func unescape(text string) string {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '\\' && i+3 < len(text) {
+			if code, err := strconv.ParseUint(text[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(code))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String()
+}
+
+// controlGroups are the folders of the containers' control groups, in every hierarchy. They are named after the containers, whose ids are
+// in containerd's folder of tasks.
+func (c cluster) controlGroups() []string {
+	tasks, _ := filepath.Glob(filepath.Join(c.runDir, "containerd", "io.containerd.runtime.v2.task", containerdNamespace, "*"))
+	var groups []string
+	for _, task := range tasks {
+		for _, hierarchy := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} { // version 2, version 1
+			found, _ := filepath.Glob(filepath.Join(hierarchy, containerdNamespace, filepath.Base(task)))
+			groups = append(groups, found...)
+		}
+	}
+	return groups
+}
+
+// removeGroups removes control groups whose processes have ended, and the group above them if it was the last. What is still in use
+// is somebody else's.
+func removeGroups(groups []string) error {
+	var errs []error
+	for _, group := range groups {
+		err := unix.Rmdir(group)
+		for deadline := time.Now().Add(5 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline); err = unix.Rmdir(group) {
+			time.Sleep(10 * time.Millisecond) // a process that ended is still being taken out of it
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("removing control group %s: %w", group, err))
+		}
+		_ = unix.Rmdir(filepath.Dir(group)) // fails while it holds others
+	}
+	return errors.Join(errs...)
+}
+
+// removeStrays removes what Kubernetes and the CNI keep at fixed places of the machine: links to the logs of containers, and what the CNI
+// library remembers of each interface.
+func (c cluster) removeStrays() error {
+	var errs []error
+	links, _ := filepath.Glob("/var/log/containers/*.log") // a constant pattern
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, c.dir+"/") {
+			errs = append(errs, os.Remove(link))
+		}
+	}
+	results, _ := filepath.Glob("/var/lib/cni/results/" + c.networkName() + "-*") // names hold no special characters
+	for _, result := range results {
+		errs = append(errs, os.Remove(result))
+	}
+	return errors.Join(errs...)
+}

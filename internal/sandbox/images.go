@@ -1,0 +1,140 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/seamark-dev/seamark/internal/image"
+	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/version"
+)
+
+// containerdNamespace is where kubelet's images are.
+const containerdNamespace = "k8s.io"
+
+// loadable is an image in a file.
+type loadable struct {
+	recipe image.Recipe
+	name   string // with tag
+	digest string // of its configuration, by which containerd knows it
+	file   string
+}
+
+// images are those that every cluster gets.
+type images struct{ daemons, workload loadable }
+
+// buildImages builds from the checkout. What Go has in its cache is not compiled again.
+func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
+	var built images
+	root, err := kubeparts.Root()
+	if err != nil {
+		return built, err
+	}
+	cache, err := binaryCache()
+	if err != nil {
+		return built, err
+	}
+	builder := image.Builder{Root: root, Version: version.String(), Cache: cache}
+	recipe, err := image.Daemons(root)
+	if err != nil {
+		return built, err
+	}
+	if built.daemons, err = s.build(ctx, builder, recipe, contentTag); err != nil {
+		return built, err
+	}
+	// Its name is in configurations of pod sandboxes and in people's manifests, so it has one that stays.
+	if built.workload, err = s.build(ctx, builder, image.Workload(), func(v1.Hash) string { return "sandbox" }); err != nil {
+		return built, err
+	}
+	s.state.Image, s.state.Pause = built.daemons.name, built.workload.name
+	return built, s.save()
+}
+
+// contentTag changes with the content, so that what is installed with it is rolled out again exactly when it changed.
+func contentTag(digest v1.Hash) string { return "sandbox-" + digest.Hex[:12] }
+
+func binaryCache() (string, error) {
+	if dir := os.Getenv(kubeparts.CacheEnv); dir != "" {
+		abs, err := filepath.Abs(dir)
+		return filepath.Join(abs, "images"), err
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the user's cache folder (set %s to choose one): %w", kubeparts.CacheEnv, err)
+	}
+	return filepath.Join(dir, "seamark", "images"), nil
+}
+
+func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, tag func(v1.Hash) string) (loadable, error) {
+	made, err := b.Build(ctx, r, image.HostArchitecture())
+	if err != nil {
+		return loadable{}, err
+	}
+	digest, err := made.ConfigName()
+	if err != nil {
+		return loadable{}, err
+	}
+	l := loadable{recipe: r, name: r.Repository + ":" + tag(digest), digest: digest.String()}
+	l.file = filepath.Join(s.plan.dir, "images", fmt.Sprintf("%s-%s.tar", filepath.Base(r.Repository), digest.Hex[:12]))
+	if _, err := os.Stat(l.file); err == nil {
+		return l, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(l.file), 0o700); err != nil {
+		return l, err
+	}
+	old, err := filepath.Glob(filepath.Join(filepath.Dir(l.file), filepath.Base(r.Repository)+"-*"))
+	if err != nil {
+		return l, err
+	}
+	for _, file := range old {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return l, errors.Join(err, image.WriteTar(l.file, l.name, made))
+}
+
+// loadImages imports images into the cluster's containerd, unless they are there.
+func (c cluster) loadImages(ctx context.Context, has parts, list ...loadable) error {
+	for _, l := range list {
+		mark := c.path("run", filepath.Base(l.recipe.Repository)+".loaded")
+		if loaded, err := os.ReadFile(mark); err == nil && string(loaded) == l.digest {
+			continue
+		}
+		if err := c.importImage(ctx, has, l.file); err != nil {
+			return err
+		}
+		if err := writeFile(mark, []byte(l.digest), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importImage loads a file, waiting for a containerd that is just starting.
+func (c cluster) importImage(ctx context.Context, has parts, file string) error {
+	err := c.await(ctx, containerd, "containerd to answer", func(ctx context.Context) error { return c.ctr(ctx, has, "version") })
+	if err != nil {
+		return err
+	}
+	if err := c.ctr(ctx, has, "--namespace", containerdNamespace, "images", "import", "--digests", file); err != nil {
+		return fmt.Errorf("cluster %s: loading %s: %w", c.name, file, err)
+	}
+	return nil
+}
+
+func (c cluster) ctr(ctx context.Context, has parts, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(has.node, "ctr"), append([]string{"--address", c.containerdSocket()}, args...)...)
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(output)))
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+)
+
+// Status is what a sandbox looks like now.
+type Status struct {
+	Name       string             `json:"name"`
+	Dir        string             `json:"dir"`
+	Kubeconfig string             `json:"kubeconfig"`
+	Family     Family             `json:"ipFamily"`
+	DataPlane  v1alpha1.DataPlane `json:"dataPlane"`
+	Image      string             `json:"image"`
+	Workload   string             `json:"workloadImage"`
+	Clusters   []ClusterStatus    `json:"clusters"`
+	Partitions []Pair             `json:"partitions"`
+}
+
+// ClusterStatus is what a cluster looks like now.
+type ClusterStatus struct {
+	Name    string `json:"name"`
+	Server  string `json:"server"`
+	Version string `json:"version,omitempty"`
+	// Ready tells that all components run and the node takes pods; otherwise Problem says what is wrong.
+	Ready   bool   `json:"ready"`
+	Problem string `json:"problem,omitempty"`
+	// RunningPods and Pods count those of all namespaces.
+	RunningPods int      `json:"runningPods"`
+	Pods        int      `json:"pods"`
+	Region      string   `json:"region"`
+	Zone        string   `json:"zone"`
+	NodeIPs     []string `json:"nodeIPs"`
+	PodCIDRs    []string `json:"podCIDRs"`
+	ServiceCIDR []string `json:"serviceCIDRs"`
+	// NetworkNamespace is that of the node, for nsenter and nft.
+	NetworkNamespace string `json:"networkNamespace"`
+	// Processes are the ids of the components, as far as they run.
+	Processes map[string]int `json:"processes"`
+	Logs      string         `json:"logs"`
+}
+
+// Ready tells whether all clusters are.
+func (s Status) Ready() bool {
+	for _, c := range s.Clusters {
+		if !c.Ready {
+			return false
+		}
+	}
+	return true
+}
+
+// Status looks at all clusters. Clusters that do not answer are part of the answer, not errors.
+func (s *Sandbox) Status(ctx context.Context) Status {
+	status := Status{
+		Name: s.plan.name, Dir: s.plan.dir, Kubeconfig: s.Kubeconfig(), Family: s.state.Family, DataPlane: s.state.DataPlane,
+		Image: s.state.Image, Workload: s.state.Pause,
+		Clusters: make([]ClusterStatus, len(s.plan.clusters)), Partitions: append([]Pair{}, s.state.Partitions...),
+	}
+	var wg sync.WaitGroup
+	for i, c := range s.plan.clusters {
+		wg.Go(func() { status.Clusters[i] = c.status(ctx) })
+	}
+	wg.Wait()
+	return status
+}
+
+func (c cluster) status(ctx context.Context) ClusterStatus {
+	status := ClusterStatus{
+		Name: c.name, Server: c.server(), Region: c.region, Zone: c.zone, NetworkNamespace: c.netns, Logs: c.path("logs"),
+		NodeIPs: texts(addrs(c.nodeIPs)), PodCIDRs: texts(c.podCIDRs), ServiceCIDR: texts(c.serviceCIDRs), Processes: map[string]int{},
+	}
+	var problem error
+	for _, name := range componentNames {
+		p, alive := c.running(name)
+		if alive {
+			status.Processes[name] = p.PID
+		} else if problem == nil {
+			problem = fmt.Errorf("%s does not run; see %s", name, c.log(name))
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := c.look(ctx, &status); err != nil && problem == nil {
+		problem = err
+	}
+	status.Ready = problem == nil
+	if problem != nil {
+		status.Problem = problem.Error()
+	}
+	return status
+}
+
+// look asks the API server.
+func (c cluster) look(ctx context.Context, status *ClusterStatus) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	node, err := client.CoreV1().Nodes().Get(ctx, c.node(), metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("the API server does not answer: %w", err)
+	}
+	status.Version = node.Status.NodeInfo.KubeletVersion
+	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return err
+	}
+	status.Pods = len(pods.Items)
+	for _, pod := range pods.Items {
+		if pod.Status.Phase == corev1.PodRunning {
+			status.RunningPods++
+		}
+	}
+	return nodeReady(node)
+}
+
+func texts[T fmt.Stringer](values []T) []string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = v.String()
+	}
+	return list
+}
+
+// Load imports an image from a tar, a docker-archive or an OCI archive, into every cluster. Pods use it by the name in the file and never pull
+// it, unless its tag is `latest`, which Kubernetes always pulls. It fails when a cluster does not run and when the file is no image.
+func (s *Sandbox) Load(ctx context.Context, file string, progress io.Writer) error {
+	r := newReport(progress)
+	var has parts
+	if err := has.find(ctx, r); err != nil {
+		return err
+	}
+	for _, c := range s.plan.clusters {
+		if err := r.step(c.name+": loaded "+file, func() error { return c.importImage(ctx, has, file) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/kubeparts"
+)
+
+// Options say what a sandbox should be. Everything has a default.
+type Options struct {
+	// Name tells sandboxes of one machine apart.
+	Name string
+	// Clusters is how many there are, 1 to 8.
+	Clusters int
+	// DataPlane is how members reach imported services.
+	DataPlane v1alpha1.DataPlane
+	// Family is which IP addresses nodes, pods and services have.
+	Family Family
+	// Bare leaves the clusters without broker and Seamark.
+	Bare bool
+	// Progress gets a line for each step; nil for none.
+	Progress io.Writer
+}
+
+func (o *Options) complete() error {
+	o.Name = cmp.Or(o.Name, DefaultName)
+	o.Clusters = cmp.Or(o.Clusters, DefaultClusters)
+	o.Family = cmp.Or(o.Family, IPv4)
+	o.DataPlane = cmp.Or(o.DataPlane, v1alpha1.DataPlaneService)
+	if o.Clusters < 1 || o.Clusters > maxClusters {
+		return fmt.Errorf("a sandbox has 1 to %d clusters, not %d", maxClusters, o.Clusters)
+	}
+	switch o.Family {
+	case IPv4, IPv6, Dual:
+	default:
+		return fmt.Errorf("there is no IP family %q: choose %s, %s or %s", o.Family, IPv4, IPv6, Dual)
+	}
+	switch o.DataPlane {
+	case v1alpha1.DataPlaneService, v1alpha1.DataPlaneNFTables, v1alpha1.DataPlaneNone:
+		return nil
+	}
+	return fmt.Errorf("there is no data plane %q: choose service, nftables or none", o.DataPlane)
+}
+
+// Up makes a sandbox, or what is missing of one that exists: on a running one it is a check that takes seconds, on one whose processes died or
+// whose machine was restarted it starts them again with the objects they had. It returns when the nodes of all clusters are ready, cluster
+// DNS answers and Seamark is installed.
+//
+// It needs root and a checkout of the repository, and builds what is not in its caches, which takes minutes the first time. It fails with
+// the end of the log to blame; what was started then keeps running, for a look at it, until Down or another Up.
+func Up(ctx context.Context, o Options) (*Sandbox, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	if err := needRoot(); err != nil {
+		return nil, err
+	}
+	r := newReport(o.Progress)
+	unlock, err := lock(ctx, o.Name, func() { r.say("waiting for another command on sandbox %s to end", o.Name) })
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	s, err := settle(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.up(ctx, r, o); err != nil {
+		return nil, fmt.Errorf("sandbox %s is not complete (run up again to go on, or seamark sandbox down): %w", o.Name, err)
+	}
+	return s, nil
+}
+
+// settle opens the sandbox that exists, if it is the one asked for, or decides where a new one is.
+func settle(o Options) (*Sandbox, error) {
+	existing, err := Open(o.Name)
+	if err == nil {
+		st := existing.state
+		if st.Clusters != o.Clusters || st.Family != o.Family || st.DataPlane != o.DataPlane {
+			return nil, fmt.Errorf("sandbox %s exists with --clusters %d --ip-family %s --dataplane %s: take it down first, or choose another with --name",
+				o.Name, st.Clusters, st.Family, st.DataPlane)
+		}
+		return existing, existing.claim()
+	}
+	if !errors.Is(err, ErrNone) {
+		return nil, err
+	}
+	dir, err := dirOf(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	slot, err := freeSlot(func(link string) bool {
+		_, err := os.Stat(filepath.Join("/sys/class/net", link))
+		return err == nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := newSandbox(o.Name, dir, state{Slot: slot, Clusters: o.Clusters, Family: o.Family, DataPlane: o.DataPlane})
+	if err := s.claim(); err != nil {
+		return nil, err
+	}
+	return s, s.save()
+}
+
+func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
+	if err := ensurePackages(ctx, r); err != nil {
+		return err
+	}
+	var has parts
+	var built images
+	for _, step := range []struct {
+		label string
+		do    func() error
+	}{
+		{"Kubernetes, containerd and CNI plugins are built", func() error { return has.find(ctx, r) }},
+		{"images are built from this checkout", func() (err error) { built, err = s.buildImages(ctx); return err }},
+		{"network is set up", func() error { loadModules(); return errors.Join(saveTunables(), s.plan.connect()) }},
+	} {
+		if err := r.step(step.label, step.do); err != nil {
+			return err
+		}
+	}
+	if err := s.startAll(ctx, r, has, built); err != nil {
+		return err
+	}
+	if err := s.plan.writeMergedKubeconfig(); err != nil {
+		return err
+	}
+	if o.Bare {
+		return nil
+	}
+	return s.install(ctx, r)
+}
+
+func (p *parts) find(ctx context.Context, progress io.Writer) (err error) {
+	if p.kube, err = kubeparts.Kube(ctx, progress); err != nil {
+		return err
+	}
+	p.node, err = kubeparts.Node(ctx, progress)
+	return err
+}
+
+// startAll starts the clusters side by side.
+func (s *Sandbox) startAll(ctx context.Context, r *report, has parts, built images) error {
+	return s.forEach(ctx, func(ctx context.Context, c cluster) error { return s.startCluster(ctx, r, c, has, built) })
+}
+
+// forEach does something with all clusters side by side. The first failure stops the others, and is the one that is told.
+func (s *Sandbox) forEach(ctx context.Context, do func(context.Context, cluster) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, c := range s.plan.clusters {
+		wg.Go(func() {
+			if err := do(ctx, c); err != nil {
+				cancel(err) // only the first counts
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, has parts, built images) error {
+	if err := s.plan.writeNodeFiles(c, has, built.workload.name); err != nil {
+		return fmt.Errorf("cluster %s: %w", c.name, err)
+	}
+	if err := c.ensureCertificates(); err != nil {
+		return fmt.Errorf("cluster %s: making certificates: %w", c.name, err)
+	}
+	start := func(names ...string) error {
+		for _, name := range names {
+			if _, err := c.start(c.component(name, has, s.plan)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, step := range []struct {
+		label string
+		do    func() error
+	}{
+		// containerd needs no API server, and has images to unpack meanwhile.
+		{"API server is ready", func() error {
+			if err := start(containerd, etcd, apiserver); err != nil {
+				return err
+			}
+			return c.awaitAPIServer(ctx)
+		}},
+		{"images are loaded", func() error { return c.loadImages(ctx, has, built.daemons, built.workload) }},
+		{"node is ready", func() error {
+			if err := start(controllerManager, scheduler, kubelet, kubeProxy); err != nil {
+				return err
+			}
+			return c.awaitNode(ctx)
+		}},
+		{"cluster DNS answers", func() error { return c.ensureDNS(ctx, built.daemons) }},
+	} {
+		if err := r.step(c.name+": "+step.label, step.do); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/internal/crds"
+	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/test/harness"
+	"github.com/seamark-dev/seamark/test/integration/proxy/netbed"
+)
+
+const (
+	namespace   = "bench"
+	nodeName    = "node"
+	servicePort = 80
+	targetPort  = 8080
+	workers     = 16
+	// movingService is the one that is changed: it has one endpoint at a time. loadService is the one connections are made to: its
+	// endpoints are pods that answer.
+	movingService, loadService = 0, 1
+)
+
+// bed is what everything is measured on.
+type bed struct {
+	dir          string
+	size         sizes
+	plane        *controlplane.ControlPlane
+	api          client.Client
+	created      int
+	at           int // the pod that the moving service leads to
+	ours, theirs *side
+}
+
+// side is one of the two that are compared, on a node of its own.
+type side struct {
+	name   string
+	node   *netbed.Node
+	client *netbed.Pod
+	pods   []*netbed.Pod
+	vip    func(service int) netip.AddrPort
+	cmd    func() *exec.Cmd
+	// elements of the page of metrics.
+	metrics             string
+	fullSum, fullCount  string
+	oneSum, oneCount    string
+	tables              []string
+	process             *exec.Cmd
+	exited              <-chan struct{}
+	lastSum, lastNumber float64
+}
+
+func newBed(ctx context.Context, size sizes) (*bed, error) {
+	dir, err := os.MkdirTemp("", "seamark-bench-")
+	if err != nil {
+		return nil, err
+	}
+	b := &bed{dir: dir, size: size}
+	if err := b.start(ctx); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *bed) start(ctx context.Context) error {
+	kube, err := kubeparts.Kube(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	proxy := filepath.Join(b.dir, "seamark-proxy")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", proxy, "github.com/seamark-dev/seamark/cmd/seamark-proxy").CombinedOutput(); err != nil {
+		return fmt.Errorf("build seamark-proxy: %w\n%s", err, out)
+	}
+	if b.plane, err = controlplane.Start(ctx, kube, controlplane.Options{Name: "bench", Dir: filepath.Join(b.dir, "plane")}); err != nil {
+		return err
+	}
+	if b.api, err = client.New(b.plane.Config(), client.Options{Scheme: harness.Scheme()}); err != nil {
+		return err
+	}
+	if _, err := crds.Install(ctx, b.api, crds.Member); err != nil {
+		return err
+	}
+	if err := b.createNode(ctx); err != nil {
+		return err
+	}
+	if b.ours, err = b.newSide("seamark-proxy"); err != nil {
+		return err
+	}
+	b.ours.vip = func(i int) netip.AddrPort { return netip.AddrPortFrom(address(243, 1, i), servicePort) }
+	b.ours.cmd = func() *exec.Cmd {
+		return exec.Command(proxy, "--kubeconfig", b.plane.Kubeconfig(), "--node-name", nodeName)
+	}
+	b.ours.metrics, b.ours.tables = "http://127.0.0.1:9441/metrics", []string{"inet seamark"}
+	b.ours.fullSum, b.ours.fullCount = ourMetric("sum", "full"), ourMetric("count", "full")
+	b.ours.oneSum, b.ours.oneCount = ourMetric("sum", "incremental"), ourMetric("count", "incremental")
+	return b.startTheirs(kube)
+}
+
+func ourMetric(what, kind string) string {
+	return fmt.Sprintf("seamark_proxy_sync_duration_seconds_%s{kind=%q}", what, kind)
+}
+
+// startTheirs sets kube-proxy up to be as quick as it can: no least time between two syncs, no periodic ones.
+func (b *bed) startTheirs(kube string) (err error) {
+	if b.theirs, err = b.newSide("kube-proxy"); err != nil {
+		return err
+	}
+	config := filepath.Join(b.dir, "kube-proxy.yaml")
+	text := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+hostnameOverride: %s
+clientConnection: {kubeconfig: %s, qps: 500, burst: 1000}
+conntrack: {maxPerCore: 0}
+detectLocalMode: InterfaceNamePrefix
+detectLocal: {interfaceNamePrefix: br}
+metricsBindAddress: 127.0.0.1:10249
+healthzBindAddress: 127.0.0.1:10256
+nftables: {minSyncPeriod: 1ms, syncPeriod: 1h}
+`, nodeName, b.plane.Kubeconfig())
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	b.theirs.vip = func(i int) netip.AddrPort { return netip.AddrPortFrom(address(10, 96, i+256), servicePort) }
+	b.theirs.cmd = func() *exec.Cmd { return exec.Command(kube, "kube-proxy", "--config", config) }
+	b.theirs.metrics, b.theirs.tables = "http://127.0.0.1:10249/metrics", []string{"ip kube-proxy", "ip6 kube-proxy"}
+	const metric = "kubeproxy_sync_proxy_rules_duration_seconds_"
+	b.theirs.oneSum, b.theirs.oneCount = metric+`sum{ip_family="IPv4"}`, metric+`count{ip_family="IPv4"}`
+	b.theirs.fullSum, b.theirs.fullCount = b.theirs.oneSum, b.theirs.oneCount
+	return nil
+}
+
+func (b *bed) newSide(name string) (*side, error) {
+	s := &side{name: name}
+	var err error
+	if s.node, err = netbed.NewNode(); err != nil {
+		return nil, err
+	}
+	server, err := url.Parse(b.plane.Config().Host)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.Atoi(server.Port())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.node.Relay(port); err != nil {
+		return nil, err
+	}
+	if s.client, err = s.node.AddPod("client"); err != nil {
+		return nil, err
+	}
+	for i := range b.size.endpoints {
+		p, err := s.node.AddPod(fmt.Sprintf("pod%d", i))
+		if err != nil {
+			return nil, err
+		}
+		if _, err := p.ServeTCP(p.Name, netip.AddrPortFrom(p.IPv4, targetPort)); err != nil {
+			return nil, err
+		}
+		s.pods = append(s.pods, p)
+	}
+	return s, nil
+}
+
+func (b *bed) createNode(ctx context.Context) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if err := errors.Join(b.api.Create(ctx, node), b.api.Create(ctx, ns)); err != nil {
+		return err
+	}
+	node.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: netbed.NodeIPv4.String()}, {Type: corev1.NodeInternalIP, Address: netbed.NodeIPv6.String()},
+	}
+	return b.api.Status().Update(ctx, node)
+}
+
+// createServices creates services up to the given number: for ours a ServiceImport, for theirs a Service, and one EndpointSlice that belongs
+// to both.
+func (b *bed) createServices(ctx context.Context, upTo int) error {
+	numbers, errs := make(chan int), make(chan error, workers)
+	for range workers {
+		go func() {
+			var err error
+			for i := range numbers {
+				if err == nil {
+					err = b.createService(ctx, i)
+				}
+			}
+			errs <- err
+		}()
+	}
+	for i := b.created; i < upTo; i++ {
+		numbers <- i
+	}
+	close(numbers)
+	var joined error
+	for range workers {
+		joined = errors.Join(joined, <-errs)
+	}
+	b.created = upTo
+	return joined
+}
+
+func (b *bed) createService(ctx context.Context, i int) error {
+	name := fmt.Sprintf("svc-%d", i)
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
+	si := &mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: mcsv1beta1.ServiceImportSpec{
+		Type: mcsv1beta1.ClusterSetIP, IPs: []string{b.ours.vip(i).Addr().String()},
+		Ports: []mcsv1beta1.ServicePort{{Name: "p", Protocol: corev1.ProtocolTCP, Port: servicePort}},
+	}}
+	svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+		ClusterIP: b.theirs.vip(i).Addr().String(),
+		Ports:     []corev1.ServicePort{{Name: "p", Protocol: corev1.ProtocolTCP, Port: servicePort}},
+	}}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name, mcsv1beta1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("p"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](targetPort)}},
+	}
+	for e := range b.size.endpoints {
+		addr := address(10, 200, i*b.size.endpoints+e)
+		if i == loadService {
+			addr = b.ours.pods[e].IPv4
+		}
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr.String()}, NodeName: ptr.To(nodeName)})
+	}
+	if i == movingService {
+		slice.Endpoints = slice.Endpoints[:1]
+		slice.Endpoints[0].Addresses[0] = b.ours.pods[0].IPv4.String()
+	}
+	return errors.Join(b.api.Create(ctx, si), b.api.Create(ctx, svc), b.api.Create(ctx, slice))
+}
+
+// address is the n-th address from a.b.0.0 on, and may well run over into the next b.
+func address(a, b byte, n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{a, b + byte(n>>16), byte(n >> 8), byte(n)})
+}
+
+func (b *bed) close() {
+	for _, s := range []*side{b.ours, b.theirs} {
+		if s != nil {
+			s.kill()
+			_ = s.node.Close()
+		}
+	}
+	if b.plane != nil {
+		_ = b.plane.Stop()
+	}
+	_ = os.RemoveAll(b.dir)
+}

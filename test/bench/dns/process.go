@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// used is what a process has used of the machine.
+type used struct {
+	cpu           time.Duration
+	anonymousOnly int64 // resident bytes that no file backs: without the program itself
+}
+
+// usageOf reads a process's use of the machine from /proc; all zero where that cannot be read. Times of all its threads are taken from
+// schedstat, in nanoseconds: the ticks of stat are too coarse for a few seconds.
+func usageOf(pid int) used {
+	var u used
+	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, thread := range threads {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, thread.Name()))
+		if err != nil {
+			continue // the thread has ended
+		}
+		if fields := strings.Fields(string(text)); len(fields) > 0 {
+			n, _ := strconv.ParseInt(fields[0], 10, 64)
+			u.cpu += time.Duration(n)
+		}
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return u
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, found := strings.CutPrefix(line, "RssAnon:"); found {
+			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			u.anonymousOnly = n << 10
+		}
+	}
+	return u
+}

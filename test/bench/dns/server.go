@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/seamark-dev/seamark/internal/controlplane"
+)
+
+// kind is one of the servers that are compared.
+type kind struct{ name, binary, corefile string }
+
+// kinds are compared in this order; the first is the ceiling.
+var kinds = []kind{
+	{"constant", "constant", "clusterset.local:%d {\n bind 127.0.0.1\n constant\n}\n"},
+	{"seamark", "seamark-dns", "clusterset.local:%d {\n bind 127.0.0.1\n clusterset {\n  kubeconfig %s\n }\n}\n"},
+	{"in-tree", "seamark-dns", "clusterset.local:%d {\n bind 127.0.0.1\n kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n"},
+}
+
+// process is a running server.
+type process struct {
+	kind    kind
+	cmd     *exec.Cmd
+	port    int
+	started time.Time
+}
+
+// startServer runs a server on the first core.
+func (b *bed) startServer(k kind) (*process, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf(k.corefile, port)
+	if strings.Contains(k.corefile, "%s") {
+		text = fmt.Sprintf(k.corefile, port, b.plane.Kubeconfig())
+	}
+	path := filepath.Join(b.dir, "Corefile-"+k.name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("taskset", "-c", "0", filepath.Join(b.dir, k.binary), "-conf", path, "-quiet")
+	cmd.Stderr = os.Stderr
+	p := &process{kind: k, cmd: cmd, port: port, started: time.Now()}
+	if err := controlplane.StartChild(cmd); err != nil {
+		return nil, fmt.Errorf("start %s: %w", k.name, err)
+	}
+	return p, nil
+}
+
+func (p *process) stop() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// freePort is free for TCP and UDP, as far as one can tell.
+func freePort() (int, error) {
+	for range 20 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, err
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		u, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", port))
+		err = errors.Join(err, l.Close())
+		if err == nil {
+			return port, u.Close()
+		}
+	}
+	return 0, errors.New("no port is free for both TCP and UDP")
+}
+
+func (p *process) ask(name string) (*dns.Msg, error) {
+	m := new(dns.Msg)
+	m.SetQuestion(name, dns.TypeA)
+	c := &dns.Client{Timeout: 500 * time.Millisecond}
+	reply, _, err := c.Exchange(m, fmt.Sprintf("127.0.0.1:%d", p.port))
+	return reply, err
+}
+
+// answerable waits until every service has its answer and returns how long after the start that was. An answer that a name does not exist,
+// given before that, is an error of the server; how many there were is told.
+func (p *process) answerable(ctx context.Context, services int) (took time.Duration, denied int, err error) {
+	for i := 0; i < services; {
+		if ctx.Err() != nil || time.Since(p.started) > 2*time.Minute {
+			return 0, denied, fmt.Errorf("%s: not all names are answered after %s", p.kind.name, time.Since(p.started).Round(time.Second))
+		}
+		reply, err := p.ask(serviceName(i) + "." + zone)
+		switch {
+		case err == nil && len(reply.Answer) == 1:
+			i++
+			continue
+		case err == nil && reply.Rcode == dns.RcodeNameError:
+			denied++
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return time.Since(p.started), denied, nil
+}
+
+// loaded is what one run of dnsperf found.
+type loaded struct {
+	perSecond float64
+	cpu       time.Duration // of the server, per query
+	latencies []time.Duration
+}
+
+// load asks for random services for a while. With a limit, queries come at that rate and their latencies are kept.
+func (b *bed) load(ctx context.Context, p *process, queries string, d time.Duration, limit int) (loaded, error) {
+	core := strconv.Itoa(min(1, runtime.NumCPU()-1))
+	args := []string{"-c", core, "dnsperf", "-s", "127.0.0.1", "-p", strconv.Itoa(p.port), "-d", queries, "-l", strconv.Itoa(int(d.Seconds())), "-c", "4", "-q", "100"}
+	if limit > 0 {
+		args = append(args, "-v", "-Q", strconv.Itoa(limit))
+	}
+	before := usageOf(p.cmd.Process.Pid)
+	out, err := exec.CommandContext(ctx, "taskset", args...).Output()
+	if err != nil {
+		return loaded{}, fmt.Errorf("dnsperf on %s: %w", p.kind.name, err)
+	}
+	after := usageOf(p.cmd.Process.Pid)
+	return parsePerf(string(out), after.cpu-before.cpu)
+}
+
+// parsePerf reads dnsperf's report and, with -v, the line of each query: "> NOERROR name A 0.000123".
+func parsePerf(text string, cpu time.Duration) (loaded, error) {
+	var l loaded
+	var completed float64
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		switch {
+		case strings.HasPrefix(line, "> ") && len(fields) == 5:
+			if s, err := strconv.ParseFloat(fields[4], 64); err == nil {
+				l.latencies = append(l.latencies, time.Duration(s*float64(time.Second)))
+			}
+		case strings.Contains(line, "Queries completed:"):
+			completed, _ = strconv.ParseFloat(fields[2], 64)
+		case strings.Contains(line, "Queries per second:"):
+			l.perSecond, _ = strconv.ParseFloat(fields[3], 64)
+		case strings.Contains(line, "Response codes:") && !strings.Contains(line, "(100.00%)"):
+			return l, fmt.Errorf("dnsperf got more than one response code: %s", strings.TrimSpace(line))
+		}
+	}
+	if completed == 0 || l.perSecond == 0 {
+		return l, fmt.Errorf("dnsperf's report cannot be read: %q", text)
+	}
+	l.cpu = time.Duration(float64(cpu) / completed)
+	return l, nil
+}

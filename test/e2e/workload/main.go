@@ -1,0 +1,71 @@
+// Command workload is what pods of tests and of the demo run: a server that says where it is, a client that counts who answered, DNS
+// lookups as data, and a pause that holds a pod (or a pod sandbox) open.
+//
+//	workload serve                                        HTTP on :8080, TCP and UDP on :9090
+//	workload call http://web.shop.svc.clusterset.local:8080 --count 20
+//	workload lookup web.shop.svc.clusterset.local --type SRV
+//	workload pause
+//
+// It is one static file without a shell beside it, so an image needs nothing else.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	root := &cobra.Command{Use: "workload", Short: "Serve, call and look up names in pods", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(newServe(), newCall(), newLookup(), newPause())
+	err := root.ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "workload:", err)
+		os.Exit(1)
+	}
+}
+
+// printJSON writes one result, indented, to standard output.
+func printJSON(value any) error {
+	encoder := json.NewEncoder(os.Stdout)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+func newPause() *cobra.Command {
+	return &cobra.Command{
+		Use:   "pause",
+		Short: "Do nothing until told to end",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// As the first process of a pod that shares its process namespace it inherits the orphans, which somebody has to bury.
+			children := make(chan os.Signal, 16)
+			signal.Notify(children, syscall.SIGCHLD)
+			for {
+				select {
+				case <-cmd.Context().Done():
+					return nil
+				case <-children:
+					bury()
+				}
+			}
+		},
+	}
+}
+
+// bury collects every child that has ended.
+func bury() {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if err != nil || pid <= 0 {
+			return
+		}
+	}
+}

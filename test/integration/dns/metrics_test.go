@@ -1,0 +1,52 @@
+package dns_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/seamark-dev/seamark/test/harness"
+)
+
+// Everything the issue asks for is measured, and no label is chosen by who sends queries.
+func TestMetrics(t *testing.T) {
+	cp := cluster(t)
+	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	db := headless(ns, "db", port("pg", 5432))
+	create(t, c, clusterSetIP(ns, "web", []string{"243.4.0.1"}, port("http", 80)), db, imported(db, "west", "1", endpoint("10.4.0.1")))
+	page := freeAddress(t)
+	s := startCorefile(t, strings.TrimSuffix(corefile(cp, "clusterset.local in-addr.arpa"), "}\n")+" prometheus "+page+"\n}\n")
+	s.await(t, "db."+ns+".svc.clusterset.local", 1)
+	for i := range 300 {
+		s.ask(fmt.Sprintf("n%d.svc.clusterset.local", i), uint16(200+i))
+	}
+	for _, qtype := range []uint16{a, aaaa, srv, dns.TypePTR, dns.TypeTXT, dns.TypeSOA, dns.TypeNS} {
+		s.ask("web."+ns+".svc.clusterset.local", qtype)
+	}
+	s.ask("*.svc.clusterset.local", a)
+	harness.Eventually(t, "all metrics", func() error {
+		_, body, err := get("http://" + page + "/metrics")
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{
+			`seamark_dns_queries_total\{rcode="NOERROR",type="A"\} [1-9]`, `seamark_dns_queries_total\{rcode="NOERROR",type="SRV"\} [1-9]`,
+			`seamark_dns_queries_total\{rcode="NXDOMAIN",type="other"\} [1-9]`, `seamark_dns_queries_total\{rcode="REFUSED",type="A"\} [1-9]`,
+			`seamark_dns_answer_duration_seconds_count [1-9]`, `seamark_dns_change_to_answer_seconds_count [1-9]`,
+			`seamark_dns_services\{kind="clustersetip"\} [1-9]`, `seamark_dns_services\{kind="headless"\} [1-9]`, `seamark_dns_services\{kind="classic"\} \d`,
+			`seamark_dns_endpoints\{kind="headless"\} [1-9]`, `seamark_dns_api_connected 1`, `seamark_dns_synced 1`,
+		} {
+			if !regexp.MustCompile(`(?m)^` + want).MatchString(body) {
+				return errors.New("no " + want)
+			}
+		}
+		if n := strings.Count(body, "\nseamark_dns_queries_total{"); n > 8*5 {
+			return fmt.Errorf("%d series of queries", n)
+		}
+		return nil
+	})
+}

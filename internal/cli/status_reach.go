@@ -82,18 +82,28 @@ type hub struct {
 // reach opens the clusters that the flags name, and their broker. What cannot be reached is told in the site or hub, not as an error: the
 // rest is still of use. It fails only on a command line that cannot be carried out.
 func (s *session) reach(ctx context.Context, f reachFlags) ([]*site, *hub, error) {
+	sites, err := s.open(ctx, f)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := s.findHub(ctx, f, sites)
+	return sites, h, err
+}
+
+// open opens the clusters and asks them who they are.
+func (s *session) open(ctx context.Context, f reachFlags) ([]*site, error) {
 	var sites []*site
 	if len(f.contexts) == 0 {
 		c, err := s.connect()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		sites = append(sites, &site{context: *s.flags.Context, connection: c})
 	}
 	for _, name := range f.contexts {
 		c, err := s.connectContext(name)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		sites = append(sites, &site{context: name, connection: c})
 	}
@@ -102,8 +112,7 @@ func (s *session) reach(ctx context.Context, f reachFlags) ([]*site, *hub, error
 		looking.Go(func() { site.identify(ctx) })
 	}
 	looking.Wait()
-	h, err := s.findHub(ctx, f, sites)
-	return sites, h, err
+	return sites, nil
 }
 
 // timed makes a connection end requests that hang, and lets it learn the server's clock.

@@ -84,7 +84,7 @@ func (l *line) heard(kind string, err error) {
 	setGauge(connected, up)
 	switch {
 	case !up && !l.told:
-		log.Warningf("the API server does not tell about %s (%v): answers come from what was known last", kind, err)
+		log.Warningf("the API server does not tell about %s (%v): what is known already stays, nothing new comes", kind, err)
 	case up && l.told:
 		log.Info("the API server tells about changes again")
 	}

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +17,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -37,53 +40,91 @@ type Builder struct {
 	Cache string
 }
 
-// Build compiles the programs of a recipe for an architecture and returns the image. Nothing stays on disk but Go's own
-// build cache and, if there is one, the builder's. It fails when the architecture is not one of Architectures, when the Go tool is missing, when a program does not compile
-// (the compiler's words are in the error), and when ctx ends.
+// Content is what an image is made of, before it is packed: enough to tell whether it would be the same as another.
+type Content struct {
+	recipe        Recipe
+	arch, version string
+	files         []file
+}
+
+// Build compiles the programs of a recipe for an architecture and packs them. It fails as Compile does.
 func (b Builder) Build(ctx context.Context, r Recipe, arch string) (v1.Image, error) {
+	content, err := b.Compile(ctx, r, arch)
+	if err != nil {
+		return nil, err
+	}
+	return content.Image()
+}
+
+// Compile compiles the programs of a recipe for an architecture. Nothing stays on disk but Go's own build cache and, if there is one, the
+// builder's. It fails when the architecture is not one of Architectures, when the Go tool is missing, when a program does not compile
+// (the compiler's words are in the error), and when ctx ends.
+func (b Builder) Compile(ctx context.Context, r Recipe, arch string) (Content, error) {
 	if !slices.Contains(Architectures, arch) {
-		return nil, fmt.Errorf("there are no images for architecture %q: choose from %s", arch, strings.Join(Architectures, ", "))
+		return Content{}, fmt.Errorf("there are no images for architecture %q: choose from %s", arch, strings.Join(Architectures, ", "))
 	}
-	image, err := b.buildIn(ctx, r, arch)
+	dir, clean, err := b.binaries(arch)
 	if err != nil {
-		return nil, fmt.Errorf("building image %s for %s: %w", r.Repository, arch, err)
+		return Content{}, err
 	}
-	return image, nil
-}
-
-func (b Builder) buildIn(ctx context.Context, r Recipe, arch string) (_ v1.Image, err error) {
-	if b.Cache != "" {
-		dir := filepath.Join(b.Cache, arch)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, err
-		}
-		return b.build(ctx, r, arch, dir)
-	}
-	dir, err := os.MkdirTemp("", "seamark-image-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	return b.build(ctx, r, arch, dir)
-}
-
-func (b Builder) build(ctx context.Context, r Recipe, arch, dir string) (v1.Image, error) {
-	if err := b.compile(ctx, r.Programs, arch, dir); err != nil {
-		return nil, err
-	}
-	files := baseFiles()
+	content := Content{recipe: r, arch: arch, version: b.Version, files: baseFiles()}
+	err = b.compile(ctx, r.Programs, arch, dir)
 	for _, program := range r.Programs {
-		text, err := os.ReadFile(filepath.Join(dir, path.Base(program)))
 		if err != nil {
-			return nil, err
+			break
 		}
-		files = append(files, file{name: path.Join(BinDir, path.Base(program)), mode: 0o755, content: text})
+		var text []byte
+		text, err = os.ReadFile(filepath.Join(dir, path.Base(program)))
+		content.files = append(content.files, file{name: path.Join(BinDir, path.Base(program)), mode: 0o755, content: text})
 	}
-	layer, err := newLayer(files)
+	if err := errors.Join(err, clean()); err != nil {
+		return Content{}, fmt.Errorf("building image %s for %s: %w", r.Repository, arch, err)
+	}
+	return content, nil
+}
+
+// binaries is the folder that programs are built into: the builder's, for one build at a time, or one that is thrown away.
+func (b Builder) binaries(arch string) (dir string, clean func() error, err error) {
+	if b.Cache == "" {
+		dir, err = os.MkdirTemp("", "seamark-image-")
+		return dir, func() error { return os.RemoveAll(dir) }, err
+	}
+	dir = filepath.Join(b.Cache, arch)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", nil, err
+	}
+	lock, err := os.Create(filepath.Join(b.Cache, arch+".lock"))
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	return assemble(r, arch, b.Version, layer)
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", nil, errors.Join(err, lock.Close())
+	}
+	return dir, lock.Close, nil
+}
+
+// Key is equal for contents whose images are equal, and costs less than packing them.
+func (c Content) Key() string {
+	sum := sha256.New()
+	field := func(text []byte) {
+		_, _ = fmt.Fprintf(sum, "%d:", len(text)) // a hash never fails to write
+		_, _ = sum.Write(text)
+	}
+	field(fmt.Appendf(nil, "%q %q %q", c.recipe, c.arch, c.version))
+	for _, f := range c.files {
+		field([]byte(f.name))
+		field(f.content)
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:16]
+}
+
+// Image packs the content.
+func (c Content) Image() (v1.Image, error) {
+	layer, err := newLayer(c.files)
+	if err != nil {
+		return nil, fmt.Errorf("packing image %s: %w", c.recipe.Repository, err)
+	}
+	return assemble(c.recipe, c.arch, c.version, layer)
 }
 
 // compile builds the programs in one call of the Go tool, which knows best what they share.

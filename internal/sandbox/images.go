@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/seamark-dev/seamark/internal/image"
 	"github.com/seamark-dev/seamark/internal/kubeparts"
 	"github.com/seamark-dev/seamark/internal/version"
@@ -25,7 +23,7 @@ const containerdNamespace = "k8s.io"
 type loadable struct {
 	recipe image.Recipe
 	name   string // with tag
-	digest string // of its configuration, by which containerd knows it
+	key    string // changes with the content
 	file   string
 }
 
@@ -52,7 +50,7 @@ func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
 		return built, err
 	}
 	// Its name is in configurations of pod sandboxes and in people's manifests, so it has one that stays.
-	if built.workload, err = s.build(ctx, builder, image.Workload(), func(v1.Hash) string { return "sandbox" }); err != nil {
+	if built.workload, err = s.build(ctx, builder, image.Workload(), func(string) string { return "sandbox" }); err != nil {
 		return built, err
 	}
 	s.state.Image, s.state.Pause = built.daemons.name, built.workload.name
@@ -60,7 +58,7 @@ func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
 }
 
 // contentTag changes with the content, so that what is installed with it is rolled out again exactly when it changed.
-func contentTag(digest v1.Hash) string { return "sandbox-" + digest.Hex[:12] }
+func contentTag(key string) string { return "sandbox-" + key }
 
 func binaryCache() (string, error) {
 	if dir := os.Getenv(kubeparts.CacheEnv); dir != "" {
@@ -74,19 +72,20 @@ func binaryCache() (string, error) {
 	return filepath.Join(dir, "seamark", "images"), nil
 }
 
-func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, tag func(v1.Hash) string) (loadable, error) {
-	made, err := b.Build(ctx, r, image.HostArchitecture())
+func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, tag func(key string) string) (loadable, error) {
+	content, err := b.Compile(ctx, r, image.HostArchitecture())
 	if err != nil {
 		return loadable{}, err
 	}
-	digest, err := made.ConfigName()
-	if err != nil {
-		return loadable{}, err
-	}
-	l := loadable{recipe: r, name: r.Repository + ":" + tag(digest), digest: digest.String()}
-	l.file = filepath.Join(s.plan.dir, "images", fmt.Sprintf("%s-%s.tar", filepath.Base(r.Repository), digest.Hex[:12]))
+	key := content.Key()
+	l := loadable{recipe: r, name: r.Repository + ":" + tag(key), key: key}
+	l.file = filepath.Join(s.plan.dir, "images", fmt.Sprintf("%s-%s.tar", filepath.Base(r.Repository), key))
 	if _, err := os.Stat(l.file); err == nil {
 		return l, nil
+	}
+	made, err := content.Image()
+	if err != nil {
+		return l, err
 	}
 	if err := os.MkdirAll(filepath.Dir(l.file), 0o700); err != nil {
 		return l, err
@@ -105,13 +104,13 @@ func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, ta
 func (c cluster) loadImages(ctx context.Context, has parts, list ...loadable) error {
 	for _, l := range list {
 		mark := c.path("run", filepath.Base(l.recipe.Repository)+".loaded")
-		if loaded, err := os.ReadFile(mark); err == nil && string(loaded) == l.digest {
+		if loaded, err := os.ReadFile(mark); err == nil && string(loaded) == l.key {
 			continue
 		}
 		if err := c.importImage(ctx, has, l.file); err != nil {
 			return err
 		}
-		if err := writeFile(mark, []byte(l.digest), 0o600); err != nil {
+		if err := writeFile(mark, []byte(l.key), 0o600); err != nil {
 			return err
 		}
 	}

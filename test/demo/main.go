@@ -1,235 +1,247 @@
-// Command demo shows the main job on this machine: three real Kubernetes control planes become a clusterset, a service is
-// exported from two of them and appears in the third, a cluster falls silent and comes back, a conflict is made and told. It
-// runs the same commands a user types, and prints them. There are no pods yet, so endpoints are written by hand.
+//go:build linux
+
+// Command demo shows the main job on this machine: three real Kubernetes clusters become a clusterset, a service of two of them is used by
+// name from a pod of the third, a cluster is cut off and comes back, a conflict is made and explained. It runs the same commands a user
+// types, and prints them.
 package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
+	"text/tabwriter"
 	"time"
 
-	"github.com/seamark-dev/seamark/internal/controlplane"
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/sandbox"
+	"github.com/seamark-dev/seamark/test/e2e/bed"
 )
 
-var clusters = []string{"east", "west", "north"}
+const (
+	name    = "demo"
+	service = "web.shop.svc.clusterset.local"
+)
 
 func main() {
+	keep := flag.Bool("keep", false, "leave the clusters running at the end")
+	dataPlane := flag.String("dataplane", string(v1alpha1.DataPlaneService), "how imported services are reached: service or nftables")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	d := &demo{ctx: ctx, started: time.Now(), agents: map[string]*exec.Cmd{}}
-	err := d.run()
-	d.cleanUp()
-	stop()
-	if err != nil {
+	defer stop()
+	if err := run(ctx, v1alpha1.DataPlane(*dataPlane), *keep); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
-type demo struct {
-	ctx     context.Context
-	started time.Time
-	dir     string
-	kube    string
-	planes  []*controlplane.ControlPlane
-	agents  map[string]*exec.Cmd
+// run plays, and takes everything away at the end, however that comes about.
+func run(ctx context.Context, dataPlane v1alpha1.DataPlane, keep bool) (err error) {
+	dir, err := os.MkdirTemp("", "seamark-demo-")
+	if err != nil {
+		return err
+	}
+	d := &demo{ctx: ctx, dir: dir, dataPlane: dataPlane, started: time.Now()}
+	if !keep {
+		defer func() {
+			fmt.Println("\n== Take everything away")
+			err = errors.Join(err, bed.Down(context.Background(), name, os.Stdout), os.RemoveAll(dir))
+		}()
+	}
+	if err := d.play(); err != nil {
+		return err
+	}
+	fmt.Print("\nDone. What to try next:\n" +
+		"  go run ./test/demo --keep            leaves the clusters running\n" +
+		"  go run ./test/demo --dataplane nftables\n" +
+		"  make build && bin/seamark sandbox up your own clusters to play with\n" +
+		"  docs/                                how it works, and how to install it on yours\n")
+	if keep {
+		fmt.Printf("\nThe clusters are running. export KUBECONFIG=%s, and at the end: %s sandbox down --name %s\n", d.Kubeconfig(), d.CLI, name)
+	}
+	return nil
 }
 
-// run goes through the acts; the first one that fails ends it.
-func (d *demo) run() error {
+type demo struct {
+	*bed.Bed
+	ctx       context.Context
+	dir       string
+	dataPlane v1alpha1.DataPlane
+	started   time.Time
+
+	one, two, three string
+}
+
+// play goes through the acts; the first one that fails ends it.
+func (d *demo) play() error {
 	for _, act := range []struct {
 		title string
 		play  func() error
 	}{
-		{"Build what is missing (Kubernetes takes ten minutes, the first time only)", d.build},
-		{"Start three Kubernetes control planes: east, west, north", d.startPlanes},
-		{"Make them a clusterset, with the broker on east", d.joinAll},
-		{"Export the service shop/web from east and from west", d.exportWeb},
-		{"Look at it in north, which has no such Service", d.lookFromNorth},
-		{"West falls silent: its endpoints are dropped, east serves on", d.failover},
-		{"Make a conflict: west changes its port", d.conflict},
-		{"Who is there", d.list},
+		{"Start three Kubernetes clusters and make them a clusterset (building Kubernetes takes ten minutes, the first time only)", d.start},
+		{"Run a web server in two of them, and export it", d.export},
+		{"Use it by name from a pod of the third, which has no such Service", d.use},
+		{"Cut one of the serving clusters off", d.cut},
+		{"Make a conflict, and have it explained", d.conflict},
 	} {
 		fmt.Printf("\n== %s  [%s]\n", act.title, time.Since(d.started).Round(time.Second))
 		if err := act.play(); err != nil {
 			return err
 		}
 	}
-	fmt.Print("\nDone. What to try next: README.md, `seamark --help`, and `make test`.\n")
 	return nil
 }
 
-func (d *demo) build() (err error) {
-	if d.dir, err = os.MkdirTemp("", "seamark-demo-"); err != nil {
-		return err
-	}
-	if d.kube, err = kubeparts.Kube(d.ctx, os.Stdout); err != nil {
-		return err
-	}
-	return d.command("go", "build", "-o", d.dir, "./cmd/...").Run()
-}
-
-func (d *demo) startPlanes() error {
-	var wg sync.WaitGroup
-	errs := make([]error, len(clusters))
-	d.planes = make([]*controlplane.ControlPlane, len(clusters))
-	for i, name := range clusters {
-		wg.Go(func() {
-			d.planes[i], errs[i] = controlplane.Start(d.ctx, d.kube, controlplane.Options{Name: name, Dir: filepath.Join(d.dir, name)})
-		})
-	}
-	wg.Wait()
-	var paths []string
-	for i, cp := range d.planes {
-		if errs[i] != nil {
-			return errs[i]
-		}
-		paths = append(paths, cp.Kubeconfig())
-	}
-	if err := os.Setenv("KUBECONFIG", strings.Join(paths, ":")); err != nil {
-		return err
-	}
-	return d.show("kubectl", "config", "get-contexts", "-o", "name")
-}
-
-func (d *demo) joinAll() error {
-	if err := d.show("seamark", "--context", "east", "broker", "deploy"); err != nil {
-		return err
-	}
-	for _, name := range clusters {
-		if err := d.show("seamark", "--context", name, "join", "--no-install", "--broker-context", "east", "--clusterid", name); err != nil {
-			return err
-		}
-		if err := d.startAgent(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// startAgent starts a cluster's agent with short leases, so that nobody has to wait long for the failover.
-func (d *demo) startAgent(name string) error {
-	log, err := os.OpenFile(filepath.Join(d.dir, name+"-agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+func (d *demo) start() (err error) {
+	d.Bed, err = bed.Up(d.ctx, d.dir, sandbox.Options{Name: name, DataPlane: d.dataPlane, Progress: os.Stdout})
 	if err != nil {
 		return err
 	}
-	args := []string{"--context", name, "--metrics-bind-address=0", "--health-probe-bind-address=0", "--renew-every=1s", "--lease-duration=4s"}
-	fmt.Printf("$ seamark-agent %s &\n", strings.Join(args, " "))
-	agent := d.command("seamark-agent", args...)
-	agent.Stdout, agent.Stderr = log, log
-	d.agents[name] = agent
-	return controlplane.StartChild(agent)
+	names := d.Clusters()
+	d.one, d.two, d.three = names[0], names[1], names[2]
+	return d.seamark("--context", d.one, "cluster", "list")
 }
 
-func (d *demo) exportWeb() error {
-	for i, name := range clusters {
-		manifest := namespaceManifest
-		if i < 2 {
-			manifest += fmt.Sprintf(webManifest, i+1, i+1)
+func (d *demo) export() error {
+	for _, cluster := range d.Clusters() {
+		manifest := client
+		if cluster != d.three {
+			manifest += web
 		}
-		apply := d.command("kubectl", "--context", name, "apply", "-f", "-")
-		apply.Stdin = strings.NewReader(manifest)
-		if out, err := apply.CombinedOutput(); err != nil {
-			return fmt.Errorf("apply to %s: %w\n%s", name, err, out)
-		}
-	}
-	for _, name := range clusters[:2] {
-		if err := d.show("seamark", "--context", name, "export", "service", "web", "-n", "shop", "--wait"); err != nil {
+		if err := d.Apply(d.ctx, cluster, manifest); err != nil {
 			return err
 		}
 	}
-	return nil
+	for _, cluster := range []string{d.one, d.two} {
+		if err := d.RolledOut(d.ctx, cluster, "shop", "deployment/web"); err != nil {
+			return err
+		}
+		if err := d.seamark("--context", cluster, "export", "service", "web", "-n", "shop", "--wait"); err != nil {
+			return err
+		}
+	}
+	_, err := d.Kubectl(d.ctx, d.three, "-n", "shop", "wait", "--for=condition=Ready", "pod/client", "--timeout=120s")
+	return err
 }
 
-func (d *demo) lookFromNorth() error {
-	if err := d.until("both clusters' endpoints in north", "10.1.0.1", "10.2.0.1"); err != nil {
+func (d *demo) use() error {
+	if err := d.kubectl(d.three, "-n", "shop", "get", "serviceimports,services"); err != nil {
 		return err
 	}
-	if err := d.show("kubectl", "--context", "north", "-n", "shop", "get", "serviceimports"); err != nil {
+	if err := d.until("both clusters answer", func() (bool, error) {
+		tally, err := d.request(20)
+		return tally.Failed == 0 && len(tally.Clusters) == 2, err
+	}); err != nil {
 		return err
 	}
-	return d.show("kubectl", "--context", "north", "-n", "shop", "get", "endpointslices", "-L", "multicluster.kubernetes.io/source-cluster")
+	fmt.Printf("\nin a pod of %s: the address of %s\n", d.three, service)
+	addresses, err := d.Lookup(d.ctx, d.three, "shop", "client", service, "A")
+	if err != nil {
+		return err
+	}
+	fmt.Println("  " + strings.Join(addresses, " "))
+	return d.twenty()
 }
 
-func (d *demo) failover() error {
-	fmt.Println("(killing west's agent)")
-	west := d.agents["west"]
-	if err := west.Process.Kill(); err != nil {
+// twenty sends twenty requests and shows who answered each.
+func (d *demo) twenty() error {
+	fmt.Printf("\nin a pod of %s: twenty requests to http://%s\n", d.three, service)
+	tally, err := d.request(20)
+	if err != nil {
 		return err
 	}
-	_ = west.Wait()
+	fmt.Println("  answered by " + strings.Join(tally.Answers, " "))
+	table := tabwriter.NewWriter(os.Stdout, 2, 4, 2, ' ', 0)
+	fmt.Fprintln(table, "  CLUSTER\tANSWERS")
+	for _, cluster := range d.Clusters() {
+		fmt.Fprintf(table, "  %s\t%d\n", cluster, tally.Clusters[cluster])
+	}
+	fmt.Fprintf(table, "  failed\t%d\n", tally.Failed)
+	return table.Flush()
+}
+
+func (d *demo) cut() error {
+	fmt.Printf("$ seamark sandbox partition %s %s; seamark sandbox partition %s %s\n", d.two, d.one, d.two, d.three)
+	if err := errors.Join(d.Partition(d.ctx, d.two, d.one), d.Partition(d.ctx, d.two, d.three)); err != nil {
+		return err
+	}
 	since := time.Now()
-	if err := d.until("only east's endpoints in north", "10.1.0.1"); err != nil {
+	if err := d.until(d.two+" gets no more requests", func() (bool, error) {
+		tally, err := d.request(20)
+		return tally.Failed == 0 && tally.Clusters[d.one] == 20, err
+	}); err != nil {
 		return err
 	}
-	fmt.Printf("dropped %s after the agent died; its lease lasts 4s\n", time.Since(since).Round(100*time.Millisecond))
-	if err := d.startAgent("west"); err != nil {
+	fmt.Printf("%s after it was cut off, %s gets no more requests: its lease had 20 s to live\n", time.Since(since).Round(time.Second), d.two)
+	if err := d.twenty(); err != nil {
+		return err
+	}
+	if err := d.seamark("--context", d.one, "cluster", "list"); err != nil {
+		return err
+	}
+	fmt.Println("$ seamark sandbox heal")
+	if err := d.Heal(d.ctx); err != nil {
 		return err
 	}
 	since = time.Now()
-	if err := d.until("west's endpoints back in north", "10.1.0.1", "10.2.0.1"); err != nil {
+	if err := d.until(d.two+" serves again", func() (bool, error) {
+		tally, err := d.request(20)
+		return tally.Failed == 0 && tally.Clusters[d.two] > 0, err
+	}); err != nil {
 		return err
 	}
-	fmt.Printf("back %s after the agent started again\n", time.Since(since).Round(100*time.Millisecond))
+	fmt.Printf("%s after the network healed, %s serves again\n", time.Since(since).Round(time.Second), d.two)
 	return nil
 }
 
 func (d *demo) conflict() error {
-	if err := d.show("kubectl", "--context", "west", "-n", "shop", "patch", "service", "web", "--type=json",
-		"-p", `[{"op":"replace","path":"/spec/ports/0/port","value":8080}]`); err != nil {
+	if err := d.kubectl(d.two, "-n", "shop", "patch", "service", "web", "-p", `{"spec":{"sessionAffinity":"ClientIP"}}`); err != nil {
 		return err
 	}
-	if err := d.show("kubectl", "--context", "west", "-n", "shop", "wait", "--for=condition=Conflict", "--timeout=30s", "serviceexport/web"); err != nil {
+	if err := d.kubectl(d.two, "-n", "shop", "wait", "--for=condition=Conflict", "--timeout=60s", "serviceexport/web"); err != nil {
 		return err
 	}
-	return d.show("kubectl", "--context", "east", "-n", "shop", "get", "serviceexport", "web",
+	return d.kubectl(d.two, "-n", "shop", "get", "serviceexport", "web",
 		"-o", `jsonpath={range .status.conditions[*]}{.type}={.status} {.reason}: {.message}{"\n"}{end}`)
 }
 
-func (d *demo) list() error { return d.show("seamark", "--context", "east", "cluster", "list") }
+func (d *demo) request(count int) (bed.Tally, error) {
+	return d.Call(d.ctx, d.three, "shop", "client", "http://"+service, "--count", fmt.Sprint(count), "--timeout", "1s", "--list")
+}
 
-// until waits until north has exactly these addresses.
-func (d *demo) until(what string, want ...string) error {
-	ctx, cancel := context.WithTimeout(d.ctx, time.Minute)
-	defer cancel()
-	got := ""
-	for ctx.Err() == nil {
-		out, _ := d.command("kubectl", "--context", "north", "-n", "shop", "get", "endpointslices",
-			"-o", `jsonpath={range .items[*]}{.endpoints[*].addresses[*]}{" "}{end}`).Output()
-		fields := strings.Fields(string(out))
-		if got = strings.Join(fields, " "); len(fields) == len(want) && containsAll(fields, want) {
+// until asks again for three minutes.
+func (d *demo) until(what string, ask func() (bool, error)) error {
+	deadline := time.Now().Add(3 * time.Minute)
+	for {
+		ok, err := ask()
+		if ok && err == nil {
 			return nil
 		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return fmt.Errorf("%s: not so after a minute, north has %q; see the agents' logs in %s", what, got, d.dir)
-}
-
-func containsAll(have, want []string) bool {
-	for _, w := range want {
-		if !strings.Contains(" "+strings.Join(have, " ")+" ", " "+w+" ") {
-			return false
+		if time.Now().After(deadline) || d.ctx.Err() != nil {
+			return fmt.Errorf("%s: not so (%w); see %s", what, errors.Join(err, d.ctx.Err()), filepath.Dir(d.Kubeconfig()))
 		}
+		time.Sleep(200 * time.Millisecond)
 	}
-	return true
 }
 
-// show prints a command as a user types it, runs it and prints what it says.
-func (d *demo) show(name string, args ...string) error {
-	fmt.Printf("$ %s %s\n", name, quoted(args))
-	cmd := d.command(name, args...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s %s: %w", name, quoted(args), err)
-	}
-	return nil
+// seamark and kubectl show a command as a user types it, run it and print what it says.
+func (d *demo) seamark(args ...string) error {
+	fmt.Printf("$ seamark %s\n", quoted(args))
+	out, err := d.Seamark(d.ctx, args...)
+	fmt.Print(out)
+	return err
+}
+
+func (d *demo) kubectl(cluster string, args ...string) error {
+	fmt.Printf("$ kubectl --context %s %s\n", cluster, quoted(args))
+	out, err := d.Kubectl(d.ctx, cluster, args...)
+	fmt.Print(out)
+	return err
 }
 
 func quoted(args []string) string {
@@ -242,55 +254,40 @@ func quoted(args []string) string {
 	return strings.Join(out, " ")
 }
 
-// command is one of ours, kubectl out of the Kubernetes that was built, or one of the system's.
-func (d *demo) command(name string, args ...string) *exec.Cmd {
-	if name == "kubectl" {
-		return exec.CommandContext(d.ctx, d.kube, append([]string{"kubectl"}, args...)...)
-	}
-	if strings.HasPrefix(name, "seamark") {
-		name = filepath.Join(d.dir, name)
-	}
-	return exec.CommandContext(d.ctx, name, args...)
-}
-
-// cleanUp leaves nothing behind.
-func (d *demo) cleanUp() {
-	for _, agent := range d.agents {
-		if agent.Process != nil && agent.ProcessState == nil {
-			_ = agent.Process.Signal(syscall.SIGTERM)
-			_ = agent.Wait()
-		}
-	}
-	for _, cp := range d.planes {
-		if cp != nil {
-			_ = cp.Stop()
-		}
-	}
-	if d.dir != "" {
-		_ = os.RemoveAll(d.dir)
-	}
-}
-
-const namespaceManifest = `
+const client = `
 apiVersion: v1
 kind: Namespace
 metadata: {name: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: client, namespace: shop}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: client, image: IMAGE, args: [pause]}]
 `
 
-const webManifest = `---
+const web = `---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+        - name: web
+          image: IMAGE
+          args: [serve]
+          env: [{name: CLUSTER, value: CLUSTER}]
+          readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
+---
 apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: shop}
 spec:
+  selector: {app: web}
   ports: [{name: http, port: 80, targetPort: 8080}]
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata:
-  name: web-%d
-  namespace: shop
-  labels: {kubernetes.io/service-name: web}
-addressType: IPv4
-ports: [{name: http, port: 8080, protocol: TCP}]
-endpoints: [{addresses: ["10.%d.0.1"], conditions: {ready: true}}]
 `

@@ -87,9 +87,9 @@ func (t *Table) Read() (elements []ruleset.Element, classes []ruleset.Class, int
 			return nil, nil, false, fmt.Errorf("read map %s: %w", f.classes.Name, err)
 		}
 		for _, e := range found {
-			c, err := ruleset.ParseClass(f.ipv6, string(e.Key))
-			if err != nil || !slices.Contains(chains, t.layout.classChain(c).Name) {
-				return nil, nil, false, nil
+			c, parseErr := ruleset.ParseClass(f.ipv6, string(e.Key))
+			if parseErr != nil || !slices.Contains(chains, t.layout.classChain(c).Name) {
+				return nil, nil, false, nil // not as we make it, and not to be mended bit by bit
 			}
 			classes = append(classes, c)
 		}

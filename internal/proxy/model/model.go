@@ -47,7 +47,7 @@ func Build(si *mcsv1beta1.ServiceImport, slicesOf []*discoveryv1.EndpointSlice, 
 	for _, vip := range vips {
 		candidates := b.candidates(slicesOf, vip.Is6(), ports)
 		for _, p := range ports {
-			p.Frontend.VIP = vip
+			p.port.VIP = vip
 			b.out.Ports = append(b.out.Ports, b.port(p, candidates[p.id], wish))
 		}
 	}
@@ -102,8 +102,8 @@ type portID struct {
 
 // servicePort is a port of the service before it has a VIP.
 type servicePort struct {
-	ruleset.Port
-	id portID
+	port ruleset.Port
+	id   portID
 }
 
 func (b *builder) ports(si *mcsv1beta1.ServiceImport) []servicePort {
@@ -112,7 +112,7 @@ func (b *builder) ports(si *mcsv1beta1.ServiceImport) []servicePort {
 		p := &si.Spec.Ports[i]
 		protocol, ok := protocolOf(p.Protocol)
 		same := func(other servicePort) bool {
-			return other.Frontend.Protocol == protocol && (int32(other.Frontend.Port) == p.Port || other.id.name == p.Name)
+			return other.port.Protocol == protocol && (int32(other.port.Port) == p.Port || other.id.name == p.Name)
 		}
 		switch {
 		case !ok:
@@ -123,7 +123,7 @@ func (b *builder) ports(si *mcsv1beta1.ServiceImport) []servicePort {
 			b.refuse("port %d/%s is there twice, by number or by name", p.Port, protocol)
 		default:
 			port := ruleset.Port{Frontend: ruleset.Frontend{Protocol: protocol, Port: uint16(p.Port)}, Affinity: affinity(si)}
-			out = append(out, servicePort{Port: port, id: portID{p.Name, protocol}})
+			out = append(out, servicePort{port: port, id: portID{p.Name, protocol}})
 		}
 	}
 	return out
@@ -154,10 +154,10 @@ func protocolOf(p corev1.Protocol) (ruleset.Protocol, bool) {
 }
 
 // port chooses the endpoints of a port and notes which of them may reach themselves through it.
-func (b *builder) port(p servicePort, all []candidate, w wish) ruleset.Port {
-	chosen := choose(all, w)
+func (b *builder) port(sp servicePort, all []candidate, w wish) ruleset.Port {
+	p, chosen := sp.port, choose(all, w)
 	if len(chosen) > ruleset.MaxEndpoints {
-		b.refuse("port %d/%s has %d endpoints, of which the first %d are used", p.Frontend.Port, p.Frontend.Protocol, len(chosen), ruleset.MaxEndpoints)
+		b.refuse("port %d/%s has %d endpoints, of which the first %d are used", p.Port, p.Protocol, len(chosen), ruleset.MaxEndpoints)
 		chosen = chosen[:ruleset.MaxEndpoints]
 	}
 	p.Silent = w.local && len(chosen) == 0 && slices.ContainsFunc(all, candidate.usable)
@@ -172,7 +172,7 @@ func (b *builder) port(p servicePort, all []candidate, w wish) ruleset.Port {
 			b.out.Hairpin = append(b.out.Hairpin, addr)
 		}
 	}
-	return p.Port
+	return p
 }
 
 // unusable tells addresses that mean something else on every node. The agent has refused them already; whoever else may write slices

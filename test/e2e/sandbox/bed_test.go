@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/seamark-dev/seamark/internal/kubeparts"
 	"github.com/seamark-dev/seamark/internal/sandbox"
@@ -33,6 +35,7 @@ func TestMain(m *testing.M) {
 
 // run keeps the state at a fixed place: what a killed run left is found by the next one.
 func run(m *testing.M) int {
+	ctrl.SetLogger(logr.Discard()) // libraries log what they retry; what fails is told by the sandbox
 	base := filepath.Join(os.TempDir(), "seamark-e2e-sandbox")
 	if err := os.Setenv(sandbox.DirEnv, base); err != nil {
 		panic(err)

@@ -186,7 +186,9 @@ func TestObjectsReachTheKernel(t *testing.T) {
 	if _, err := c.node.Get(healthURL); err != nil {
 		t.Error(err)
 	}
-	si := service(func(si *mcsv1beta1.ServiceImport) { si.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal) })
+	si := service(func(si *mcsv1beta1.ServiceImport) {
+		si.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+	})
 	c.create(si)
 	slices := slicesOf("here", c.pods[:1])
 	c.createSlices(slices)

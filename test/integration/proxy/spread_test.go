@@ -189,7 +189,9 @@ func TestLocality(t *testing.T) {
 		return func(si *mcsv1beta1.ServiceImport) { si.Spec.TrafficDistribution = &value }
 	}
 	prefer := func(value string) func(*mcsv1beta1.ServiceImport) {
-		return func(si *mcsv1beta1.ServiceImport) { si.Annotations = map[string]string{v1alpha1.AnnotationPrefer: value} }
+		return func(si *mcsv1beta1.ServiceImport) {
+			si.Annotations = map[string]string{v1alpha1.AnnotationPrefer: value}
+		}
 	}
 	for _, test := range []struct {
 		name   string

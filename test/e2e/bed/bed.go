@@ -1,0 +1,137 @@
+//go:build linux
+
+// Package bed gives end-to-end tests and the demo a sandbox with Seamark in it, and the few things people do there: apply manifests, send
+// requests from a pod, look names up in a pod, run the CLI.
+package bed
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox"
+)
+
+// Bed is a running sandbox.
+type Bed struct {
+	*sandbox.Sandbox
+	// CLI is the built seamark command.
+	CLI string
+
+	kube string
+}
+
+// Up makes the sandbox, or what is missing of it, and builds the CLI into dir.
+func Up(ctx context.Context, dir string, o sandbox.Options) (*Bed, error) {
+	progress := o.Progress
+	if progress == nil {
+		progress = io.Discard
+	}
+	kube, err := kubeparts.Kube(ctx, progress)
+	if err != nil {
+		return nil, err
+	}
+	cli := filepath.Join(dir, "seamark")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", cli, "github.com/seamark-dev/seamark/cmd/seamark")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the CLI: %w\n%s", err, out)
+	}
+	s, err := sandbox.Up(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Bed{Sandbox: s, CLI: cli, kube: kube}, nil
+}
+
+// Down ends a sandbox if there is one of the name.
+func Down(ctx context.Context, name string, progress io.Writer) error {
+	err := sandbox.Down(ctx, name, progress)
+	if errors.Is(err, sandbox.ErrNone) {
+		return nil
+	}
+	return err
+}
+
+// Kubectl runs kubectl in a cluster and returns what it prints. Its error has the command and what kubectl complained of.
+func (b *Bed) Kubectl(ctx context.Context, cluster string, args ...string) (string, error) {
+	return b.run(ctx, "", b.kube, append([]string{"kubectl", "--kubeconfig", b.Kubeconfig(), "--context", cluster}, args...)...)
+}
+
+// Apply applies manifests in a cluster; CLUSTER and IMAGE in them stand for the cluster's name and the workload image.
+func (b *Bed) Apply(ctx context.Context, cluster, manifests string) error {
+	text := strings.NewReplacer("CLUSTER", cluster, "IMAGE", b.WorkloadImage()).Replace(manifests)
+	_, err := b.run(ctx, text, b.kube, "kubectl", "--kubeconfig", b.Kubeconfig(), "--context", cluster, "apply", "-f", "-")
+	return err
+}
+
+// Seamark runs the CLI with the sandbox's kubeconfig.
+func (b *Bed) Seamark(ctx context.Context, args ...string) (string, error) {
+	return b.run(ctx, "", b.CLI, append([]string{"--kubeconfig", b.Kubeconfig()}, args...)...)
+}
+
+func (b *Bed) run(ctx context.Context, input, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%s %s: %w\n%s", filepath.Base(program), strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// Tally is what became of requests from a pod.
+type Tally struct {
+	Requests   int            `json:"requests"`
+	Failed     int            `json:"failed"`
+	Clusters   map[string]int `json:"clusters"`
+	Pods       map[string]int `json:"pods"`
+	Clients    map[string]int `json:"clients"`
+	Errors     map[string]int `json:"errors"`
+	Answers    []string       `json:"answers"`
+	LongestGap int64          `json:"longestGapMilliseconds"`
+}
+
+// Call sends requests from a pod, each over a connection of its own.
+func (b *Bed) Call(ctx context.Context, cluster, namespace, pod, target string, args ...string) (Tally, error) {
+	var result Tally
+	text, err := b.Kubectl(ctx, cluster, append([]string{"-n", namespace, "exec", pod, "--", "workload", "call", target}, args...)...)
+	if err != nil {
+		return result, err
+	}
+	if err := json.Unmarshal([]byte(text), &result); err != nil {
+		return result, fmt.Errorf("%w in: %s", err, text)
+	}
+	return result, nil
+}
+
+// Lookup asks for a name in a pod and returns the answers.
+func (b *Bed) Lookup(ctx context.Context, cluster, namespace, pod, name, kind string) ([]string, error) {
+	text, err := b.Kubectl(ctx, cluster, "-n", namespace, "exec", pod, "--", "workload", "lookup", name, "--type", kind)
+	if err != nil {
+		return nil, err
+	}
+	var result struct {
+		Answers []string `json:"answers"`
+	}
+	if err := json.Unmarshal([]byte(text), &result); err != nil {
+		return nil, fmt.Errorf("%w in: %s", err, text)
+	}
+	return result.Answers, nil
+}
+
+// RolledOut waits until a workload such as deployment/web runs as it should.
+func (b *Bed) RolledOut(ctx context.Context, cluster, namespace, workload string) error {
+	_, err := b.Kubectl(ctx, cluster, "-n", namespace, "rollout", "status", workload, "--timeout=180s")
+	return err
+}

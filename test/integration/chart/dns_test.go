@@ -1,0 +1,146 @@
+package chart
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/chart"
+	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/test/harness"
+)
+
+// The DNS server starts with the Corefile of the chart and answers with nothing but the rights of its ServiceAccount.
+func TestDNSWorksWithItsRoleAndCorefile(t *testing.T) {
+	b := newBed(t, "east")
+	b.must("broker deploy --context east")
+	j := b.join("east", "east", "--set zone=example.internal")
+	if j.DNS.Action != "left" || !strings.Contains(j.DNS.Advice, "example.internal:53 {") {
+		t.Errorf("without a known DNS people are told %+v", j.DNS)
+	}
+	b.namespace("east", "shop")
+	b.create("east", &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"243.0.0.7"}, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
+	})
+	server := b.startDNS("east")
+	harness.Eventually(t, "the DNS server is ready", func() error { return reached(t.Context(), "http://"+server.ready+"/ready") })
+	if err := reached(t.Context(), "http://"+server.health+"/health"); err != nil {
+		t.Errorf("health: %v", err)
+	}
+	if err := reached(t.Context(), "http://"+server.metrics+"/metrics"); err != nil {
+		t.Errorf("metrics: %v", err)
+	}
+	harness.Eventually(t, "the service is answered", func() error {
+		query := new(dns.Msg).SetQuestion("web.shop.svc.example.internal.", dns.TypeA)
+		answer, err := dns.ExchangeContext(t.Context(), query, server.dns)
+		if err != nil {
+			return err
+		}
+		if len(answer.Answer) != 1 || !strings.Contains(answer.Answer[0].String(), "243.0.0.7") {
+			return fmt.Errorf("answered %v", answer)
+		}
+		return nil
+	})
+}
+
+func reached(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s says %s", url, response.Status)
+	}
+	return nil
+}
+
+// dnsServer is where a DNS server listens.
+type dnsServer struct{ dns, metrics, health, ready string }
+
+// startDNS starts the DNS server as a pod would, but on ports of this machine's own.
+func (b *bed) startDNS(cluster string) dnsServer {
+	b.t.Helper()
+	config, _ := b.as(cluster, "seamark-dns")
+	dir := b.t.TempDir()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	out := clientcmdapi.NewConfig()
+	out.Clusters["own"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
+	out.AuthInfos["own"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
+	out.Contexts["own"] = &clientcmdapi.Context{Cluster: "own", AuthInfo: "own"}
+	out.CurrentContext = "own"
+	if err := clientcmd.WriteToFile(*out, kubeconfig); err != nil {
+		b.t.Fatal(err)
+	}
+	s := dnsServer{free(b.t), free(b.t), free(b.t), free(b.t)}
+	_, port, _ := net.SplitHostPort(s.dns)
+	text := get(b, cluster, chart.Namespace, "seamark-dns", &corev1.ConfigMap{}).Data["Corefile"]
+	text = strings.NewReplacer(
+		":1053", ":"+port, ":9441", s.metrics, ":9442", s.health, ":9443", s.ready,
+		"    clusterset\n", "    bind 127.0.0.1\n    clusterset {\n        kubeconfig "+kubeconfig+"\n    }\n",
+	).Replace(text)
+	corefile := filepath.Join(dir, "Corefile")
+	if err := os.WriteFile(corefile, []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	cmd := exec.Command(dnsBinary(b.t), "-conf", corefile)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := controlplane.StartChild(cmd); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGKILL)
+		_ = cmd.Wait()
+	})
+	return s
+}
+
+// free is an address on loopback that nobody listens at, for UDP and TCP.
+func free(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func dnsBinary(t testing.TB) string {
+	t.Helper()
+	root, err := kubeparts.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Read, so that `go test` knows its result depends on what is built here.
+	if _, err := os.ReadFile(filepath.Join(root, "cmd", "seamark-dns", "main.go")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(harness.Dir(t), "seamark-dns")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, "github.com/seamark-dev/seamark/cmd/seamark-dns")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build seamark-dns: %v\n%s", err, out)
+	}
+	return path
+}

@@ -264,7 +264,7 @@ kind: Pod
 metadata: {name: client, namespace: shop}
 spec:
   terminationGracePeriodSeconds: 1
-  containers: [{name: client, image: IMAGE, args: [pause]}]
+  containers: [{name: client, image: $IMAGE, args: [pause]}]
 `
 
 const web = `---
@@ -279,9 +279,9 @@ spec:
     spec:
       containers:
         - name: web
-          image: IMAGE
+          image: $IMAGE
           args: [serve]
-          env: [{name: CLUSTER, value: CLUSTER}]
+          env: [{name: CLUSTER, value: $CLUSTER}]
           readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
 ---
 apiVersion: v1

@@ -67,9 +67,9 @@ func (b *Bed) Kubectl(ctx context.Context, cluster string, args ...string) (stri
 	return b.run(ctx, "", b.kube, append([]string{"kubectl", "--kubeconfig", b.Kubeconfig(), "--context", cluster}, args...)...)
 }
 
-// Apply applies manifests in a cluster; CLUSTER and IMAGE in them stand for the cluster's name and the workload image.
+// Apply applies manifests in a cluster; $CLUSTER and $IMAGE in them stand for the cluster's name and the workload image.
 func (b *Bed) Apply(ctx context.Context, cluster, manifests string) error {
-	text := strings.NewReplacer("CLUSTER", cluster, "IMAGE", b.WorkloadImage()).Replace(manifests)
+	text := strings.NewReplacer("$CLUSTER", cluster, "$IMAGE", b.WorkloadImage()).Replace(manifests)
 	_, err := b.run(ctx, text, b.kube, "kubectl", "--kubeconfig", b.Kubeconfig(), "--context", cluster, "apply", "-f", "-")
 	return err
 }

@@ -21,7 +21,7 @@ metadata: {name: client, namespace: shop}
 spec:
   terminationGracePeriodSeconds: 1
   containers:
-    - {name: client, image: IMAGE, args: [pause]}
+    - {name: client, image: $IMAGE, args: [pause]}
 `
 
 const web = `
@@ -36,9 +36,9 @@ spec:
     spec:
       containers:
         - name: web
-          image: IMAGE
+          image: $IMAGE
           args: [serve]
-          env: [{name: CLUSTER, value: CLUSTER}]
+          env: [{name: CLUSTER, value: $CLUSTER}]
           readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
 ---
 apiVersion: v1
@@ -158,9 +158,9 @@ spec:
       terminationGracePeriodSeconds: 1
       containers:
         - name: db
-          image: IMAGE
+          image: $IMAGE
           args: [serve]
-          env: [{name: CLUSTER, value: CLUSTER}]
+          env: [{name: CLUSTER, value: $CLUSTER}]
           readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
 ---
 apiVersion: v1

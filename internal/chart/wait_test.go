@@ -10,10 +10,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func deployment(want int32, status appsv1.DeploymentStatus) appsv1.Deployment {
+// deployment is one of two replicas.
+func deployment(status appsv1.DeploymentStatus) appsv1.Deployment {
 	return appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "seamark-agent", Generation: 2},
-		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To(want)}, Status: status,
+		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To[int32](2)}, Status: status,
 	}
 }
 
@@ -40,16 +41,16 @@ func TestMissing(t *testing.T) {
 		w    workloads
 		want string
 	}{
-		"ready":      {workloads{deployments: []appsv1.Deployment{deployment(2, full)}}, ""},
-		"not seen":   {workloads{deployments: []appsv1.Deployment{deployment(2, unseen)}}, "Deployment seamark-agent: 2 of 2 ready"},
-		"rolling":    {workloads{deployments: []appsv1.Deployment{deployment(2, rolling)}}, "Deployment seamark-agent: 2 of 2 ready"},
-		"half ready": {workloads{deployments: []appsv1.Deployment{deployment(2, half)}}, "Deployment seamark-agent: 1 of 2 ready"},
-		"no image": {workloads{deployments: []appsv1.Deployment{deployment(2, half)}, pods: []corev1.Pod{waiting("ContainerCreating", ""), waiting("ErrImagePull", "not found")}},
+		"ready":      {workloads{deployments: []appsv1.Deployment{deployment(full)}}, ""},
+		"not seen":   {workloads{deployments: []appsv1.Deployment{deployment(unseen)}}, "Deployment seamark-agent: 2 of 2 ready"},
+		"rolling":    {workloads{deployments: []appsv1.Deployment{deployment(rolling)}}, "Deployment seamark-agent: 2 of 2 ready"},
+		"half ready": {workloads{deployments: []appsv1.Deployment{deployment(half)}}, "Deployment seamark-agent: 1 of 2 ready"},
+		"no image": {workloads{deployments: []appsv1.Deployment{deployment(half)}, pods: []corev1.Pod{waiting("ContainerCreating", ""), waiting("ErrImagePull", "not found")}},
 			"Deployment seamark-agent: 1 of 2 ready (pod seamark-agent-x: ErrImagePull: not found)"},
-		"no node": {workloads{deployments: []appsv1.Deployment{deployment(2, half)}, pods: []corev1.Pod{pod(corev1.PodStatus{
+		"no node": {workloads{deployments: []appsv1.Deployment{deployment(half)}, pods: []corev1.Pod{pod(corev1.PodStatus{
 			Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes are available"}},
 		})}}, "Deployment seamark-agent: 1 of 2 ready (pod seamark-agent-x: Unschedulable: 0/1 nodes are available)"},
-		"crashing": {workloads{deployments: []appsv1.Deployment{deployment(2, half)}, pods: []corev1.Pod{pod(corev1.PodStatus{
+		"crashing": {workloads{deployments: []appsv1.Deployment{deployment(half)}, pods: []corev1.Pod{pod(corev1.PodStatus{
 			ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 3, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}}},
 		})}}, "ended with code 1, restarted 3 times; see its log: kubectl -n seamark-system logs seamark-agent-x --previous"},
 		"daemon set": {workloads{daemonSets: []appsv1.DaemonSet{{

@@ -100,7 +100,7 @@ func editCorefile(ctx context.Context, c client.Client, action string, edit func
 		text, err := edit(old)
 		if err != nil { // somebody else's words are in the way: theirs to change
 			hook.Action, hook.Why = "left", fmt.Sprintf("ConfigMap %s: %v", hook.ConfigMap, err)
-			return nil //nolint:nilerr // it is told, with what to do
+			return nil
 		}
 		if text == old {
 			hook.Action = "unchanged"

@@ -18,5 +18,14 @@ func nameAfter(root *cobra.Command, program string) {
 		root.Annotations = map[string]string{}
 	}
 	// kubectl turns dashes of a plugin's words into underscores of its file name.
-	root.Annotations[cobra.CommandDisplayNameAnnotation] = "kubectl " + strings.ReplaceAll(plugin, "_", "-")
+	typed := "kubectl " + strings.ReplaceAll(plugin, "_", "-")
+	root.Annotations[cobra.CommandDisplayNameAnnotation] = typed
+	renameExamples(root, typed)
+}
+
+func renameExamples(cmd *cobra.Command, typed string) {
+	cmd.Example = strings.ReplaceAll(cmd.Example, "  "+cmd.Root().Name()+" ", "  "+typed+" ")
+	for _, child := range cmd.Commands() {
+		renameExamples(child, typed)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,12 +78,15 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		group("broker", "Set up the broker of a clusterset and invite clusters", newDeploy(s), newInvite(s), newBrokerRemove(s)),
 		newJoin(s), newLeave(s),
 		group("cluster", "See and remove the clusters of a clusterset", newClusterList(s), newClusterRemove(s)),
-		group("export", "Make something of this cluster usable in the whole clusterset", newExportService(s)),
+		group("export", "Make something of this cluster usable in the whole clusterset", withSelector(s, newExportService(s)), newExportNamespace(s)),
 		group("unexport", "Take back what was exported", newUnexportService(s)),
 		group("chart", "Get the Helm chart that join installs", newChartPackage(s)),
 		newSandbox(s),
+		newStatus(s), newExplain(s), newDoctor(s), newGather(s),
+		group("get", "List exports, imports and clusters, over several contexts at once", newGetExports(s), newGetImports(s), newGetClusters(s)),
 		newVersion(s),
 	)
+	nameAfter(root, os.Args[0])
 	prepareTree(root)
 	return root
 }

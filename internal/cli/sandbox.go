@@ -3,6 +3,8 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -46,7 +48,7 @@ func newSandboxUp(s *session, f *sandboxFlags) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options.Name, options.DataPlane, options.Family = f.name, v1alpha1.DataPlane(dataPlane), sandbox.Family(family)
-			options.Progress = s.ErrOut
+			options.Progress, options.Seamark = s.ErrOut, runSeamark
 			made, err := sandbox.Up(cmd.Context(), options)
 			if err != nil {
 				return err
@@ -63,6 +65,15 @@ func newSandboxUp(s *session, f *sandboxFlags) *cobra.Command {
 	flags.BoolVar(&options.Bare, "bare", false, "only the clusters, without broker and Seamark")
 	addOutput(cmd, &out)
 	return cmd
+}
+
+// runSeamark runs a command line as Run does, and makes an error of what it complains of.
+func runSeamark(ctx context.Context, args ...string) error {
+	var said bytes.Buffer
+	if Run(ctx, args, strings.NewReader(""), io.Discard, &said) != exitOK {
+		return fmt.Errorf("seamark %s:\n%s", strings.Join(args, " "), strings.TrimSpace(said.String()))
+	}
+	return nil
 }
 
 func tellUp(w io.Writer, status sandbox.Status) {

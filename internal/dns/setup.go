@@ -105,6 +105,8 @@ func (s *settings) setZones(args, serverBlock []string) error {
 		switch {
 		case zone.IsReverse(z):
 			s.reverse = append(s.reverse, z)
+		case z == ".":
+			return fmt.Errorf("the root cannot be a clusterset's zone: name the zone, usually %s", defaultZone)
 		case s.Name != "":
 			return fmt.Errorf("%s and %s: one zone can be answered here; a second needs a server block of its own", s.Name, z)
 		default:

@@ -95,7 +95,7 @@ var (
 	namespaceMissing   = Problem{"namespace-missing", "the importing cluster lacks the namespace", Fail, HopImport}
 	namespaceReserved  = Problem{"namespace-reserved", "services of a system namespace are not imported", Warn, HopImport}
 	importMissing      = Problem{"import-missing", "the service is not imported", Fail, HopImport}
-	importForeign      = Problem{"import-foreign", "the ServiceImport is somebody else's", Fail, HopImport}
+	importForeign      = Problem{"import-foreign", "the ServiceImport is somebody else's", Warn, HopImport}
 	importNotReady     = Problem{"import-not-ready", "the import is not ready", Fail, HopImport}
 	familyNotSupported = Problem{"ip-family-not-supported", "the cluster has none of the service's IP families", Fail, HopImport}
 	staleKept          = Problem{"stale-endpoints-kept", "endpoints of a silent cluster are kept", Warn, HopImport}

@@ -69,8 +69,8 @@ func (e *explainer) judgeImport(c *Cluster) string {
 		e.importMissing(c)
 		return "not imported"
 	case !imports.Ours(c.Import):
-		e.find(importForeign, c.ID, fmt.Sprintf("the ServiceImport %s/%s in %s was not made by Seamark, which leaves it alone", e.Namespace, e.Name, c.ID),
-			"delete it, and it is imported: "+c.kubectl("-n %s delete serviceimport %s", e.Namespace, e.Name))
+		e.find(importForeign, c.ID, fmt.Sprintf("the ServiceImport %s/%s in %s was not made by Seamark, and no export of the clusterset stands behind it", e.Namespace, e.Name, c.ID),
+			"export the service, and the agent takes it over; or delete it: "+c.kubectl("-n %s delete serviceimport %s", e.Namespace, e.Name))
 		return "somebody else's"
 	}
 	ready := meta.FindStatusCondition(c.Import.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))

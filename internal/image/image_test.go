@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"errors"
 	"io"
+	"log"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -74,7 +75,7 @@ func TestImageHoldsProgramsAndLittleElse(t *testing.T) {
 	if !slices.Equal(config.Config.Entrypoint, r.Entrypoint) || !slices.Equal(config.Config.Cmd, r.Command) {
 		t.Errorf("image runs %v %v", config.Config.Entrypoint, config.Config.Cmd)
 	}
-	want := []string{"etc/", "etc/group", "etc/passwd", "tmp/", "usr/", "usr/local/", "usr/local/bin/", "usr/local/bin/one", "usr/local/bin/two"}
+	want := []string{"etc", "etc/group", "etc/passwd", "tmp", "usr", "usr/local", "usr/local/bin", "usr/local/bin/one", "usr/local/bin/two"}
 	if got := contents(t, image); !slices.Equal(got, want) {
 		t.Errorf("image holds %v, want %v", got, want)
 	}
@@ -226,7 +227,7 @@ func TestTarOfSeveralArchitectures(t *testing.T) {
 }
 
 func TestPush(t *testing.T) {
-	server := httptest.NewServer(registry.New())
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
 	b, r := project(t)

@@ -9,7 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -170,7 +172,7 @@ func (p *proxy) sync(ctx context.Context) error {
 	}
 	for name := range names {
 		if err := p.decide(ctx, name); err != nil {
-			p.note(name)
+			p.note(slices.Collect(maps.Keys(names))...) // decided or not: deciding twice does no harm
 			return err
 		}
 	}
@@ -210,7 +212,7 @@ func (p *proxy) take(ctx context.Context) (map[types.NamespacedName]struct{}, er
 }
 
 func (p *proxy) decide(ctx context.Context, name types.NamespacedName) error {
-	si, slices, err := p.read(ctx, name)
+	si, endpoints, err := p.read(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -218,7 +220,7 @@ func (p *proxy) decide(ctx context.Context, name types.NamespacedName) error {
 	if si != nil {
 		since = si.CreationTimestamp.Time
 	}
-	p.syncer.Set(name, since, model.Build(si, slices, p.here))
+	p.syncer.Set(name, since, model.Build(si, endpoints, p.here))
 	return nil
 }
 

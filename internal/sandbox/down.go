@@ -39,7 +39,11 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 	if err := s.down(r); err != nil {
 		return fmt.Errorf("sandbox %s is not gone (run down again): %w", name, err)
 	}
-	return os.Remove(filepath.Join(runRoot, name+".lock"))
+	err = os.Remove(lockFile(name))
+	for _, dir := range []string{runRoot, filepath.Dir(s.plan.dir)} {
+		_ = os.Remove(dir) // fails while it holds other sandboxes
+	}
+	return err
 }
 
 func (s *Sandbox) down(r *report) error {

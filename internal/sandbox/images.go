@@ -110,7 +110,7 @@ func (c cluster) loadImages(ctx context.Context, has parts, list ...loadable) er
 		if err := c.importImage(ctx, has, l.file); err != nil {
 			return err
 		}
-		if err := writeFile(mark, []byte(l.key), 0o600); err != nil {
+		if err := writeFile(mark, []byte(l.key)); err != nil {
 			return err
 		}
 	}

@@ -31,8 +31,8 @@ const (
 // clusterNames are the names of clusters, in order. The first holds the broker.
 var clusterNames = [maxClusters]string{"east", "west", "north", "south", "coast", "island", "harbor", "delta"}
 
-// sandboxName keeps every derived name (network namespaces, sockets) valid and short.
-var sandboxName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
+// sandboxName keeps every derived name valid and short: the sockets of shims, which end in 64 digits, are at 107 characters, where the kernel ends.
+var sandboxName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?$`)
 
 // plan is where everything of one sandbox is: decided once, from name, folders, slot and options, without looking at the machine.
 type plan struct {

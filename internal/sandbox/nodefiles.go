@@ -37,7 +37,7 @@ func (p plan) writeNodeFiles(c cluster, has parts, pauseImage string) error {
 		// Names outside the clusters are asked of the host. Most have no DNS server on this address, and the refusal comes at once.
 		c.path("resolv.conf"): fmt.Sprintf("nameserver %s\n", p.hostIPs()[0].Addr()),
 	} {
-		if err := writeFile(path, []byte(text), 0o600); err != nil {
+		if err := writeFile(path, []byte(text)); err != nil {
 			return err
 		}
 	}

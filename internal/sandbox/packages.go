@@ -81,7 +81,7 @@ func saveTunables() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(tunablesFile, text, 0o600)
+	return writeFile(tunablesFile, text)
 }
 
 // restoreTunables puts them back when the last sandbox is gone.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,13 +91,13 @@ func (c cluster) spawn(comp component) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(c.record(comp.name), text, 0o600)
+	return writeFile(c.record(comp.name), text)
 }
 
-// writeFile replaces a file whole or not at all.
-func writeFile(path string, text []byte, mode fs.FileMode) error {
+// writeFile replaces a file, readable by its owner alone, whole or not at all.
+func writeFile(path string, text []byte) error {
 	temporary := path + ".partial"
-	if err := os.WriteFile(temporary, text, mode); err != nil {
+	if err := os.WriteFile(temporary, text, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(temporary, path)

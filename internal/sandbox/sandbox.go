@@ -117,7 +117,7 @@ func (s *Sandbox) save() error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
-		if err := writeFile(filepath.Join(dir, stateFile), append(text, '\n'), 0o600); err != nil {
+		if err := writeFile(filepath.Join(dir, stateFile), append(text, '\n')); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (s *Sandbox) save() error {
 // dirOf is the folder of a sandbox.
 func dirOf(name string) (string, error) {
 	if !sandboxName.MatchString(name) {
-		return "", fmt.Errorf("%q cannot be the name of a sandbox: use up to 20 lower-case letters, digits and dashes", name)
+		return "", fmt.Errorf("%q cannot be the name of a sandbox: use up to 12 lower-case letters, digits and dashes", name)
 	}
 	base := os.Getenv(DirEnv)
 	if base == "" {
@@ -152,25 +152,42 @@ func lock(ctx context.Context, name string, waiting func()) (unlock func(), err 
 	if err := os.MkdirAll(runRoot, 0o755); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(filepath.Join(runRoot, name+".lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	var held *os.File
+	told := false
+	err = poll(ctx, func() (bool, error) {
+		held, err = tryLock(lockFile(name))
+		if held == nil && err == nil && !told {
+			told = true
+			waiting()
+		}
+		return held != nil, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("locking sandbox %s: %w", name, err)
+	}
+	return func() { _ = held.Close() }, nil
+}
+
+func lockFile(name string) string { return filepath.Join(runRoot, name+".lock") }
+
+// tryLock returns nil when somebody else has the lock. The file goes with the sandbox, so one that was removed meanwhile locks nothing.
+func tryLock(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		ours, oursErr := file.Stat()
+		theirs, theirsErr := os.Stat(path)
+		if oursErr == nil && theirsErr == nil && os.SameFile(ours, theirs) {
+			return file, nil
+		}
+	}
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		waiting()
-		err = poll(ctx, func() (bool, error) {
-			err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-			if errors.Is(err, unix.EWOULDBLOCK) {
-				return false, nil
-			}
-			return true, err
-		})
+		err = nil
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("locking sandbox %s: %w", name, err), file.Close())
-	}
-	return func() { _ = file.Close() }, nil
+	return nil, errors.Join(err, file.Close())
 }
 
 // claim makes the name of the sandbox its own on this machine.
@@ -182,7 +199,7 @@ func (s *Sandbox) claim() error {
 	text, err := os.ReadFile(owner)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return writeFile(owner, []byte(s.plan.dir), 0o600)
+		return writeFile(owner, []byte(s.plan.dir))
 	case err != nil:
 		return err
 	case string(text) != s.plan.dir:

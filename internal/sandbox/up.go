@@ -28,6 +28,8 @@ type Options struct {
 	Family Family
 	// Bare leaves the clusters without broker and Seamark.
 	Bare bool
+	// Seamark runs a command line of the seamark command and returns what went wrong. Without it the clusters stay bare.
+	Seamark func(ctx context.Context, args ...string) error
 	// Progress gets a line for each step; nil for none.
 	Progress io.Writer
 }
@@ -99,9 +101,13 @@ func settle(o Options) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	others, err := bridgesOf(filepath.Dir(dir))
+	if err != nil {
+		return nil, err
+	}
 	slot, err := freeSlot(func(link string) bool {
 		_, err := os.Stat(filepath.Join("/sys/class/net", link))
-		return err == nil
+		return err == nil || others[link]
 	})
 	if err != nil {
 		return nil, err
@@ -111,6 +117,21 @@ func settle(o Options) (*Sandbox, error) {
 		return nil, err
 	}
 	return s, s.save()
+}
+
+// bridgesOf are the links of all sandboxes with their state below base, also of those that do not run since the machine was restarted.
+func bridgesOf(base string) (map[string]bool, error) {
+	files, err := filepath.Glob(filepath.Join(base, "*", stateFile))
+	if err != nil {
+		return nil, err
+	}
+	links := map[string]bool{}
+	for _, file := range files {
+		if other, err := Open(filepath.Base(filepath.Dir(file))); err == nil { // else it is none
+			links[other.plan.bridge()] = true
+		}
+	}
+	return links, nil
 }
 
 func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
@@ -137,10 +158,10 @@ func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
 	if err := s.plan.writeMergedKubeconfig(); err != nil {
 		return err
 	}
-	if o.Bare {
+	if o.Bare || o.Seamark == nil {
 		return nil
 	}
-	return s.install(ctx, r)
+	return s.install(ctx, r, o.Seamark)
 }
 
 func (p *parts) find(ctx context.Context, progress io.Writer) (err error) {

@@ -11,8 +11,9 @@
 //
 // There is a chain per class, which is a number of endpoints and a time of affinity, and none per service.
 //
-// It speaks netlink itself and needs no nft program, so the image needs none, and a change of one service takes well under a
-// millisecond where starting nft alone takes ten. It needs CAP_NET_ADMIN and nothing else.
+// It speaks netlink itself and needs no nft program, so the image needs none. Measured (test/bench/dataplane, kernel 6.18): a change of one
+// service takes 5 to 8 ms, most of which the kernel waits for the end of a grace period after the change is in force; starting nft
+// alone takes ten. 10,000 services with 50,000 endpoints take 0.2 s in the kernel. It needs CAP_NET_ADMIN and nothing else.
 package kernel
 
 import (
@@ -87,8 +88,8 @@ func (t *Table) Read() (elements []ruleset.Element, classes []ruleset.Class, int
 			return nil, nil, false, fmt.Errorf("read map %s: %w", f.classes.Name, err)
 		}
 		for _, e := range found {
-			c, parseErr := ruleset.ParseClass(f.ipv6, string(e.Key))
-			if parseErr != nil || !slices.Contains(chains, t.layout.classChain(c).Name) {
+			c, ok := ruleset.ParseClass(f.ipv6, string(e.Key))
+			if !ok || !slices.Contains(chains, t.layout.classChain(c).Name) {
 				return nil, nil, false, nil // not as we make it, and not to be mended bit by bit
 			}
 			classes = append(classes, c)

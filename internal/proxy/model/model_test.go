@@ -194,7 +194,7 @@ func TestPortsMatchByNameAndProtocol(t *testing.T) {
 	r := Build(si, []*discoveryv1.EndpointSlice{s}, here)
 	want := map[string]string{"243.0.0.1:53/UDP": "[10.0.0.1:5353]", "243.0.0.1:53/TCP": "[10.0.0.1:5354]", "243.0.0.1:80/TCP": "[]"}
 	for _, p := range r.Service.Ports {
-		if got := fmt.Sprint(p.Endpoints); got != want[p.Frontend.String()] {
+		if got := fmt.Sprint(p.Endpoints); got != want[p.String()] {
 			t.Errorf("%s leads to %s", p.Frontend, got)
 		}
 	}

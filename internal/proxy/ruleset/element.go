@@ -67,13 +67,13 @@ func (c Class) Key() string {
 
 var errMalformed = errors.New("malformed element: the table was not written by this program")
 
-// ParseClass is the inverse of Key. It fails for what Key did not make.
-func ParseClass(ipv6 bool, key string) (Class, error) {
+// ParseClass is the inverse of Key; ok is false for what Key did not make.
+func ParseClass(ipv6 bool, key string) (c Class, ok bool) {
 	if len(key) != 4 {
-		return Class{}, errMalformed
+		return Class{}, false
 	}
 	n := binary.NativeEndian.Uint32([]byte(key))
-	return Class{IPv6: ipv6, Count: n & MaxEndpoints, Affinity: n >> 15}, nil
+	return Class{IPv6: ipv6, Count: n & MaxEndpoints, Affinity: n >> 15}, true
 }
 
 func (f Frontend) append(b []byte) []byte {

@@ -35,9 +35,8 @@ func (m *machine) apply(c Changes) error {
 			return fmt.Errorf("add %+v: it is there already", e)
 		}
 		if e.Set.Kind == Services {
-			class, err := ParseClass(e.Set.IPv6, e.Value)
-			if err != nil || !m.classes[class] {
-				return fmt.Errorf("service of unknown class %+v: %w", class, err)
+			if class, ok := ParseClass(e.Set.IPv6, e.Value); !ok || !m.classes[class] {
+				return fmt.Errorf("service of unknown class %+v", class)
 			}
 		}
 		m.elements[id{e.Set, e.Key}] = e.Value
@@ -262,7 +261,10 @@ func TestNumbersStay(t *testing.T) {
 		}
 	}
 	class := Class{Count: MaxEndpoints, Affinity: MaxAffinity}
-	if got, err := ParseClass(false, class.Key()); err != nil || got != class {
-		t.Errorf("%+v became %+v: %v", class, got, err)
+	if got, ok := ParseClass(false, class.Key()); !ok || got != class {
+		t.Errorf("%+v became %+v", class, got)
+	}
+	if _, ok := ParseClass(false, "not a class"); ok {
+		t.Error("a text was taken for a class")
 	}
 }

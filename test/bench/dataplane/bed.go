@@ -230,20 +230,22 @@ func (b *bed) createService(ctx context.Context, i int) error {
 		Ports:     []corev1.ServicePort{{Name: "p", Protocol: corev1.ProtocolTCP, Port: servicePort}},
 	}}
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name, mcsv1beta1.LabelServiceName: name}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{
+			discoveryv1.LabelServiceName: name, mcsv1beta1.LabelServiceName: name, mcsv1beta1.LabelSourceCluster: "bench",
+		}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("p"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](targetPort)}},
 	}
 	for e := range b.size.endpoints {
-		addr := address(10, 200, i*b.size.endpoints+e)
-		if i == loadService {
-			addr = b.ours.pods[e].IPv4
+		// Most pods are on other nodes.
+		endpoint := discoveryv1.Endpoint{Addresses: []string{address(10, 200, i*b.size.endpoints+e).String()}, NodeName: ptr.To("elsewhere")}
+		if i == loadService || i == movingService {
+			endpoint = discoveryv1.Endpoint{Addresses: []string{b.ours.pods[e].IPv4.String()}, NodeName: ptr.To(nodeName)}
 		}
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr.String()}, NodeName: ptr.To(nodeName)})
+		slice.Endpoints = append(slice.Endpoints, endpoint)
 	}
 	if i == movingService {
 		slice.Endpoints = slice.Endpoints[:1]
-		slice.Endpoints[0].Addresses[0] = b.ours.pods[0].IPv4.String()
 	}
 	return errors.Join(b.api.Create(ctx, si), b.api.Create(ctx, svc), b.api.Create(ctx, slice))
 }

@@ -155,14 +155,19 @@ func (s *side) clean() error {
 	})
 }
 
-// rate is what a round of connections gave.
+// rate is what the rounds of connections gave.
 type rate struct {
-	connections int
-	elapsed     time.Duration
-	latencies   []time.Duration
+	rounds    []float64 // connections per second of each
+	latencies []time.Duration
 }
 
-func (r *rate) perSecond() float64 { return float64(r.connections) / r.elapsed.Seconds() }
+// perSecond is the median of the rounds: one that was disturbed does not count.
+func (r *rate) perSecond() float64 {
+	if len(r.rounds) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(r.rounds))[len(r.rounds)/2]
+}
 
 func (r *rate) percentile(p int) time.Duration {
 	if len(r.latencies) == 0 {
@@ -174,6 +179,7 @@ func (r *rate) percentile(p int) time.Duration {
 
 // connections measures new connections, in turns so that each sees the same machine. The rules are those of many services.
 func connections(_ context.Context, b *bed, r *results) error {
+	time.Sleep(5 * time.Second) // what the programs left the kernel to do in the background is done
 	for range b.size.rounds {
 		for _, turn := range []struct {
 			side *side
@@ -191,6 +197,7 @@ func connections(_ context.Context, b *bed, r *results) error {
 // connect makes connections from two threads for a while.
 func (s *side) connect(throughVIP bool, d time.Duration, into *rate) error {
 	var mu sync.Mutex
+	var made int
 	started := time.Now()
 	var running []<-chan error
 	for thread := range 2 {
@@ -210,7 +217,7 @@ func (s *side) connect(throughVIP bool, d time.Duration, into *rate) error {
 			mu.Lock()
 			defer mu.Unlock()
 			into.latencies = append(into.latencies, latencies...)
-			into.connections += len(latencies)
+			made += len(latencies)
 			return nil
 		}))
 	}
@@ -218,7 +225,7 @@ func (s *side) connect(throughVIP bool, d time.Duration, into *rate) error {
 	for _, done := range running {
 		joined = errors.Join(joined, <-done)
 	}
-	into.elapsed += time.Since(started)
+	into.rounds = append(into.rounds, float64(made)/time.Since(started).Seconds())
 	return joined
 }
 

@@ -49,6 +49,7 @@ func (r *results) write(w io.Writer) error {
 		plain("connect latency p50 (direct "+us(r.direct.percentile(50))+")", us(o.rate.percentile(50)), us(t.rate.percentile(50))),
 		plain("connect latency p99 (direct "+us(r.direct.percentile(99))+")", us(o.rate.percentile(99)), us(t.rate.percentile(99))),
 	}
+	rows = append(rows, plain(fmt.Sprintf("rounds, connections/s (direct %.0f)", r.direct.rounds), fmt.Sprintf("%.0f", o.rate.rounds), fmt.Sprintf("%.0f", t.rate.rounds)))
 	for _, row := range rows {
 		if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(row, " | ")); err != nil {
 			return err

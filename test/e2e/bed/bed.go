@@ -6,6 +6,7 @@ package bed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +32,8 @@ type Bed struct {
 	kube string
 }
 
-// Up makes the sandbox, or what is missing of it, and builds the CLI into dir.
+// Up builds the CLI into dir and makes the sandbox with it, or what is missing of it. Its error says only that it failed: what went wrong
+// is in the progress.
 func Up(ctx context.Context, dir string, o sandbox.Options) (*Bed, error) {
 	progress := o.Progress
 	if progress == nil {
@@ -46,7 +49,16 @@ func Up(ctx context.Context, dir string, o sandbox.Options) (*Bed, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the CLI: %w\n%s", err, out)
 	}
-	s, err := sandbox.Up(ctx, o)
+	up := exec.CommandContext(ctx, cli, "sandbox", "up", "--name", o.Name, "--clusters", strconv.Itoa(cmp.Or(o.Clusters, sandbox.DefaultClusters)),
+		"--dataplane", string(o.DataPlane), "--ip-family", string(cmp.Or(o.Family, sandbox.IPv4)))
+	up.Stderr = progress
+	// A signal reaches the command too; it has a moment to end what it is doing.
+	up.Cancel = func() error { return up.Process.Signal(os.Interrupt) }
+	up.WaitDelay = 30 * time.Second
+	if err := up.Run(); err != nil {
+		return nil, fmt.Errorf("seamark sandbox up: %w", err)
+	}
+	s, err := sandbox.Open(o.Name)
 	if err != nil {
 		return nil, err
 	}

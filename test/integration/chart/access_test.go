@@ -2,6 +2,7 @@ package chart
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -154,10 +155,11 @@ func TestAgentWorksWithItsRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "the service is gone", func() error {
-		if err := west.Get(t.Context(), derived, &corev1.Service{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the derived Service is there (%v)", err)
+		err := west.Get(t.Context(), derived, &corev1.Service{})
+		if err == nil {
+			return errors.New("the derived Service is there")
 		}
-		return nil
+		return client.IgnoreNotFound(err)
 	})
 	stopEast()
 	stopWest()

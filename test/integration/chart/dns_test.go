@@ -97,7 +97,7 @@ func (b *bed) startDNS(cluster string) dnsServer {
 	text := get(b, cluster, chart.Namespace, "seamark-dns", &corev1.ConfigMap{}).Data["Corefile"]
 	text = strings.NewReplacer(
 		":1053", ":"+port, ":9441", s.metrics, ":9442", s.health, ":9443", s.ready,
-		"    clusterset\n", "    bind 127.0.0.1\n    clusterset {\n        kubeconfig "+kubeconfig+"\n    }\n",
+		" ip6.arpa\n", " ip6.arpa {\n        kubeconfig "+kubeconfig+"\n    }\n    bind 127.0.0.1\n",
 	).Replace(text)
 	corefile := filepath.Join(dir, "Corefile")
 	if err := os.WriteFile(corefile, []byte(text), 0o600); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -101,4 +102,34 @@ func digs(t *testing.T) map[string][]string {
 		slices.Sort(out[q])
 	}
 	return out
+}
+
+// Every test that docs/dns.md names is one of this package's.
+func TestDocsNameRealTests(t *testing.T) {
+	root, err := kubeparts.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs", "dns.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source strings.Builder
+	files, _ := filepath.Glob("*_test.go")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.Write(text)
+	}
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
+	for _, m := range named {
+		if !strings.Contains(source.String(), "\nfunc "+m[1]+"(") {
+			t.Errorf("%s does not exist", m[1])
+		}
+	}
+	if len(named) < 30 {
+		t.Errorf("only %d tests are named", len(named))
+	}
 }

@@ -133,6 +133,7 @@ func TestBadCorefiles(t *testing.T) {
 		"empty locality":     {corefile(cp, "clusterset.local", "locality"), "Wrong argument count"},
 		"two zones":          {corefile(cp, "clusterset.local other.example"), "one zone can be answered here"},
 		"reverse zone only":  {corefile(cp, "in-addr.arpa"), "only reverse zones are named"},
+		"the root":           {".:0 {\n clusterset . {\n  kubeconfig /nowhere\n }\n}\n", "the root cannot be"},
 		"no kubeconfig":      {"clusterset.local:0 {\n clusterset\n}\n", "kubeconfig PATH"},
 		"missing kubeconfig": {"clusterset.local:0 {\n clusterset {\n  kubeconfig /nowhere\n }\n}\n", "/nowhere"},
 		"twice":              {"clusterset.local:0 {\n clusterset {\n  kubeconfig /nowhere\n }\n clusterset\n}\n", "once per Server Block"},

@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seamark-dev/seamark/internal/doctor"
+)
+
+func newDoctor(s *session) *cobra.Command {
+	var (
+		reach   reachFlags
+		options doctorOptions
+		dns     []string
+		quiet   bool
+		out     format
+	)
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check a cluster and its broker, and say how to mend what is wrong",
+		Long: "doctor checks a cluster and its broker: kinds and permissions, credentials, clocks, heartbeats, what runs, DNS and its forwarding, address\n" +
+			"ranges, the data plane. Each check passes, warns or fails, with what to do, or says why it was not made. It changes nothing; with\n" +
+			"--probe-image it starts a pod for a moment that tries to reach pods of other clusters.\n\n" +
+			"Exit code 1 means that a check failed.",
+		Example: "  seamark doctor --context east\n" +
+			"  seamark doctor --contexts east,west --probe-image busybox:1.37",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if options.dns, err = parseServers(dns); err != nil {
+				return err
+			}
+			sites, hub, err := s.reach(cmd.Context(), reach)
+			if err != nil {
+				return err
+			}
+			report := doctor.Examine(readFacts(cmd.Context(), sites, hub, options))
+			if err := out.print(s.Out, report, func(w io.Writer) { doctor.Write(w, report, quiet, s.paint()) }); err != nil {
+				return err
+			}
+			if report.Failed > 0 {
+				return fmt.Errorf("%s failed", plural(report.Failed, "check"))
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	reach.add(cmd)
+	flags.StringSliceVar(&dns, "dns", nil, "ask this DNS server, as ADDRESS or CLUSTER=ADDRESS (default: a pod of seamark-dns, through the API server)")
+	flags.StringVar(&options.probeImage, "probe-image", "", "image with sh and nc for a pod that tries to reach pods of other clusters (default: not tried)")
+	flags.BoolVarP(&quiet, "quiet", "q", false, "show only what needs attention")
+	addOutput(cmd, &out)
+	return cmd
+}

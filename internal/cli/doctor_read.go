@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/crds"
+	"github.com/seamark-dev/seamark/internal/doctor"
+	"github.com/seamark-dev/seamark/internal/explain"
+	"github.com/seamark-dev/seamark/internal/imports"
+)
+
+type doctorOptions struct {
+	dns        map[string]string
+	probeImage string
+}
+
+// readFacts reads what the checks need. What cannot be read is told in the facts.
+func readFacts(ctx context.Context, sites []*site, h *hub, o doctorOptions) doctor.Facts {
+	f := doctor.Facts{Broker: readBrokerFacts(ctx, h)}
+	f.Clusters = make([]doctor.Cluster, len(sites))
+	var reading sync.WaitGroup
+	for i, s := range sites {
+		reading.Go(func() { f.Clusters[i] = s.readFacts(ctx, o) })
+	}
+	reading.Wait()
+	kept := f.Clusters[:0]
+	for i := range f.Clusters {
+		c := &f.Clusters[i]
+		if c.Problem == "" && !c.Member && isHub(sites[i], h) {
+			continue // a broker that is no member
+		}
+		if m := findMember(f.Broker.Members, c.ID); m != nil {
+			c.DataPlane = cmp.Or(c.DataPlane, m.Status.DataPlane)
+		}
+		if c.Problem == "" && c.Member {
+			sites[i].probe(ctx, h, o.probeImage, c)
+		}
+		kept = append(kept, *c)
+	}
+	f.Clusters = kept
+	return f
+}
+
+func findMember(members []doctor.Member, id string) *doctor.Member {
+	for i := range members {
+		if members[i].Name == id {
+			return &members[i]
+		}
+	}
+	return nil
+}
+
+func readBrokerFacts(ctx context.Context, h *hub) doctor.Broker {
+	if h.problem != nil {
+		return doctor.Broker{Problem: h.problem.Error()}
+	}
+	b := doctor.Broker{Server: h.config.Host, Set: h.set}
+	var (
+		members    v1alpha1.ClusterList
+		leases     coordinationv1.LeaseList
+		aggregates mcsv1beta1.ServiceImportList
+	)
+	for _, list := range []client.ObjectList{&members, &leases, &aggregates} {
+		if err := h.client.List(ctx, list, client.InNamespace(h.namespace)); err != nil {
+			return doctor.Broker{Problem: "the broker at " + h.config.Host + ": " + plainError(err)}
+		}
+	}
+	now := h.clock.now(time.Now())
+	for i := range members.Items {
+		m := doctor.Member{Cluster: members.Items[i]}
+		for j := range leases.Items {
+			if lease := &leases.Items[j]; lease.Name == m.Name {
+				m.Life = explain.LifeOf(lease, now)
+				m.Skew = skewOf(lease, m.Life)
+			}
+		}
+		b.Members = append(b.Members, m)
+	}
+	for i := range aggregates.Items {
+		for _, text := range aggregates.Items[i].Spec.IPs {
+			if addr, err := netip.ParseAddr(text); err == nil {
+				b.Used = append(b.Used, addr)
+			}
+		}
+	}
+	b.Kinds, b.KindsProblem = readKinds(ctx, h.client, crds.Broker)
+	if ahead, known := h.clock.read(); known {
+		b.ClockAhead = &ahead
+	}
+	return b
+}
+
+// skewOf compares the time that a member wrote into its lease with the time at which the broker took it.
+func skewOf(lease *coordinationv1.Lease, life explain.Life) *time.Duration {
+	if !life.Joined || life.Last.Equal(lease.Spec.RenewTime.Time) {
+		return nil
+	}
+	skew := lease.Spec.RenewTime.Sub(life.Last)
+	return &skew
+}
+
+// readKinds reads which versions of the kinds are served.
+func readKinds(ctx context.Context, c client.Client, set crds.Set) ([]doctor.Kind, string) {
+	definitions, err := crds.Definitions(set)
+	if err != nil {
+		return nil, err.Error()
+	}
+	var kinds []doctor.Kind
+	for _, d := range definitions {
+		kind := doctor.Kind{Name: d.CRD.Name, AnyOf: d.AnyOf}
+		existing := &apiextensionsv1.CustomResourceDefinition{}
+		err := c.Get(ctx, types.NamespacedName{Name: d.CRD.Name}, existing)
+		switch {
+		case apierrors.IsNotFound(err):
+			kind.Missing = true
+		case err != nil:
+			return nil, "CustomResourceDefinitions cannot be read: " + plainError(err)
+		}
+		for _, v := range existing.Spec.Versions {
+			if v.Served {
+				kind.Served = append(kind.Served, v.Name)
+			}
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds, ""
+}
+
+// readFacts reads one cluster.
+func (s *site) readFacts(ctx context.Context, o doctorOptions) doctor.Cluster {
+	c := doctor.Cluster{ID: s.name(), Context: s.context, Member: s.member(), ClusterSet: s.clusterSet, MembershipProblem: s.whyNoMembership}
+	if s.problem != nil {
+		c.Problem = s.problem.Error()
+		return c
+	}
+	s.readVersion(&c)
+	c.Kinds, c.KindsProblem = readKinds(ctx, s.client, crds.Member)
+	c.Denied = s.denied(ctx, s.client, userNeeds)
+	if s.membership != nil {
+		c.DataPlane = s.membership.DataPlane
+		s.askBroker(ctx, &c)
+	}
+	s.readWorkloads(ctx, &c)
+	s.readForward(ctx, &c)
+	s.readServices(ctx, &c, o)
+	if ahead, known := s.clock.read(); known {
+		c.ClockAhead = &ahead
+	}
+	return c
+}
+
+func (s *site) readVersion(c *doctor.Cluster) {
+	c.Version = "of an unknown version"
+	d, err := discovery.NewDiscoveryClientForConfig(s.config)
+	if err != nil {
+		return
+	}
+	if v, err := d.ServerVersion(); err == nil {
+		c.Version = v.GitVersion
+		c.Major, _ = strconv.Atoi(v.Major)
+		c.Minor, _ = strconv.Atoi(strings.TrimRight(v.Minor, "+"))
+	}
+}
+
+// askBroker asks the broker as this member.
+func (s *site) askBroker(ctx context.Context, c *doctor.Cluster) {
+	h := openHub(ctx, connection{config: s.membership.Config()}, s.membership.Namespace, "cluster "+s.id)
+	c.AskedBroker = true
+	if h.problem != nil {
+		c.BrokerProblem = h.problem.Error()
+		return
+	}
+	c.BrokerDenied = s.denied(ctx, h.client, memberNeeds(s.membership))
+}
+
+func (s *site) readWorkloads(ctx context.Context, c *doctor.Cluster) {
+	if err := s.client.List(ctx, &appsv1.DeploymentList{}, client.InNamespace(broker.AgentNamespace), client.Limit(1)); err != nil {
+		c.WorkloadsProblem = "what runs in " + broker.AgentNamespace + " cannot be read: " + plainError(err)
+		return
+	}
+	c.Agent, c.DNS = s.deployment(ctx, agentDeployment), s.deployment(ctx, dnsDeployment)
+	if c.DataPlane == v1alpha1.DataPlaneNFTables {
+		c.Proxy = s.daemonSet(ctx, proxyDaemonSet)
+		c.ProxyErrors = s.readProxies(ctx).errors
+		c.Proxies = s.askProxies(ctx)
+	}
+}
+
+// readForward reads where the cluster's own DNS sends names of the clusterset.
+func (s *site) readForward(ctx context.Context, c *doctor.Cluster) {
+	service := &corev1.Service{}
+	if err := s.client.Get(ctx, types.NamespacedName{Namespace: broker.AgentNamespace, Name: dnsDeployment}, service); err == nil {
+		c.DNSAddresses = service.Spec.ClusterIPs
+	}
+	config := &corev1.ConfigMap{}
+	err := s.client.Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "coredns"}, config)
+	switch {
+	case apierrors.IsNotFound(err):
+		c.CorefileProblem = "there is no ConfigMap kube-system/coredns: this cluster's DNS is not CoreDNS as usual; see that it forwards clusterset.local to seamark-dns"
+	case err != nil:
+		c.CorefileProblem = "ConfigMap kube-system/coredns cannot be read: " + plainError(err)
+	case config.Data["Corefile"] == "":
+		c.CorefileProblem = "ConfigMap kube-system/coredns has no Corefile: see that this cluster's DNS forwards clusterset.local to seamark-dns"
+	}
+	c.Corefile = config.Data["Corefile"]
+}
+
+// readServices finds exports that complain, and a name to ask DNS for.
+func (s *site) readServices(ctx context.Context, c *doctor.Cluster, o doctorOptions) {
+	objects := s.readAll(ctx, "")
+	for i := range objects.exports {
+		if whyNotExported(&objects.exports[i]) != "" {
+			c.BadExports = append(c.BadExports, objects.exports[i].Namespace+"/"+objects.exports[i].Name)
+		}
+	}
+	c.Asked = "clusterset.local"
+	for i := range objects.imports {
+		if si := &objects.imports[i]; imports.Ours(si) && len(si.Spec.IPs) > 0 {
+			c.Asked, c.Expect = si.Name+"."+si.Namespace+".svc.clusterset.local", si.Spec.IPs
+			break
+		}
+	}
+	c.Answer = s.askDNS(ctx, c.Asked+".", cmp.Or(o.dns[c.ID], o.dns[c.Context], o.dns[""]))
+}

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// gathered is what is told of a gathering.
+type gathered struct {
+	File  string `json:"file"`
+	Files int    `json:"files"`
+	Bytes int64  `json:"bytes"`
+	// Problems are what could not be read; the rest is there.
+	Problems []string `json:"problems"`
+}
+
+func newGather(s *session) *cobra.Command {
+	var (
+		reach reachFlags
+		path  string
+		since time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "gather",
+		Short: "Pack logs and objects for somebody who is to help, without secrets",
+		Long: "gather writes a .tar.gz with the logs and objects of Seamark's own parts, the ServiceExports and ServiceImports with our EndpointSlices, what\n" +
+			"the broker holds, versions, and what status and doctor say. Secrets are not read, but for the member's credential to ask the broker\n" +
+			"with; tokens, certificates and keys are blacked out of everything. Names and addresses of your services stay: look before you send it.",
+		Example: "  seamark gather --contexts east,west --file incident.tar.gz",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sites, hub, err := s.reach(cmd.Context(), reach)
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			if path == "" {
+				path = "seamark-" + now.UTC().Format("20060102-150405") + ".tar.gz"
+			}
+			result, err := gatherTo(path, now, func(g *gatherer) { g.all(cmd.Context(), sites, hub, since) })
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(s.Out, "Packed %s into %s (%d KiB), without secrets. Look at it before you send it: it names your services and addresses.\n",
+				plural(result.Files, "file"), result.File, (result.Bytes+1023)/1024)
+			for _, p := range result.Problems {
+				fmt.Fprintf(s.Out, "  not in it: %s\n", p)
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	reach.add(cmd)
+	flags.StringVarP(&path, "file", "o", "", "file to write (default: seamark-TIME.tar.gz here)")
+	flags.DurationVar(&since, "since", 24*time.Hour, "how far back logs go")
+	return cmd
+}
+
+// gatherTo writes an archive. A file that cannot be completed is removed: half of one would mislead.
+func gatherTo(path string, now time.Time, fill func(*gatherer)) (gathered, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return gathered{}, fmt.Errorf("write the archive: %w (choose another name with -o)", err)
+	}
+	g := newGatherer(file, now)
+	fill(g)
+	err = g.close()
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		_ = os.Remove(path)
+		return gathered{}, fmt.Errorf("write %s: %w", path, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return gathered{}, fmt.Errorf("write %s: %w", path, err)
+	}
+	return gathered{File: path, Files: g.files, Bytes: info.Size(), Problems: g.problems}, nil
+}

@@ -1,0 +1,162 @@
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/seamark-dev/seamark/internal/explain"
+)
+
+// Status is the outcome of a check.
+type Status string
+
+const (
+	// Pass: as it should be.
+	Pass Status = "pass"
+	// Warn: it works, but look at it.
+	Warn Status = "warn"
+	// Fail: something cannot work.
+	Fail Status = "fail"
+	// Skip: not checked, for the reason told.
+	Skip Status = "skip"
+)
+
+// Check is one thing that is looked at.
+type Check struct {
+	// Code names it, here and in docs/troubleshooting.md.
+	Code  string
+	Title string
+	run   func(f *Facts) []Result
+}
+
+// Result is what a check found, in one place.
+type Result struct {
+	Code   string `json:"code"`
+	Title  string `json:"title"`
+	Status Status `json:"status"`
+	// Where is the cluster, or broker.
+	Where  string `json:"where"`
+	Detail string `json:"detail"`
+	// Fix is what to do; empty when nothing is.
+	Fix string `json:"fix,omitempty"`
+}
+
+// Report is the result of all checks.
+type Report struct {
+	Results []Result `json:"results"`
+	Passed  int      `json:"passed"`
+	Warned  int      `json:"warned"`
+	Failed  int      `json:"failed"`
+	Skipped int      `json:"skipped"`
+}
+
+// Checks are all checks, in the order in which they are told: what the later ones stand on comes first.
+var Checks = []Check{
+	{"api-server", "the API server answers and is new enough", checkAPIServer},
+	{"permissions", "you may see what the checks need", checkPermissions},
+	{"crds", "the kinds are installed in a version that is needed", checkKinds},
+	{"membership", "the cluster is a member of a clusterset", checkMembership},
+	{"broker", "the broker answers the member", checkBroker},
+	{"broker-permissions", "the broker lets the member do its work", checkBrokerPermissions},
+	{"registration", "the broker knows the member", checkRegistration},
+	{"clocks", "the clocks agree", checkClocks},
+	{"heartbeat", "the member's heartbeat reaches the broker", checkHeartbeat},
+	{"other-members", "the other members are alive", checkOthers},
+	{"agent", "seamark-agent runs", checkAgent},
+	{"agent-versions", "the members run the same version", checkVersions},
+	{"exports", "every export is published", checkExports},
+	{"dns-server", "seamark-dns runs", checkDNSServer},
+	{"dns-forward", "the cluster's DNS forwards clusterset.local", checkForward},
+	{"dns-answer", "DNS answers for the clusterset", checkAnswer},
+	{"address-ranges", "pods and Services of the clusters have ranges of their own", checkRanges},
+	{"clusterset-ip-ranges", "clusterset IPs clash with nothing", checkVIPRanges},
+	{"clusterset-ip-pool", "clusterset IPs are left", checkPool},
+	{"data-plane", "the data plane is programmed", checkDataPlane},
+	{"remote-pod", "pods of other clusters can be reached", checkRemotePod},
+}
+
+// Examine runs all checks.
+func Examine(f Facts) Report {
+	r := Report{Results: []Result{}}
+	for _, check := range Checks {
+		for _, result := range check.run(&f) {
+			result.Code, result.Title = check.Code, check.Title
+			r.Results = append(r.Results, result)
+			switch result.Status {
+			case Pass:
+				r.Passed++
+			case Warn:
+				r.Warned++
+			case Fail:
+				r.Failed++
+			case Skip:
+				r.Skipped++
+			}
+		}
+	}
+	return r
+}
+
+// each runs a check in every cluster that can be looked into.
+func each(f *Facts, check func(c *Cluster) Result) []Result {
+	var out []Result
+	for i := range f.Clusters {
+		c := &f.Clusters[i]
+		if c.Problem != "" {
+			continue
+		}
+		r := check(c)
+		if r.Status == "" {
+			continue // does not apply
+		}
+		r.Where = c.ID
+		out = append(out, r)
+	}
+	return out
+}
+
+func pass(format string, args ...any) Result {
+	return Result{Status: Pass, Detail: fmt.Sprintf(format, args...)}
+}
+func warn(fix, format string, args ...any) Result {
+	return Result{Status: Warn, Detail: fmt.Sprintf(format, args...), Fix: fix}
+}
+func fail(fix, format string, args ...any) Result {
+	return Result{Status: Fail, Detail: fmt.Sprintf(format, args...), Fix: fix}
+}
+func skip(format string, args ...any) Result {
+	return Result{Status: Skip, Detail: fmt.Sprintf(format, args...)}
+}
+
+func (r Result) at(where string) Result {
+	r.Where = where
+	return r
+}
+
+// kubectl is how to call kubectl for a cluster.
+func (c *Cluster) kubectl(format string, args ...any) string {
+	flag := ""
+	if c.Context != "" {
+		flag = " --context " + c.Context
+	}
+	return "kubectl" + flag + " " + fmt.Sprintf(format, args...)
+}
+
+// Write writes a report for people. What passed is a line each; with problemsOnly it is left out.
+func Write(w io.Writer, r Report, problemsOnly bool, paint explain.Paint) {
+	severity := map[Status]explain.Severity{Pass: "good", Warn: explain.Warn, Fail: explain.Fail, Skip: explain.Note}
+	for _, result := range r.Results {
+		if problemsOnly && (result.Status == Pass || result.Status == Skip) {
+			continue
+		}
+		fmt.Fprintf(w, "%s  %-20s %s: %s\n", paint(severity[result.Status], strings.ToUpper(string(result.Status))), result.Code, result.Where, result.Detail)
+		if result.Fix != "" {
+			fmt.Fprintf(w, "      do: %s\n", result.Fix)
+		}
+	}
+	fmt.Fprintf(w, "\n%d passed, %d to look at, %d failed, %d not checked.\n", r.Passed, r.Warned, r.Failed, r.Skipped)
+	if r.Warned+r.Failed > 0 {
+		fmt.Fprintln(w, "Each code has a section in docs/troubleshooting.md.")
+	}
+}

@@ -1,0 +1,246 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// oldestMinor is the first Kubernetes 1.x whose ValidatingAdmissionPolicies guard a member's identity.
+const oldestMinor = 30
+
+func checkAPIServer(f *Facts) []Result {
+	var out []Result
+	for i := range f.Clusters {
+		c := &f.Clusters[i]
+		switch {
+		case c.Problem != "":
+			out = append(out, fail("check the context and its credential: "+c.kubectl("get --raw /readyz"), "%s", c.Problem).at(c.ID))
+		case c.Major == 1 && c.Minor > 0 && c.Minor < oldestMinor:
+			out = append(out, fail("upgrade the cluster", "Kubernetes %s is older than 1.%d: nothing guards the member's identity there", c.Version, oldestMinor).at(c.ID))
+		default:
+			out = append(out, pass("Kubernetes %s", c.Version).at(c.ID))
+		}
+	}
+	return out
+}
+
+func checkPermissions(f *Facts) []Result {
+	return each(f, func(c *Cluster) Result {
+		if len(c.Denied) > 0 {
+			return warn("run it as somebody who may, or have the admin of "+c.ID+" allow you",
+				"you may not %s: what depends on it is not checked", strings.Join(c.Denied, ", nor "))
+		}
+		return pass("you may read everything that is needed")
+	})
+}
+
+func checkKinds(f *Facts) []Result {
+	judge := func(kinds []Kind, problem, fix string) Result {
+		if problem != "" {
+			return skip("%s", problem)
+		}
+		var bad []string
+		for _, k := range kinds {
+			switch {
+			case k.Missing:
+				bad = append(bad, k.Name+" is not installed")
+			case !slices.ContainsFunc(k.AnyOf, func(v string) bool { return slices.Contains(k.Served, v) }):
+				bad = append(bad, fmt.Sprintf("%s serves %s, not %s", k.Name, strings.Join(k.Served, ", "), strings.Join(k.AnyOf, " or ")))
+			}
+		}
+		if len(bad) > 0 {
+			return fail(fix, "%s", strings.Join(bad, "; "))
+		}
+		return pass("%d kinds", len(kinds))
+	}
+	out := each(f, func(c *Cluster) Result {
+		if !c.Member {
+			return Result{}
+		}
+		return judge(c.Kinds, c.KindsProblem, "join again, which installs them: seamark join")
+	})
+	if f.Broker.Problem == "" {
+		out = append(out, judge(f.Broker.Kinds, f.Broker.KindsProblem, "the broker's admin runs seamark broker deploy again").at("broker"))
+	}
+	return out
+}
+
+func checkMembership(f *Facts) []Result {
+	return each(f, func(c *Cluster) Result {
+		switch {
+		case !c.Member:
+			return fail("join it: seamark join --help", "the cluster is not a member of a clusterset")
+		case c.MembershipProblem != "" && len(c.Denied) > 0:
+			return skip("member of %s; its credential was not looked at: %s", c.ClusterSet, c.MembershipProblem)
+		case c.MembershipProblem != "":
+			return fail("join again with a new invitation (seamark broker invite "+c.ID+" --renew)", "%s", c.MembershipProblem)
+		}
+		return pass("member of %s as %s", c.ClusterSet, c.ID)
+	})
+}
+
+func checkBroker(f *Facts) []Result {
+	out := each(f, func(c *Cluster) Result {
+		switch {
+		case !c.Member:
+			return Result{}
+		case !c.AskedBroker:
+			return skip("the member's credential cannot be used from here")
+		case c.BrokerProblem != "":
+			return fail("is the broker's API server up, and can it be reached from here and from "+c.ID+"? Running traffic does not need it; changes wait for it. "+
+				"A credential that is not accepted: seamark broker invite "+c.ID+" --renew, then join again", "%s", c.BrokerProblem)
+		}
+		return pass("it answers %s with its own credential", c.ID)
+	})
+	if f.Broker.Problem != "" && len(out) == 0 {
+		out = append(out, fail("choose a member's context, or give --broker-context", "%s", f.Broker.Problem).at("broker"))
+	}
+	return out
+}
+
+func checkBrokerPermissions(f *Facts) []Result {
+	return each(f, func(c *Cluster) Result {
+		switch {
+		case !c.AskedBroker || c.BrokerProblem != "":
+			return Result{}
+		case len(c.BrokerDenied) > 0:
+			return fail("the broker's admin renews the invitation, which mends the roles: seamark broker invite "+c.ID+" --renew", "the member may not %s",
+				strings.Join(c.BrokerDenied, ", nor "))
+		}
+		return pass("the member may publish, import and renew its lease")
+	})
+}
+
+func checkRegistration(f *Facts) []Result {
+	if f.Broker.Problem != "" {
+		return []Result{skip("the broker cannot be asked").at("broker")}
+	}
+	return each(f, func(c *Cluster) Result {
+		if !c.Member {
+			return Result{}
+		}
+		if f.Broker.member(c.ID) == nil {
+			return fail("the cluster was removed from the clusterset: run seamark leave, then join with a new invitation", "the broker has no Cluster %s", c.ID)
+		}
+		return pass("Cluster %s", c.ID)
+	})
+}
+
+const (
+	// skewMatters is from when a difference of clocks confuses tokens, certificates and those who read times.
+	skewMatters = 30 * time.Second
+	// skewBreaks is from when API servers refuse credentials as not yet or no longer valid.
+	skewBreaks = 5 * time.Minute
+)
+
+func checkClocks(f *Facts) []Result {
+	judge := func(ahead *time.Duration, of string) Result {
+		const fix = "let the machine follow a time server (chrony, systemd-timesyncd)"
+		switch {
+		case ahead == nil:
+			return skip("its time is not known")
+		case ahead.Abs() >= skewBreaks:
+			return fail(fix, "its clock is %s %s %s: credentials may be refused", roundly(*ahead), direction(*ahead), of)
+		case ahead.Abs() >= skewMatters:
+			return warn(fix, "its clock is %s %s %s; Seamark compares no clocks, but people who read times do", roundly(*ahead), direction(*ahead), of)
+		}
+		return pass("within %s of %s", skewMatters, of)
+	}
+	out := each(f, func(c *Cluster) Result { return judge(c.ClockAhead, "this machine's") })
+	if f.Broker.Problem != "" {
+		return out
+	}
+	out = append(out, judge(f.Broker.ClockAhead, "this machine's").at("broker"))
+	for i := range f.Broker.Members {
+		if m := &f.Broker.Members[i]; m.Skew != nil && m.Skew.Abs() >= skewMatters {
+			out = append(out, judge(m.Skew, "the broker's (by its agent's heartbeat)").at(m.Name))
+		}
+	}
+	return out
+}
+
+func roundly(d time.Duration) string { return duration.HumanDuration(d.Abs()) }
+
+func direction(d time.Duration) string {
+	if d > 0 {
+		return "ahead of"
+	}
+	return "behind"
+}
+
+func checkHeartbeat(f *Facts) []Result {
+	if f.Broker.Problem != "" {
+		return []Result{skip("the broker cannot be asked").at("broker")}
+	}
+	return each(f, func(c *Cluster) Result {
+		m := f.Broker.member(c.ID)
+		switch {
+		case m == nil:
+			return Result{}
+		case !m.Life.Joined:
+			return fail(agentFix(c), "the member has never renewed its lease: its agent has not run, or cannot reach the broker")
+		case !m.Life.Alive:
+			return fail(agentFix(c), "the last heartbeat was %s ago: the agent does not run, or cannot reach the broker. Other clusters stop using this one's endpoints "+
+				"where they have others", duration.HumanDuration(m.Life.Age))
+		}
+		return pass("%s ago", duration.HumanDuration(m.Life.Age))
+	})
+}
+
+func agentFix(c *Cluster) string {
+	if c.Agent == nil {
+		return "start seamark-agent, or install it with seamark join; then see its log"
+	}
+	return c.kubectl("-n seamark-system logs deployment/seamark-agent")
+}
+
+func checkOthers(f *Facts) []Result {
+	if f.Broker.Problem != "" {
+		return nil
+	}
+	var silent, never []string
+	for i := range f.Broker.Members {
+		m := &f.Broker.Members[i]
+		switch {
+		case slices.ContainsFunc(f.Clusters, func(c Cluster) bool { return c.ID == m.Name }):
+		case !m.Life.Joined:
+			never = append(never, m.Name)
+		case !m.Life.Alive:
+			silent = append(silent, fmt.Sprintf("%s (%s)", m.Name, duration.HumanDuration(m.Life.Age)))
+		}
+	}
+	switch {
+	case len(silent) > 0:
+		return []Result{warn("bring them back; one that is gone for good: seamark cluster remove ID", "silent: %s", strings.Join(silent, ", ")).at("broker")}
+	case len(never) > 0:
+		return []Result{warn("join them with their invitations, or take the invitations back: seamark cluster remove ID", "invited, but never joined: %s", strings.Join(never, ", ")).at("broker")}
+	}
+	return []Result{pass("%d members", len(f.Broker.Members)).at("broker")}
+}
+
+func checkVersions(f *Facts) []Result {
+	by := map[string][]string{}
+	for i := range f.Broker.Members {
+		if m := &f.Broker.Members[i]; m.Status.AgentVersion != "" {
+			by[m.Status.AgentVersion] = append(by[m.Status.AgentVersion], m.Name)
+		}
+	}
+	if len(by) == 0 {
+		return nil
+	}
+	if len(by) == 1 {
+		for version := range by {
+			return []Result{pass("%s", version).at("broker")}
+		}
+	}
+	var parts []string
+	for version, members := range by {
+		parts = append(parts, version+" in "+strings.Join(members, ", "))
+	}
+	slices.Sort(parts)
+	return []Result{warn("bring the older ones up to date; neighbouring versions work together", "%s", strings.Join(parts, "; ")).at("broker")}
+}

@@ -1,0 +1,159 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+)
+
+func parse(cidrs []v1alpha1.CIDR) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range cidrs {
+		if p, err := netip.ParsePrefix(string(text)); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// overlap names the first two ranges that overlap, empty when none do.
+func overlap(a, b []netip.Prefix) string {
+	for _, x := range a {
+		for _, y := range b {
+			switch {
+			case !x.Overlaps(y):
+			case x == y:
+				return x.String()
+			default:
+				return fmt.Sprintf("%s and %s", x, y)
+			}
+		}
+	}
+	return ""
+}
+
+// checkRanges compares the members' ranges, as each tells its own.
+func checkRanges(f *Facts) []Result {
+	if f.Broker.Problem != "" {
+		return []Result{skip("the broker cannot be asked").at("broker")}
+	}
+	var out []Result
+	known, silent := 0, []string{}
+	for i := range f.Broker.Members {
+		a := &f.Broker.Members[i]
+		if len(a.Status.PodCIDRs) == 0 {
+			silent = append(silent, a.Name)
+		} else {
+			known++
+		}
+		for j := i + 1; j < len(f.Broker.Members); j++ {
+			out = append(out, compare(a, &f.Broker.Members[j])...)
+		}
+	}
+	if len(out) == 0 && known > 1 {
+		out = append(out, pass("no overlap between the %d members that tell their pods' ranges", known).at("broker"))
+	}
+	if len(silent) > 0 {
+		out = append(out, skip("not known where the pods of %s are: their nodes do not tell", strings.Join(silent, ", ")).at("broker"))
+	}
+	return out
+}
+
+func compare(a, b *Member) (out []Result) {
+	pods, services := parse(a.Status.PodCIDRs), parse(a.Status.ServiceCIDRs)
+	otherPods, otherServices := parse(b.Status.PodCIDRs), parse(b.Status.ServiceCIDRs)
+	where := a.Name + " and " + b.Name
+	if both := overlap(pods, otherPods); both != "" {
+		out = append(out, fail("give one of the clusters other pod addresses, or connect them with a network that translates addresses: pods with the same address cannot reach each other",
+			"their pods overlap: %s", both).at(where))
+	}
+	if both := overlap(pods, otherServices); both != "" {
+		out = append(out, fail("give one of the clusters another range", "pods of %s overlap Services of %s: %s", a.Name, b.Name, both).at(where))
+	}
+	if both := overlap(otherPods, services); both != "" {
+		out = append(out, fail("give one of the clusters another range", "pods of %s overlap Services of %s: %s", b.Name, a.Name, both).at(where))
+	}
+	if both := overlap(services, otherServices); both != "" {
+		out = append(out, warn("nothing, unless services are exported in classic mode: that needs ClusterIPs that differ", "their Services overlap: %s", both).at(where))
+	}
+	return out
+}
+
+// checkVIPRanges looks for clusterset IPs that are something else already.
+func checkVIPRanges(f *Facts) []Result {
+	if f.Broker.Problem != "" || f.Broker.Set == nil {
+		return []Result{skip("the broker cannot be asked").at("broker")}
+	}
+	ranges := parse(f.Broker.Set.Spec.ClusterSetIP.Ranges)
+	var out []Result
+	for i := range f.Broker.Members {
+		m := &f.Broker.Members[i]
+		if both := overlap(ranges, parse(m.Status.PodCIDRs)); both != "" {
+			out = append(out, fail("deploy the broker with another --clusterset-ip-cidr", "clusterset IPs overlap pods: %s", both).at(m.Name))
+		}
+		if both := overlap(ranges, parse(m.Status.ServiceCIDRs)); both != "" {
+			out = append(out, fail("deploy the broker with another --clusterset-ip-cidr", "clusterset IPs overlap Services: %s", both).at(m.Name))
+		}
+		for j := i + 1; j < len(f.Broker.Members); j++ {
+			other := &f.Broker.Members[j]
+			if both := overlap(parse(m.Spec.ClusterSetIPBlocks), parse(other.Spec.ClusterSetIPBlocks)); both != "" {
+				out = append(out, fail("the broker's admin removes one of the clusters and invites it anew, which gives it a block of its own",
+					"they allocate from the same block: %s", both).at(m.Name+" and "+other.Name))
+			}
+		}
+		for _, block := range parse(m.Spec.ClusterSetIPBlocks) {
+			if overlap([]netip.Prefix{block}, ranges) == "" {
+				out = append(out, fail("the broker's admin invites the cluster anew", "its block %s lies outside the clusterset's ranges: importers refuse its addresses", block).at(m.Name))
+			}
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, pass("%s is used for nothing else", joinPrefixes(ranges)).at("broker"))
+	}
+	return out
+}
+
+func joinPrefixes(prefixes []netip.Prefix) string {
+	texts := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// nearlyFull is the share of a block from which somebody should know.
+const nearlyFull = 0.9
+
+func checkPool(f *Facts) []Result {
+	if f.Broker.Problem != "" {
+		return []Result{skip("the broker cannot be asked").at("broker")}
+	}
+	var out []Result
+	for i := range f.Broker.Members {
+		m := &f.Broker.Members[i]
+		for _, block := range parse(m.Spec.ClusterSetIPBlocks) {
+			used := 0
+			for _, addr := range f.Broker.Used {
+				if block.Contains(addr) {
+					used++
+				}
+			}
+			size := math.Exp2(float64(block.Addr().BitLen()-block.Bits())) - 2
+			share := float64(used) / max(size, 1)
+			const fix = "unexport what nobody uses, or have the broker's admin invite the cluster anew with a larger --clusterset-ip-cidr"
+			switch {
+			case share >= 1:
+				out = append(out, fail(fix, "all %d addresses of block %s are in use: new exports get none", used, block).at(m.Name))
+			case share >= nearlyFull:
+				out = append(out, warn(fix, "%d of %.0f addresses of block %s are in use", used, size, block).at(m.Name))
+			}
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, pass("%d in use", len(f.Broker.Used)).at("broker"))
+	}
+	return out
+}

@@ -1,0 +1,180 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/corefile"
+	"github.com/seamark-dev/seamark/internal/explain"
+)
+
+// shown is how many names a line tells before it counts.
+const shown = 5
+
+func checkAgent(f *Facts) []Result {
+	return each(f, func(c *Cluster) Result {
+		m := f.Broker.member(c.ID)
+		switch {
+		case !c.Member:
+			return Result{}
+		case c.WorkloadsProblem != "":
+			return skip("%s", c.WorkloadsProblem)
+		case c.Agent == nil && m != nil && m.Life.Alive:
+			return skip("there is no Deployment seamark-agent, but its heartbeat arrives: it runs somewhere else")
+		case c.Agent == nil:
+			return fail("install it (seamark join), or start seamark-agent where it should run", "there is no Deployment seamark-agent in seamark-system")
+		case c.Agent.Ready == 0:
+			return fail(c.describe("agent"), "none of %d pods is ready: nothing is exchanged", c.Agent.Want)
+		case c.Agent.Ready < c.Agent.Want:
+			return warn(c.describe("agent"), "%d of %d pods are ready", c.Agent.Ready, c.Agent.Want)
+		}
+		return pass("%d of %d pods are ready", c.Agent.Ready, c.Agent.Want)
+	})
+}
+
+func (c *Cluster) describe(component string) string {
+	return c.kubectl("-n seamark-system describe pods -l app.kubernetes.io/component=%s", component)
+}
+
+func checkExports(f *Facts) []Result {
+	return each(f, func(c *Cluster) Result {
+		if !c.Member {
+			return Result{}
+		}
+		if len(c.BadExports) == 0 {
+			return pass("none complains")
+		}
+		names := c.BadExports
+		if len(names) > shown {
+			names = append(slices.Clone(names[:shown]), fmt.Sprintf("and %d more", len(c.BadExports)-shown))
+		}
+		namespace, name, _ := strings.Cut(c.BadExports[0], "/")
+		return warn(fmt.Sprintf("seamark explain %s -n %s tells why, and what to do", name, namespace), "not published as they should be: %s", strings.Join(names, ", "))
+	})
+}
+
+func checkDNSServer(f *Facts) []Result {
+	return each(f, func(c *Cluster) Result {
+		switch {
+		case !c.Member:
+			return Result{}
+		case c.WorkloadsProblem != "":
+			return skip("%s", c.WorkloadsProblem)
+		case c.DNS == nil:
+			return warn("install it: seamark join does", "there is no Deployment seamark-dns: nobody answers for clusterset.local, unless another DNS server does")
+		case c.DNS.Ready == 0:
+			return fail(c.describe("dns"), "none of %d pods is ready: names of the clusterset are not answered", c.DNS.Want)
+		case c.DNS.Ready < c.DNS.Want:
+			return warn(c.describe("dns"), "%d of %d pods are ready", c.DNS.Ready, c.DNS.Want)
+		}
+		return pass("%d of %d pods are ready", c.DNS.Ready, c.DNS.Want)
+	})
+}
+
+func checkForward(f *Facts) []Result {
+	return each(f, func(c *Cluster) Result {
+		if !c.Member {
+			return Result{}
+		}
+		if c.CorefileProblem != "" {
+			return skip("%s", c.CorefileProblem)
+		}
+		fix := "join again, which adds it (seamark join), or add it to ConfigMap kube-system/coredns by hand"
+		if block, err := corefile.Block(corefile.Forward{Servers: c.DNSAddresses}); err == nil {
+			fix += ":\n" + indent(block)
+		}
+		ours, err := corefile.Has(c.Corefile)
+		switch {
+		case errors.Is(err, corefile.ErrOpenBlock):
+			return fail(fix, "the Corefile of the cluster is damaged: %v", err)
+		case !ours && !strings.Contains(c.Corefile, corefile.DefaultZone):
+			return fail(fix, "the cluster's DNS (ConfigMap kube-system/coredns) does not forward %s: pods cannot resolve names of the clusterset", corefile.DefaultZone)
+		case len(c.DNSAddresses) == 0:
+			return warn("install seamark-dns: seamark join does", "clusterset.local is forwarded, but there is no Service seamark-dns to forward it to")
+		case !slices.ContainsFunc(c.DNSAddresses, func(a string) bool { return strings.Contains(c.Corefile, a) }):
+			return fail(fix, "clusterset.local is forwarded somewhere else than to seamark-dns (%s)", strings.Join(c.DNSAddresses, ", "))
+		}
+		return pass("clusterset.local goes to %s", strings.Join(c.DNSAddresses, ", "))
+	})
+}
+
+func indent(block string) string {
+	return "          " + strings.ReplaceAll(strings.TrimRight(block, "\n"), "\n", "\n          ")
+}
+
+func checkAnswer(f *Facts) []Result {
+	return each(f, func(c *Cluster) Result {
+		a := c.Answer
+		switch {
+		case !c.Member:
+			return Result{}
+		case a == nil:
+			return skip("not asked")
+		case a.NotAsked != "":
+			return skip("not asked: %s", a.NotAsked)
+		case a.Problem != "":
+			return fail("is seamark-dns ready, and does the DNS server that was asked forward clusterset.local to it?", "%s does not answer: %s", a.Server, a.Problem)
+		case len(c.Expect) > 0 && !slices.ContainsFunc(a.Addresses, func(x string) bool { return slices.Contains(c.Expect, x) }):
+			return fail("if the server that was asked is the cluster's own DNS, clusterset.local is not forwarded (see dns-forward); else see the log of seamark-dns",
+				"%s answers %s for %s, which should be %s", a.Server, said(a), c.Asked, strings.Join(c.Expect, ", "))
+		case a.Code != "NOERROR" && a.Code != "NXDOMAIN":
+			return fail("see the log of seamark-dns: "+c.kubectl("-n seamark-system logs deployment/seamark-dns"), "%s answers %s for %s", a.Server, a.Code, c.Asked)
+		}
+		return pass("%s answers %s for %s", a.Server, said(a), c.Asked)
+	})
+}
+
+func said(a *explain.Answer) string {
+	if len(a.Addresses) == 0 {
+		return a.Code
+	}
+	return strings.Join(a.Addresses, ", ")
+}
+
+func checkDataPlane(f *Facts) []Result {
+	return each(f, func(c *Cluster) Result {
+		switch {
+		case !c.Member:
+			return Result{}
+		case c.DataPlane == v1alpha1.DataPlaneNone:
+			return pass("none: something else routes clusterset IPs")
+		case c.DataPlane != v1alpha1.DataPlaneNFTables:
+			return pass("the cluster's own Services (kube-proxy or what stands in for it)")
+		case c.WorkloadsProblem != "":
+			return skip("%s", c.WorkloadsProblem)
+		case c.Proxy == nil:
+			return fail("install it: seamark join --dataplane nftables", "the data plane is nftables, but there is no DaemonSet seamark-proxy")
+		case c.Proxy.Ready < c.Proxy.Want:
+			return fail(c.describe("proxy")+"; a kernel without nf_tables, nft_numgen or nft_nat is told in the log. A cluster whose kernels lack them: "+
+				"join again with --dataplane service", "seamark-proxy is ready on %d of %d nodes: on the others clusterset IPs lead nowhere", c.Proxy.Ready, c.Proxy.Want)
+		case c.ProxyErrors > 0:
+			return warn(c.kubectl("-n seamark-system logs daemonset/seamark-proxy"), "%.0f transactions with the kernel failed so far; each is repeated in full (%s)", c.ProxyErrors, c.Proxies)
+		}
+		return pass("seamark-proxy is ready on %d of %d nodes, so their kernels have what it needs; %s", c.Proxy.Ready, c.Proxy.Want, c.Proxies)
+	})
+}
+
+func checkRemotePod(f *Facts) []Result {
+	var out []Result
+	for i := range f.Clusters {
+		c := &f.Clusters[i]
+		if c.Problem != "" || !c.Member {
+			continue
+		}
+		if len(c.Probes) == 0 {
+			out = append(out, skip("%s", c.ProbeSkipped).at(c.ID))
+		}
+		for _, p := range c.Probes {
+			if p.Reached {
+				out = append(out, pass("%s of %s answers", p.Address, p.Cluster).at(c.ID))
+				continue
+			}
+			out = append(out, fail("pods must reach each other between clusters: routes for the pod ranges both ways, no network policy or firewall in between "+
+				"(address-ranges must pass)", "%s of %s cannot be reached from a pod: %s", p.Address, p.Cluster, p.Detail).at(c.ID))
+		}
+	}
+	return out
+}

@@ -1,0 +1,221 @@
+package operate_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
+
+	"github.com/seamark-dev/seamark/internal/cli"
+	"github.com/seamark-dev/seamark/test/harness"
+)
+
+// picture is what the tests read of a status.
+type picture struct {
+	ClusterSet string `json:"clusterSet"`
+	Broker     struct{ Server, Via, Problem string }
+	Clusters   []struct {
+		ID, State, AgentVersion, DataPlane string
+		LastHeartbeat                      *time.Time
+		Exports, Endpoints, ReadyEndpoints int
+		Imports                            *int
+	}
+	Services  int
+	Attention []struct{ Namespace, Name, State, Cluster, Why string }
+}
+
+// The same clusterset seen from a member, from the broker, and over several contexts.
+func TestStatusFromEverywhere(t *testing.T) {
+	b := newBed(t)
+	ns := b.namespace(b.east, b.west)
+	b.serve(b.east, ns, "web")
+	b.eventually(0, fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
+	for line, via := range map[string]string{
+		"status":                             "cluster east, with its own credential",
+		"status --context west":              "cluster west, with its own credential",
+		"status --context hub":               "context hub",
+		"status --broker-context hub":        "context hub",
+		"status --contexts west,hub,east":    "cluster west, with its own credential",
+		"status --contexts east,west -owide": "cluster east, with its own credential",
+	} {
+		o := b.eventually(0, line, "Clusterset ", "asked as "+via, "CLUSTER", "HEARTBEAT", "east", "west", "alive")
+		if regexp.MustCompile(`(?m)^east .*\d+s ago`).FindString(o.out) == "" {
+			t.Errorf("seamark %s: no age of the heartbeat:\n%s", line, o.out)
+		}
+	}
+	harness.Eventually(t, "the agents have told about themselves", func() error {
+		p := decode[picture](t, b.run("status --contexts east,west -o json"))
+		if len(p.Clusters) != 2 || p.Services < 1 || p.Broker.Problem != "" || p.ClusterSet == "" {
+			return fmt.Errorf("%+v", p)
+		}
+		for _, c := range p.Clusters {
+			if c.State != "alive" || c.LastHeartbeat == nil || c.AgentVersion == "" || c.DataPlane == "" || c.Imports == nil || *c.Imports < 1 {
+				return fmt.Errorf("%+v", c)
+			}
+		}
+		if p.Clusters[0].Exports < 1 || p.Clusters[0].ReadyEndpoints < 2 {
+			return fmt.Errorf("%+v", p.Clusters[0])
+		}
+		return nil
+	})
+	if p := decode[picture](t, b.run("status --context hub -o json")); p.Clusters[0].Imports != nil {
+		t.Errorf("the broker does not know what east imports: %+v", p.Clusters[0])
+	}
+	var value map[string]any
+	if err := yaml.UnmarshalStrict([]byte(b.run("status -o yaml").out), &value); err != nil || value["clusters"] == nil {
+		t.Errorf("%v: %v", err, value)
+	}
+}
+
+// What needs attention is told with its reason, and nothing else is.
+func TestStatusAttention(t *testing.T) {
+	b := newBed(t)
+	ns := b.namespace(b.east, b.west)
+	b.east.Export(t, ns, "ghost")
+	b.serve(b.east, ns, "fine")
+	b.eventually(0, "status", ns+"/ghost", "FAILING", "there is no Service ghost")
+	b.eventually(0, fmt.Sprintf("explain fine -n %s --contexts east,west", ns), "all is well")
+	p := decode[picture](t, b.run("status --contexts east,west -o json"))
+	for _, a := range p.Attention {
+		if a.Namespace == ns && (a.Name != "ghost" || a.Cluster != "east" || a.State != "failing") {
+			t.Errorf("%+v", a)
+		}
+	}
+	if !slices.ContainsFunc(p.Attention, func(a struct{ Namespace, Name, State, Cluster, Why string }) bool { return a.Namespace == ns }) {
+		t.Errorf("%+v", p.Attention)
+	}
+}
+
+// A user who may read services but no Secret still sees the cluster, and is told how to see the broker.
+func TestStatusWithoutTheSecret(t *testing.T) {
+	b := newBed(t)
+	user := "viewer-" + b.namespace()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"multicluster.x-k8s.io", "about.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"get", "list"}},
+		{APIGroups: []string{""}, Resources: []string{"services", "namespaces"}, Verbs: []string{"get", "list"}},
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"get", "list"}},
+	}}
+	b.east.Create(t, role, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	})
+	b.impersonate("east", user)
+	b.eventually(0, "status --context viewer", "the membership Secret cannot be read", "--broker-context", "east", "unknown")
+	b.expect(0, "status --context viewer --broker-context hub", "asked as context hub", "alive")
+	b.expect(0, "get exports -A --context viewer")
+	b.eventually(1, "doctor --context viewer", "WARN  permissions", "get secrets seamark-broker in seamark-system", "SKIP  broker")
+}
+
+// impersonate adds a context "viewer" that acts as another user of a cluster.
+func (b *bed) impersonate(name, user string) {
+	b.t.Helper()
+	config, err := clientcmd.LoadFromFile(b.kubeconfig)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	as := config.AuthInfos[name].DeepCopy()
+	as.Impersonate = user
+	config.AuthInfos["viewer"] = as
+	config.Contexts["viewer"] = &clientcmdapi.Context{Cluster: name, AuthInfo: "viewer"}
+	if err := clientcmd.WriteToFile(*config, b.kubeconfig); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A cluster that is no member, and a kubeconfig without the context.
+func TestStatusWhereThereIsNothing(t *testing.T) {
+	b := newBed(t)
+	b.expect(1, "status --context nowhere", "error: ", "nowhere")
+	lonely := harness.Fresh(t, 1)[0]
+	b.kubeconfig = lonely.Kubeconfig()
+	b.expect(1, "status", "error: nothing could be learned", "none of the clusters looked into is a member")
+	b.expect(1, "doctor", "FAIL  membership", "seamark join")
+	b.expect(0, "get exports -A", "No exports here")
+	b.expect(1, "export namespace default --yes", "seamark join")
+}
+
+// Several clusters in one table.
+func TestGet(t *testing.T) {
+	b := newBed(t)
+	ns := b.namespace(b.east, b.west)
+	b.serve(b.east, ns, "web")
+	b.west.Export(t, ns, "ghost")
+	b.eventually(0, fmt.Sprintf("get exports -n %s --contexts east,west", ns), "CLUSTER", "VALID", "east", "web", "west", "ghost", "False/NoService")
+	o := b.eventually(0, fmt.Sprintf("get imports -n %s --contexts east,west -o wide", ns), "FROM", "SAYS", "80/TCP", "the service is imported")
+	if lines := strings.Split(strings.TrimSpace(o.out), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[1], "east") || !strings.HasPrefix(lines[2], "west") {
+		t.Errorf("%s", o.out)
+	}
+	b.expect(0, fmt.Sprintf("get exports -n %s --context west", ns), "ghost")
+	b.expect(0, "get exports -A -o wide --contexts west", "there is no Service ghost", ns)
+	b.eventually(0, "get clusters -o wide --contexts east,west", "BLOCKS", "243.", "alive")
+	got := decode[struct {
+		Imports []struct {
+			Cluster, Namespace, Name, Ready string
+			IPs, Ports, From                []string
+		}
+	}](t, b.run("get imports -n %s --contexts east,west -o json", ns)).Imports
+	if len(got) != 2 || got[0].Cluster != "east" || got[1].Cluster != "west" || got[1].Ready != "True" || len(got[1].IPs) == 0 || got[1].From[0] != "east" {
+		t.Errorf("%+v", got)
+	}
+	b.expect(2, "get exports -o table", "choose json, yaml or wide")
+	b.expect(2, "get", "Choose one of: clusters, exports, imports")
+}
+
+// screen is what a command that goes on has written so far.
+type screen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write makes it an output.
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// Watching goes on until it is interrupted, and shows what changes.
+func TestWatch(t *testing.T) {
+	b := newBed(t)
+	ns := b.namespace(b.east)
+	ctx, interrupt := context.WithCancel(context.Background())
+	defer interrupt()
+	seen, done := &screen{}, make(chan int, 1)
+	args := []string{"get", "exports", "-n", ns, "--watch", "--interval", "50ms", "--kubeconfig", b.kubeconfig}
+	go func() { done <- cli.Run(ctx, args, strings.NewReader(""), seen, seen) }()
+	shows := func(part string) {
+		t.Helper()
+		harness.Eventually(t, "the screen shows "+part, func() error {
+			if !strings.Contains(seen.String(), part) {
+				return fmt.Errorf("it shows:\n%s", seen)
+			}
+			return nil
+		})
+	}
+	shows("No exports here")
+	b.serve(b.east, ns, "web")
+	shows("web")
+	shows("True    False")
+	interrupt()
+	if code := <-done; code != 0 {
+		t.Errorf("exit %d after an interrupt:\n%s", code, seen)
+	}
+	b.expect(2, "status --watch --interval 0s", "--interval")
+}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Action is what became of the release.
@@ -197,7 +198,7 @@ func allThere(cfg *action.Configuration, r *release.Release) (bool, error) {
 
 // Uninstall takes the release away, whoever installed it; one that is not there is as good. With patience above zero it returns when the
 // pods are gone too, or fails after that time.
-func Uninstall(config *rest.Config, patience time.Duration) (Release, error) {
+func Uninstall(ctx context.Context, config *rest.Config, c client.Client, patience time.Duration) (Release, error) {
 	result := Release{Name: ReleaseName, Namespace: Namespace, Action: Absent}
 	cfg, err := newConfiguration(config)
 	if err != nil {
@@ -208,14 +209,17 @@ func Uninstall(config *rest.Config, patience time.Duration) (Release, error) {
 		return result, err
 	}
 	u := action.NewUninstall(cfg)
-	u.IgnoreNotFound, u.Timeout, u.WaitStrategy, u.DeletionPropagation = true, patience, kube.HookOnlyStrategy, "background"
-	if patience > 0 {
-		// In the foreground a workload is there until its pods are gone.
-		u.WaitStrategy, u.DeletionPropagation = kube.StatusWatcherStrategy, "foreground"
-	}
+	// Not Helm's own waiting, which was seen to end early with an error about a Deployment that was still ending.
+	u.IgnoreNotFound, u.Timeout, u.WaitStrategy, u.DeletionPropagation = true, requestTimeout, kube.HookOnlyStrategy, "background"
 	if _, err := u.Run(ReleaseName); err != nil {
 		return result, fmt.Errorf("uninstall release %s from namespace %s: %w", ReleaseName, Namespace, err)
 	}
 	result.Action, result.Revision, result.Version = Uninstalled, last.Version, last.Chart.Metadata.AppVersion
-	return result, nil
+	if patience == 0 {
+		return result, nil
+	}
+	return result, until(ctx, patience, "the pods of release "+ReleaseName+" to end", func(ctx context.Context) (bool, error) {
+		left, err := readWorkloads(ctx, c)
+		return len(left.deployments)+len(left.daemonSets)+len(left.pods) == 0, err
+	})
 }

@@ -19,7 +19,11 @@ import (
 // Where clusters keep the configuration of CoreDNS, if that is their DNS, as kubeadm, kind, EKS and others do.
 var clusterDNS = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "coredns"}
 
-const corefileKey = "Corefile"
+const (
+	corefileKey = "Corefile"
+	// labelAddonMode tells what an addon manager, such as AKS's, puts back when somebody changes it.
+	labelAddonMode = "addonmanager.kubernetes.io/mode"
+)
 
 // dnsHook is what became of the cluster's DNS.
 type dnsHook struct {
@@ -95,6 +99,10 @@ func editCorefile(ctx context.Context, c client.Client, action string, edit func
 		old, ok := config.Data[corefileKey]
 		if !ok {
 			hook.Action, hook.Why = "left", noCorefile
+			return nil
+		}
+		if action == "added" && config.Labels[labelAddonMode] == "Reconcile" {
+			hook.Action, hook.Why = "left", fmt.Sprintf("ConfigMap %s is kept by the cluster's provider, who would undo it (label %s)", hook.ConfigMap, labelAddonMode)
 			return nil
 		}
 		text, err := edit(old)

@@ -98,7 +98,7 @@ func takeDown(ctx context.Context, local connection, patience time.Duration) (to
 			return told, err
 		}
 	}
-	if told.Release, err = chart.Uninstall(local.config, patience); err != nil {
+	if told.Release, err = chart.Uninstall(ctx, local.config, local.client, patience); err != nil {
 		return told, err
 	}
 	return told, broker.RemoveAgentNamespace(ctx, local.client)

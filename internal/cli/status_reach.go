@@ -221,6 +221,8 @@ func openHub(ctx context.Context, c connection, namespace, via string) *hub {
 	}
 	var sets v1alpha1.ClusterSetList
 	switch err := h.client.List(ctx, &sets, client.InNamespace(namespace)); {
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		h.problem = fmt.Errorf("the broker at %s does not accept %s: was the cluster removed, or its credential revoked? (%s)", h.config.Host, via, plainError(err))
 	case err != nil:
 		h.problem = fmt.Errorf("the broker at %s does not answer %s: %s", h.config.Host, via, plainError(err))
 	case len(sets.Items) == 0:
@@ -238,6 +240,8 @@ func plainError(err error) string {
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return "the credential is not accepted"
+	case apierrors.IsForbidden(err):
+		return "not allowed"
 	case meta.IsNoMatchError(err):
 		return "it does not know the kinds of Seamark"
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -44,7 +45,7 @@ func reduceImport(object any) (any, error) {
 		}
 		return nil, fmt.Errorf("a %T came where a ServiceImport was expected", object)
 	}
-	s := zone.Service{Namespace: strings.Clone(si.Namespace), Name: strings.Clone(si.Name), Kind: kindOf(si)}
+	s := zone.Service{Namespace: shared(si.Namespace), Name: strings.Clone(si.Name), Kind: kindOf(si)}
 	if s.Kind != zone.Headless {
 		for _, p := range si.Spec.Ports {
 			s.Ports = append(s.Ports, newPort(p.Name, p.Protocol, p.Port))
@@ -95,11 +96,14 @@ func addresses(texts []string) []netip.Addr {
 	return slices.Clip(out)
 }
 
+// shared is the one copy of a text that many objects have.
+func shared(text string) string { return unique.Make(text).Value() }
+
 func newPort(name string, protocol corev1.Protocol, number int32) zone.Port {
 	if protocol == "" {
 		protocol = corev1.ProtocolTCP
 	}
-	return zone.Port{Name: strings.Clone(name), Protocol: string(protocol), Number: uint16(number)}
+	return zone.Port{Name: shared(name), Protocol: shared(string(protocol)), Number: uint16(number)}
 }
 
 // reduceSlice is a cache.TransformFunc for EndpointSlices. What is reduced already stays as it is.
@@ -111,7 +115,7 @@ func reduceSlice(object any) (any, error) {
 		}
 		return nil, fmt.Errorf("a %T came where an EndpointSlice was expected", object)
 	}
-	s := &zone.Slice{Cluster: strings.ToLower(es.Labels[mcsv1beta1.LabelSourceCluster]), Weight: weightOf(es.Annotations)}
+	s := &zone.Slice{Cluster: shared(strings.ToLower(es.Labels[mcsv1beta1.LabelSourceCluster])), Weight: weightOf(es.Annotations)}
 	for _, p := range es.Ports {
 		if p.Port != nil {
 			s.Ports = append(s.Ports, newPort(ptr.Deref(p.Name, ""), ptr.Deref(p.Protocol, corev1.ProtocolTCP), *p.Port))
@@ -133,7 +137,7 @@ func readyEndpoints(all []discoveryv1.Endpoint) []zone.Endpoint {
 		}
 		for _, ip := range addresses(e.Addresses) {
 			out = append(out, zone.Endpoint{
-				Addr: ip, Hostname: strings.Clone(ptr.Deref(e.Hostname, "")), Zone: strings.Clone(ptr.Deref(e.Zone, "")),
+				Addr: ip, Hostname: strings.Clone(ptr.Deref(e.Hostname, "")), Zone: shared(ptr.Deref(e.Zone, "")),
 			})
 		}
 	}

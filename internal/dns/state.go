@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -15,8 +16,8 @@ import (
 type state struct {
 	mu       sync.Mutex
 	imports  map[string]*zone.Service
-	slices   map[string]*held            // by namespace/name
-	ofKey    map[string]map[string]*held // by the service's key, then by namespace/name
+	slices   map[string]*held   // by namespace/name
+	ofKey    map[string][]*held // by the service's key
 	locality zone.Locality
 	// dirty are the services to build again, with the time of the first event that made them so.
 	dirty map[string]time.Time
@@ -34,7 +35,7 @@ type held struct {
 
 func newState(l zone.Locality) *state {
 	return &state{
-		imports: map[string]*zone.Service{}, slices: map[string]*held{}, ofKey: map[string]map[string]*held{},
+		imports: map[string]*zone.Service{}, slices: map[string]*held{}, ofKey: map[string][]*held{},
 		locality: l, dirty: map[string]time.Time{}, wake: make(chan struct{}, 1), fetching: map[string]bool{},
 	}
 }
@@ -84,11 +85,12 @@ func (s *state) setSlice(o *sliceObject) {
 	if unneeded {
 		h.slice = nil
 	}
-	s.slices[name] = h
-	if s.ofKey[o.service] == nil {
-		s.ofKey[o.service] = map[string]*held{}
+	if before := s.slices[name]; before != nil {
+		*before = *h
+	} else {
+		s.slices[name] = h
+		s.ofKey[o.service] = append(s.ofKey[o.service], h)
 	}
-	s.ofKey[o.service][name] = h
 	if !unneeded {
 		s.mark(o.service)
 	}
@@ -107,8 +109,11 @@ func (s *state) forget(name string) {
 		return
 	}
 	delete(s.slices, name)
-	delete(s.ofKey[h.key], name)
-	if len(s.ofKey[h.key]) == 0 {
+	rest := s.ofKey[h.key]
+	if i := slices.Index(rest, h); i >= 0 {
+		rest = slices.Delete(rest, i, i+1)
+	}
+	if s.ofKey[h.key] = rest; len(rest) == 0 {
 		delete(s.ofKey, h.key)
 	}
 	if si := s.imports[h.key]; si == nil || si.Kind != zone.ClusterSetIP {

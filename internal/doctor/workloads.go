@@ -139,6 +139,8 @@ func checkDataPlane(f *Facts) []Result {
 		switch {
 		case !c.Member:
 			return Result{}
+		case c.DataPlane == "":
+			return skip("not known which it is: neither the membership nor the broker can be read")
 		case c.DataPlane == v1alpha1.DataPlaneNone:
 			return pass("none: something else routes clusterset IPs")
 		case c.DataPlane != v1alpha1.DataPlaneNFTables:

@@ -33,6 +33,9 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 	}
 	defer unlock()
 	s, err := Open(name)
+	if errors.Is(err, ErrNone) {
+		return errors.Join(err, os.Remove(lockFile(name)))
+	}
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
 	}{
 		{"Kubernetes, containerd and CNI plugins are built", func() error { return has.find(ctx, r) }},
 		{"images are built from this checkout", func() (err error) { built, err = s.buildImages(ctx); return err }},
-		{"network is set up", func() error { loadModules(); return errors.Join(saveTunables(), s.plan.connect()) }},
+		{"network is set up", func() error { return s.setUpNetwork(ctx) }},
 	} {
 		if err := r.step(step.label, step.do); err != nil {
 			return err
@@ -162,6 +162,18 @@ func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
 		return nil
 	}
 	return s.install(ctx, r, o.Seamark)
+}
+
+// setUpNetwork also puts back the partitions that a restart of the machine ended.
+func (s *Sandbox) setUpNetwork(ctx context.Context) error {
+	loadModules()
+	if err := saveTunables(); err != nil {
+		return err
+	}
+	if err := s.plan.connect(); err != nil {
+		return err
+	}
+	return s.applyPartitions(ctx)
 }
 
 func (p *parts) find(ctx context.Context, progress io.Writer) (err error) {

@@ -92,7 +92,7 @@ func choose(ip netip.Addr, v4, v6 *addresses) *addresses {
 }
 
 func (s *addresses) add(ip netip.Addr) {
-	s.width = ip.BitLen() / 8
+	s.width = uint8(ip.BitLen() / 8)
 	s.raw = append(s.raw, ip.AsSlice()...)
 }
 
@@ -165,21 +165,23 @@ func (a *Answers) fill(endpoints []located) {
 
 // packed are addresses of one family, sorted by distance.
 func packed(members []located) addresses {
-	s := addresses{width: members[0].Addr.BitLen() / 8}
-	s.raw = make([]byte, 0, len(members)*s.width)
+	s := addresses{width: uint8(members[0].Addr.BitLen() / 8)}
+	s.raw = make([]byte, 0, len(members)*int(s.width))
+	var by ordering
 	for i, e := range members {
 		s.raw = append(s.raw, e.Addr.AsSlice()...)
 		if i > 0 && e.distance != members[i-1].distance {
-			s.ends = append(s.ends, i)
+			by.ends = append(by.ends, i)
 		}
-		if e.weight != members[0].weight && s.weights == nil {
-			s.weights = make([]uint8, len(members))
+		if e.weight != members[0].weight && by.weights == nil {
+			by.weights = make([]uint8, len(members))
 		}
 	}
-	if s.weights != nil {
-		for i, e := range members {
-			s.weights[i] = e.weight
-		}
+	for i := range by.weights {
+		by.weights[i] = members[i].weight
+	}
+	if by.ends != nil || by.weights != nil {
+		s.order = &by
 	}
 	return s
 }

@@ -6,23 +6,31 @@ import "math/rand/v2"
 // thousand costs one allocation and reading them none.
 type addresses struct {
 	raw   []byte
-	width int // bytes of one: 4 or 16
+	order *ordering // nil when all are equally near and alike
+	width uint8     // bytes of one: 4 or 16
+}
+
+// ordering is what most addresses do not have.
+type ordering struct {
 	// ends are where each group of equally near addresses ends; nil when all are equally near.
 	ends []int
 	// weights are each address's share within its group; nil when all are alike.
 	weights []uint8
 }
 
+// alike is the ordering of addresses without one.
+var alike ordering
+
 func (a *addresses) len() int {
 	if a.width == 0 {
 		return 0
 	}
-	return len(a.raw) / a.width
+	return len(a.raw) / int(a.width)
 }
 
 func (a *addresses) at(i int) []byte {
-	from := i * a.width
-	return a.raw[from : from+a.width : from+a.width]
+	width := int(a.width)
+	return a.raw[i*width : (i+1)*width : (i+1)*width]
 }
 
 // pick returns up to limit indices, in the order in which they go into an answer: the groups in turn, each in a new random
@@ -31,16 +39,20 @@ func (a *addresses) pick(limit int, buffer []int32) []int32 {
 	n := a.len()
 	order := inOrder(n, buffer)
 	limit = min(limit, n)
+	by := a.order
+	if by == nil {
+		by = &alike
+	}
 	start := 0
 	for group := 0; start < limit; group++ {
 		end := n
-		if group < len(a.ends) {
-			end = a.ends[group]
+		if group < len(by.ends) {
+			end = by.ends[group]
 		}
-		if a.weights == nil {
+		if by.weights == nil {
 			shuffle(order[start:end], limit-start)
 		} else {
-			a.draw(order[start:end])
+			by.draw(order[start:end])
 		}
 		start = end
 	}
@@ -68,10 +80,10 @@ func shuffle(list []int32, places int) {
 
 // draw orders by lot: each place goes to one of those left over, with a chance in proportion to its weight. The lists are as
 // long as there are clusters, so the square does no harm.
-func (a *addresses) draw(list []int32) {
+func (o *ordering) draw(list []int32) {
 	total := 0
 	for _, i := range list {
-		total += int(a.weights[i])
+		total += int(o.weights[i])
 	}
 	for place := range list {
 		if total <= 0 {
@@ -80,11 +92,11 @@ func (a *addresses) draw(list []int32) {
 		}
 		lot := rand.IntN(total)
 		for j := place; j < len(list); j++ {
-			if lot -= int(a.weights[list[j]]); lot < 0 {
+			if lot -= int(o.weights[list[j]]); lot < 0 {
 				list[place], list[j] = list[j], list[place]
 				break
 			}
 		}
-		total -= int(a.weights[list[place]])
+		total -= int(o.weights[list[place]])
 	}
 }

@@ -25,6 +25,53 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
+// A DNS whose configuration is not there, or not ours to change, is left alone, and people are told what to add.
+func TestClusterDNS(t *testing.T) {
+	b := newBed(t, "east")
+	b.must("broker deploy --context east")
+	for _, test := range []struct {
+		name   string
+		config *corev1.ConfigMap
+		action string
+		says   string
+	}{
+		{"none", nil, "left", "clusterset.local:53 {"},
+		{"the provider's", &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"addonmanager.kubernetes.io/mode": "Reconcile"}}, Data: map[string]string{"Corefile": usualCorefile},
+		}, "left", "clusterset.local:53 {"},
+		{"with the zone", &corev1.ConfigMap{Data: map[string]string{"Corefile": usualCorefile + "clusterset.local:53 {\n    forward . 10.0.0.1\n}\n"}}, "left", "clusterset.local:53 {"},
+		{"edited", &corev1.ConfigMap{Data: map[string]string{"Corefile": usualCorefile + "# BEGIN seamark\n"}}, "left", "clusterset.local:53 {"},
+		{"without reload", &corev1.ConfigMap{Data: map[string]string{"Corefile": ".:53 {\n    whoami\n}\n"}}, "added", "rollout restart deployment coredns"},
+		{"as usual", &corev1.ConfigMap{Data: map[string]string{"Corefile": usualCorefile}}, "added", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.config != nil {
+				test.config.Namespace, test.config.Name = "kube-system", "coredns"
+				b.create("east", test.config.DeepCopy())
+				defer func() {
+					if err := b.client("east").Delete(t.Context(), test.config); err != nil {
+						t.Fatal(err)
+					}
+				}()
+			}
+			j := b.join("east", "east", "")
+			if j.DNS.Action != test.action || !strings.Contains(j.DNS.Advice, test.says) || (test.says == "") != (j.DNS.Advice == "") {
+				t.Errorf("the DNS is %s, with the advice %q", j.DNS.Action, j.DNS.Advice)
+			}
+			if test.config == nil {
+				return
+			}
+			text := get(b, "east", "kube-system", "coredns", &corev1.ConfigMap{}).Data["Corefile"]
+			if (text != test.config.Data["Corefile"]) != (test.action == "added") {
+				t.Errorf("the Corefile is now\n%s", text)
+			}
+		})
+	}
+	if j := b.join("east", "east", "--no-dns"); j.DNS != nil {
+		t.Errorf("with --no-dns: %+v", j.DNS)
+	}
+}
+
 // The DNS server starts with the Corefile of the chart and answers with nothing but the rights of its ServiceAccount.
 func TestDNSWorksWithItsRoleAndCorefile(t *testing.T) {
 	b := newBed(t, "east")

@@ -175,7 +175,7 @@ func drawWorld(rt *rapid.T, ns, prefix string) (imports []*mcsv1beta1.ServiceImp
 		case 0:
 			var ips []string
 			for j := range rapid.IntRange(0, 2).Draw(rt, "addresses") {
-				ips = append(ips, []string{fmt.Sprintf("243.%s.0.%d", prefix, i), fmt.Sprintf("fd00:243:%s::%d", prefix, i)}[j])
+				ips = append(ips, []string{fmt.Sprintf("243.%s.0.%d", prefix, i+1), fmt.Sprintf("fd00:243:%s::%d", prefix, i+1)}[j])
 			}
 			si = clusterSetIP(ns, name, ips, ports...)
 		case 1:

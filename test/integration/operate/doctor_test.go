@@ -134,7 +134,7 @@ func TestDoctorFindsWhatIsDead(t *testing.T) {
 	}
 	b.expect(0, "cluster remove east --context hub")
 	b.consult("doctor --broker-context hub", "registration", "east", "fail")
-	if detail, fix := b.consult("doctor", "broker", "east", "fail"); !strings.Contains(detail, "not accepted") || !strings.Contains(fix, "--renew") {
+	if detail, fix := b.consult("doctor", "broker", "east", "fail"); !strings.Contains(detail, "does not accept cluster east") || !strings.Contains(fix, "--renew") {
 		t.Errorf("%s: %s", detail, fix)
 	}
 	if err := b.west.CP.StopAPIServer(); err != nil {

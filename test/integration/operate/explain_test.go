@@ -236,7 +236,7 @@ func TestExplainWithAnUnreachableCluster(t *testing.T) {
 		t.Errorf("the rest is not explained: %+v", s)
 	}
 	harness.Eventually(t, "status shows who cannot be looked into", func() error {
-		return b.run("status --contexts east,west").lacks(0, "cannot be looked into", "silent")
+		return b.run("status --contexts east,west").lacks(0, "alive, cannot be looked into", "connection refused")
 	})
 	b.expect(0, "get imports -n "+ns+" --contexts east,west", "warning: cluster west cannot be looked into")
 }

@@ -65,7 +65,7 @@ func (c *cluster) startKubeProxy() {
 	}
 	defer log.Close()
 	cmd := exec.Command(kube, "kube-proxy", "--kubeconfig", c.kubeconfig, "--proxy-mode=nftables", "--hostname-override=node",
-		"--conntrack-max-per-core=0", "--cluster-cidr=10.77.0.0/16,fd77::/64", "--metrics-bind-address=127.0.0.1:0", "--healthz-bind-address=127.0.0.1:0")
+		"--conntrack-max-per-core=0", "--cluster-cidr=10.77.0.0/16,fd77::/64")
 	cmd.Stdout, cmd.Stderr = log, log
 	exited, err := c.node.Start(cmd)
 	if err != nil {

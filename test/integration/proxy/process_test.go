@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
@@ -57,9 +58,16 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c.namespace = harness.Namespace(t, c.cp)
-	c.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: map[string]string{
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: map[string]string{
 		corev1.LabelTopologyZone: c.here.Zone, corev1.LabelTopologyRegion: c.here.Region,
-	}}})
+	}}}
+	c.create(node)
+	for _, ip := range []netip.Addr{netbed.NodeIPv4, netbed.NodeIPv6} { // kube-proxy waits for them
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip.String()})
+	}
+	if err := c.api.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
 	id := &aboutv1beta1.ClusterProperty{}
 	id.Name, id.Spec.Value = aboutv1beta1.PropertyClusterID, c.here.Cluster
 	c.create(id)

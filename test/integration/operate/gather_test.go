@@ -1,0 +1,116 @@
+package operate_test
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/test/fleet"
+)
+
+// unpack reads an archive.
+func unpack(t *testing.T, path string) map[string]string {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	zip, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for archive := tar.NewReader(zip); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[header.Name] = string(text)
+	}
+}
+
+// Everything that helps is in it, and no secret, wherever somebody may have put one.
+func TestGatherHasNoSecrets(t *testing.T) {
+	b := newBed(t)
+	ns := b.namespace(b.east, b.west)
+	secret := &corev1.Secret{}
+	if err := b.east.Client.Get(context.Background(), types.NamespacedName{Namespace: broker.AgentNamespace, Name: broker.MembershipSecret}, secret); err != nil {
+		t.Fatal(err)
+	}
+	m, err := broker.MembershipFrom(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
+	b.east.Export(t, ns, "web", func(e *mcsv1beta1.ServiceExport) {
+		e.Annotations = map[string]string{"careless": "token: " + m.Token, "pem": string(m.CAData), corev1.LastAppliedConfigAnnotation: `{"password":"hunter22"}`}
+	})
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Data: map[string]string{"Corefile": ".:53 {\n}\n# Bearer abcdefgh12345678\n"}}
+	b.east.Create(t, config)
+	t.Cleanup(func() { b.east.Delete(t, config) })
+	b.eventually(0, "get imports -n "+ns+" --contexts west", "web", "True")
+
+	path := filepath.Join(t.TempDir(), "g.tar.gz")
+	b.expect(0, "gather --contexts east,west --broker-context hub -o "+path, "without secrets", "Look at it before you send it")
+	files := unpack(t, path)
+	for _, name := range []string{
+		"README.txt", "versions.yaml", "doctor.txt", "status.txt", "broker/clustersets.yaml", "broker/clusters.yaml", "broker/exportrecords.yaml", "broker/endpointslices.yaml",
+		"broker/serviceimports.yaml", "broker/leases.yaml", "clusters/east/serviceexports.yaml", "clusters/west/serviceimports.yaml", "clusters/west/endpointslices.yaml",
+		"clusters/west/derived/services.yaml", "clusters/east/configmap-kube-system-coredns.yaml", "clusters/east/clusterpropertys.yaml", "clusters/east/seamark-system/pods.yaml",
+	} {
+		if files["seamark/"+name] == "" {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	if !strings.Contains(files["seamark/clusters/east/serviceexports.yaml"], "name: web") || !strings.Contains(files["seamark/doctor.txt"], "heartbeat") {
+		t.Error("what helps is not there")
+	}
+	for name, text := range files {
+		for what, secret := range map[string]string{
+			"the token": m.Token, "the token, encoded": base64.StdEncoding.EncodeToString([]byte(m.Token)), "a certificate": "BEGIN CERTIFICATE",
+			"an encoded certificate": "LS0tLS1CRUdJTi", "a password": "hunter22", "a bearer token": "abcdefgh12345678",
+		} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s holds %s", name, what)
+			}
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	b.expect(1, "gather -o "+path, "choose another name")
+}
+
+// With a broker that is away there is an archive all the same, which says what is not in it.
+func TestGatherDuringAnOutage(t *testing.T) {
+	b := freshBed(t)
+	if err := b.fleet.Broker.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "g.tar.gz")
+	b.expect(0, "gather -o "+path, "not in it: the broker")
+	if files := unpack(t, path); !strings.Contains(files["seamark/README.txt"], "the broker") || files["seamark/clusters/east/serviceexports.yaml"] == "" {
+		t.Errorf("%v", files["seamark/README.txt"])
+	}
+}

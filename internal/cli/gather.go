@@ -10,11 +10,11 @@ import (
 
 // gathered is what is told of a gathering.
 type gathered struct {
-	File  string `json:"file"`
-	Files int    `json:"files"`
-	Bytes int64  `json:"bytes"`
+	File  string
+	Files int
+	Bytes int64
 	// Problems are what could not be read; the rest is there.
-	Problems []string `json:"problems"`
+	Problems []string
 }
 
 func newGather(s *session) *cobra.Command {

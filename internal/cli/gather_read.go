@@ -107,7 +107,9 @@ func (g *gatherer) lists(ctx context.Context, c client.Client, dir string, optio
 			g.miss(dir, err)
 			continue
 		}
-		kind := strings.TrimSuffix(gvk.Kind, "List")
+		gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+		resource, _ := meta.UnsafeGuessKindToResource(gvk)
+		kind := gvk.Kind
 		if err := c.List(ctx, list, options...); err != nil {
 			if !meta.IsNoMatchError(err) {
 				g.miss(kind+" of "+dir, err)
@@ -119,7 +121,7 @@ func (g *gatherer) lists(ctx context.Context, c client.Client, dir string, optio
 			g.miss(kind+" of "+dir, err)
 			continue
 		}
-		g.yaml(path.Join(dir, strings.ToLower(kind)+"s.yaml"), list)
+		g.yaml(path.Join(dir, resource.Resource+".yaml"), list)
 	}
 }
 

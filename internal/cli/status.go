@@ -125,11 +125,11 @@ func tellStatus(w io.Writer, st status, now time.Time, wide bool, paint explain.
 	tellClusters(w, st.Clusters, now, wide, paint)
 	if len(st.Attention) == 0 {
 		if st.Broker.Problem == "" {
-			fmt.Fprintf(w, "\n%s\n", paint(good, plural(st.Services, "service")+", none needs attention."))
+			fmt.Fprintf(w, "\n%s\n", paint(good, plural(st.Services, "service")+" published; none needs attention."))
 		}
 		return
 	}
-	fmt.Fprintf(w, "\n%s, %d of them need attention (seamark explain NAME -n NAMESPACE tells more):\n\n", plural(st.Services, "service"), attentive(st.Attention))
+	fmt.Fprintf(w, "\n%s published; %s (seamark explain NAME -n NAMESPACE tells more):\n\n", plural(st.Services, "service"), needing(attentive(st.Attention)))
 	rows := make([][]string, len(st.Attention))
 	for i, a := range st.Attention {
 		why := a.Why
@@ -139,6 +139,13 @@ func tellStatus(w io.Writer, st status, now time.Time, wide bool, paint explain.
 		rows[i] = []string{a.Namespace + "/" + a.Name, orDash(a.Cluster), strings.ToUpper(a.State), why}
 	}
 	writeTable(w, []string{"SERVICE", "CLUSTER", "STATE", "WHY"}, rows)
+}
+
+func needing(n int) string {
+	if n == 1 {
+		return "1 needs attention"
+	}
+	return fmt.Sprintf("%d need attention", n)
 }
 
 // attentive counts services, not their problems.
@@ -170,6 +177,9 @@ func tellClusters(w io.Writer, clusters []memberStatus, now time.Time, wide bool
 			state += ", cannot be looked into: " + shorten(c.Problem, 80)
 		}
 		heartbeat, endpoints := ageOf(c.LastHeartbeat, now), fmt.Sprintf("%d of %d", c.ReadyEndpoints, c.Endpoints)
+		if c.State == lifeUnknown {
+			heartbeat, endpoints = "-", "-"
+		}
 		if wide {
 			rows[i] = []string{c.ID, orDash(c.Context), heartbeat, orDash(c.AgentVersion), orDash(c.DataPlane), fmt.Sprint(c.Exports), imports, endpoints,
 				orDash(strings.Join(c.Blocks, ",")), shortNamespaces(c.Namespaces), state}

@@ -77,7 +77,7 @@ func TestGatherHasNoSecrets(t *testing.T) {
 	for _, name := range []string{
 		"README.txt", "versions.yaml", "doctor.txt", "status.txt", "broker/clustersets.yaml", "broker/clusters.yaml", "broker/exportrecords.yaml", "broker/endpointslices.yaml",
 		"broker/serviceimports.yaml", "broker/leases.yaml", "clusters/east/serviceexports.yaml", "clusters/west/serviceimports.yaml", "clusters/west/endpointslices.yaml",
-		"clusters/west/derived/services.yaml", "clusters/east/configmap-kube-system-coredns.yaml", "clusters/east/clusterpropertys.yaml", "clusters/east/seamark-system/pods.yaml",
+		"clusters/west/derived/services.yaml", "clusters/east/configmap-kube-system-coredns.yaml", "clusters/east/clusterproperties.yaml", "clusters/east/seamark-system/pods.yaml",
 	} {
 		if files["seamark/"+name] == "" {
 			t.Errorf("%s is missing", name)

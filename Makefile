@@ -10,12 +10,13 @@ TOOLBIN := $(CURDIR)/bin/tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 UNIT_PACKAGES = $(shell go list ./... | grep -v /test/)
+INTEGRATION_PACKAGES = $(shell go list ./test/... | grep -v /test/e2e/)
 TIMEOUT ?= 30m
 GOTEST = go test -race -timeout $(TIMEOUT)
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the binaries into bin/
@@ -30,28 +31,46 @@ test-unit: ## Run the tests beside the code
 	$(GOTEST) $(UNIT_PACKAGES)
 
 .PHONY: test-integration
-test-integration: kube ## Run the tests against real Kubernetes API servers
-	$(GOTEST) ./test/...
+test-integration: kube ## Run the tests against real Kubernetes API servers and a real kernel
+	$(GOTEST) $(INTEGRATION_PACKAGES)
 
 .PHONY: test-alerts
 test-alerts: ## Check the alert rules with promtool
 	@test/monitoring/promtool.sh
 
 .PHONY: test-e2e
-test-e2e: ## Run the tests with real pods
-	@echo "no end-to-end tests yet: they arrive with the sandbox"
+test-e2e: kube node-parts ## Run the tests with real pods in real clusters (needs root)
+	go test -p 1 -timeout $(TIMEOUT) ./test/e2e/...
 
 .PHONY: bench
-bench: bench-control-plane ## Run the benchmarks
-	go test -run '^$$' -bench . -benchmem ./internal/merge/
+bench: bench-control-plane bench-dns bench-data-plane ## Run the benchmarks (about half an hour; BENCH=-quick for five minutes)
+	go test -run '^$$' -bench . -benchmem ./internal/merge/ ./internal/vip/ ./internal/dns/zone/
 
 .PHONY: bench-control-plane
 bench-control-plane: kube ## Measure exports beside the bare chain (about five minutes; BENCH=-quick for one)
 	go run ./test/bench/controlplane $(BENCH)
 
+.PHONY: bench-dns
+bench-dns: kube setup-bench ## Measure DNS beside CoreDNS's own plugin and one that answers a constant
+	go run ./test/bench/dns $(BENCH)
+
+.PHONY: bench-data-plane
+bench-data-plane: kube setup-bench ## Measure the nftables data plane beside kube-proxy's (needs root)
+	go run ./test/bench/dataplane $(BENCH)
+
 .PHONY: demo
-demo: setup ## Show the main job on three real control planes (builds what is missing)
-	@go run ./test/demo
+demo: setup ## Show the main job on three real clusters with pods (builds what is missing; needs root; DEMO=--keep leaves it running)
+	@go run ./test/demo $(DEMO)
+
+.PHONY: images
+images: ## Build the image of the daemons into bin/seamark-image.tar
+	@mkdir -p bin
+	go run ./build/images -o bin/seamark-image.tar
+
+.PHONY: chart
+chart: ## Package the Helm chart into bin/
+	@mkdir -p bin
+	go run ./cmd/seamark chart package bin
 
 .PHONY: generate
 generate: $(TOOLBIN)/controller-gen ## Generate deepcopy code and CRDs from the types
@@ -72,10 +91,29 @@ kube: ## Build Kubernetes for the tests into the cache (about ten minutes, once)
 node-parts: ## Build containerd and the CNI plugins into the cache (about four minutes, once)
 	@go run ./build/parts node
 
+# Programs of Debian that tests and sandbox use, and the packages they are in.
+NEEDED = gcc:gcc nft:nftables runc:runc ip:iproute2 conntrack:conntrack nsenter:util-linux
+NEEDED_BENCH = dnsperf:dnsperf taskset:util-linux
+
 .PHONY: setup
-setup: ## Check what the tests need and say what is missing
+setup: ## Check what the tests need, and install it
 	@command -v go >/dev/null || { echo "Go 1.26 or newer is needed: https://go.dev/dl"; exit 1; }
-	@command -v gcc >/dev/null || { echo "installing gcc: the race detector needs it"; apt-get update -q && apt-get install -qy gcc libc6-dev; }
+	@$(call ensure,$(NEEDED) /usr/include/stdio.h:libc6-dev)
+
+.PHONY: setup-bench
+setup-bench: setup
+	@$(call ensure,$(NEEDED_BENCH))
+
+# ensure installs the packages of programs (or files) that are missing.
+define ensure
+	missing=""; for need in $(1); do \
+	  case "$$need" in /*) test -e "$${need%%:*}" ;; *) PATH="$$PATH:/usr/sbin:/sbin" command -v "$${need%%:*}" >/dev/null ;; esac || missing="$$missing $${need##*:}"; \
+	done; \
+	if [[ -n "$$missing" ]]; then \
+	  [[ $$(id -u) == 0 ]] || { echo "missing:$$missing; install them, or run this as root"; exit 1; }; \
+	  echo "installing$$missing"; apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qy $$missing >/dev/null; \
+	fi
+endef
 
 .PHONY: clean
 clean: ## Remove what was built here (the cache of Kubernetes stays; it is in the user's cache folder)

@@ -51,7 +51,7 @@ const corefile = `.:53 {
         disable denial cluster.local
     }
     loop
-    reload
+    reload 4s 1s
     loadbalance
 }
 `

@@ -131,6 +131,8 @@ func (c cluster) kubeletConfig() (string, error) {
 		},
 		"authorization": map[string]any{"mode": "Webhook"},
 		"tlsCertFile":   c.cert("kubelet-server"), "tlsPrivateKeyFile": c.key("kubelet-server"),
+		// A changed ConfigMap, such as the cluster DNS' when Seamark is installed, reaches pods with the next look at them: a minute by default.
+		"syncFrequency": "5s",
 		"clusterDomain": "cluster.local", "clusterDNS": dns[:1], "resolvConf": c.path("resolv.conf"),
 		"containerRuntimeEndpoint": "unix://" + c.containerdSocket(),
 		"podLogsDir":               c.path("pods"), "staticPodPath": c.path("manifests"), "volumePluginDir": c.path("plugins"),

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"slices"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -116,7 +115,6 @@ func sinceFirst(steps []Step) []Step {
 		steps[i].At = steps[i].At.UTC()
 		steps[i].Took = max(0, steps[i].At.Sub(steps[0].At).Seconds())
 	}
-	slices.SortStableFunc(steps[1:], func(a, b Step) int { return a.At.Compare(b.At) })
 	return steps
 }
 

@@ -133,7 +133,7 @@ func failover(w *world) {
 
 // A member leaves while clients work, and its services go with it; it joins again and they return.
 func leaveAndRejoin(w *world) {
-	w.seamark("--context", w.two, "leave", "--yes")
+	w.seamark("--context", w.two, "leave")
 	w.answeredBy("http://"+shopName, w.one)
 	if left := w.kubectl(w.two, "get", "serviceimports,clusterproperties", "-A", "-o", "name"); left != "" {
 		w.Errorf("left behind: %s", left)
@@ -145,9 +145,9 @@ func leaveAndRejoin(w *world) {
 // All leave and the broker is removed: nothing of Seamark is left but what users made.
 func uninstall(w *world) {
 	for _, cluster := range []string{w.three, w.two, w.one} {
-		w.seamark("--context", cluster, "leave", "--yes")
+		w.seamark("--context", cluster, "leave", "--broker-context", w.one)
 	}
-	w.seamark("--context", w.one, "broker", "remove", "--yes")
+	w.seamark("--context", w.one, "broker", "remove")
 	for _, cluster := range w.Clusters() {
 		w.eventually("nothing left in "+cluster, patience, func() error {
 			kinds := "namespaces,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"

@@ -66,11 +66,11 @@ func TestClusterset(t *testing.T) {
 			}()
 			names := b.Clusters()
 			w := &world{T: t, Bed: b, one: names[0], two: names[1], three: names[2]}
-			w.deploy()
 			for _, step := range []struct {
 				name string
 				run  func(*world)
 			}{
+				{"QuickStart", quickStart},
 				{"ImportedServiceIsReached", imported},
 				{"LocalServiceOfTheSameNameIsNotAffected", localNotAffected},
 				{"BothClustersAnswer", both},

@@ -71,6 +71,7 @@ func (w *world) deploy() {
 
 // KEP-1645's test plan, first: a service exported in one cluster is reached from another, by name and through its clusterset IP.
 func imported(w *world) {
+	w.deploy()
 	if answers := w.lookup(shopName, "A"); len(answers) > 0 {
 		w.Errorf("a service that nobody exported has the addresses %v", answers)
 	}

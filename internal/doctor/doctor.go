@@ -12,13 +12,13 @@ import (
 type Status string
 
 const (
-	// Pass: as it should be.
+	// Pass means that it is as it should be.
 	Pass Status = "pass"
-	// Warn: it works, but look at it.
+	// Warn means that it works, but look at it.
 	Warn Status = "warn"
-	// Fail: something cannot work.
+	// Fail means that something cannot work.
 	Fail Status = "fail"
-	// Skip: not checked, for the reason told.
+	// Skip means that it was not checked, for the reason told.
 	Skip Status = "skip"
 )
 

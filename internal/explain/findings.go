@@ -6,11 +6,11 @@ import "fmt"
 type Severity string
 
 const (
-	// Fail: somebody cannot use the service.
+	// Fail means that somebody cannot use the service.
 	Fail Severity = "fail"
-	// Warn: it works, but not as somebody asked for, or not for long.
+	// Warn means that it works, but not as somebody asked for, or not for long.
 	Warn Severity = "warn"
-	// Note: nothing is wrong, but something could not be seen.
+	// Note means that nothing is wrong, but something could not be seen.
 	Note Severity = "note"
 )
 

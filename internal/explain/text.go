@@ -32,15 +32,13 @@ func Write(w io.Writer, r Report, now time.Time, paint Paint) {
 	writeTimeline(w, r, paint)
 }
 
-// conclusion is the report in a few words.
+// conclusion is the report in a few words; findings come worst first.
 func conclusion(r Report) string {
-	for _, f := range r.Findings {
-		if f.Severity == Note {
-			break
-		}
-		return fmt.Sprintf("%s at hop %q%s: %s", r.State, f.Hop, in(f.Cluster), f.Title)
+	if len(r.Findings) == 0 || r.Findings[0].Severity == Note {
+		return "all is well"
 	}
-	return "all is well"
+	f := r.Findings[0]
+	return fmt.Sprintf("%s at hop %q%s: %s", r.State, f.Hop, in(f.Cluster), f.Title)
 }
 
 func in(cluster string) string {

@@ -146,13 +146,13 @@ func (o outcome) lacks(code int, parts ...string) error {
 	return nil
 }
 
-// eventually repeats a command until it ends with the code and says all the parts.
-func (b *bed) eventually(code int, line string, parts ...string) outcome {
+// eventually repeats a command until it succeeds and says all the parts.
+func (b *bed) eventually(line string, parts ...string) outcome {
 	b.t.Helper()
 	var o outcome
 	harness.Eventually(b.t, "seamark "+line, func() error {
 		o = b.run("%s", line)
-		return o.lacks(code, parts...)
+		return o.lacks(0, parts...)
 	})
 	return o
 }

@@ -64,7 +64,7 @@ func TestDoctorHealthy(t *testing.T) {
 		}
 	}
 	b.consult("doctor --broker-context hub", "crds", "broker", "pass")
-	o := b.eventually(0, "doctor --contexts east,west", "PASS  heartbeat", "passed,", "0 failed")
+	o := b.eventually("doctor --contexts east,west", "PASS  heartbeat", "passed,", "0 failed")
 	if strings.Contains(b.run("doctor -q").out, "PASS") {
 		t.Error("-q shows only what needs attention")
 	}
@@ -180,7 +180,7 @@ func TestDoctorProbe(t *testing.T) {
 	b := freshBed(t)
 	ns := b.namespace(b.east, b.west)
 	b.serve(b.east, ns, "web")
-	b.eventually(0, fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
+	b.eventually(fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "seamark-system", Name: "default"}}
 	b.west.Create(t, account)
 	for phase, status := range map[corev1.PodPhase]string{corev1.PodSucceeded: "pass", corev1.PodFailed: "fail"} {

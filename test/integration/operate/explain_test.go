@@ -30,7 +30,7 @@ func TestExplainAllIsWell(t *testing.T) {
 	ns := b.namespace(b.east, b.west)
 	b.serve(b.east, ns, "web")
 	line := fmt.Sprintf("explain web -n %s --contexts hub,east,west", ns)
-	o := b.eventually(0, line, "all is well", "EXPORTED BY", "published", "allocated by east", "IMPORTED BY", "imported", "DNS RIGHT NOW", "not asked: no pod of seamark-dns is ready",
+	o := b.eventually(line, "all is well", "EXPORTED BY", "published", "allocated by east", "IMPORTED BY", "imported", "DNS RIGHT NOW", "not asked: no pod of seamark-dns is ready",
 		"ServiceExport created", "record published", "endpoints imported")
 	if strings.Contains(o.out, "FAIL") || strings.Contains(o.out, "\x1b") {
 		t.Errorf("in a pipe there are no colours, and nothing failed:\n%s", o.out)
@@ -41,7 +41,7 @@ func TestExplainAllIsWell(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	address := startDNS(t, b.west)
-	answered := b.eventually(0, fmt.Sprintf("explain web -n %s --contexts west --dns %s", ns, address), "all is well", address+": "+s.Importers[1].IPs[0])
+	answered := b.eventually(fmt.Sprintf("explain web -n %s --contexts west --dns %s", ns, address), "all is well", address+": "+s.Importers[1].IPs[0])
 	if strings.Contains(answered.out, "not asked") {
 		t.Errorf("DNS was asked:\n%s", answered.out)
 	}
@@ -102,21 +102,21 @@ func TestExplainConflicts(t *testing.T) {
 	b := newBed(t)
 	ns := b.namespace(b.east, b.west)
 	b.serve(b.east, ns, "web")
-	b.eventually(0, fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
+	b.eventually(fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
 	b.serve(b.west, ns, "web", func(s *corev1.Service) { s.Spec.Ports = []corev1.ServicePort{fleet.Port("http", 8080)} })
 	o := b.explained(ns, "web", "east,west", "port-conflict")
 	if err := o.lacks(0, "degraded", "http 80/TCP from east", "west has http 8080/TCP", "give the Service the same ports", "PortConflict"); err != nil {
 		t.Error(err)
 	}
 	b.serve(b.east, ns, "pets")
-	b.eventually(0, fmt.Sprintf("explain pets -n %s --contexts east,west", ns), "all is well")
+	b.eventually(fmt.Sprintf("explain pets -n %s --contexts east,west", ns), "all is well")
 	b.serve(b.west, ns, "pets", func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone })
 	o = b.explained(ns, "pets", "east,west", "type-conflict")
 	if err := o.lacks(1, "left out", "make the Service in west ClusterSetIP too"); err != nil {
 		t.Error(err)
 	}
 	// What one sees of it in the whole clusterset.
-	b.eventually(0, "status", ns+"/web", "CONFLICT", "PortConflict", ns+"/pets", "TypeConflict")
+	b.eventually("status", ns+"/web", "CONFLICT", "PortConflict", ns+"/pets", "TypeConflict")
 }
 
 func TestExplainNamespaceMissing(t *testing.T) {
@@ -128,7 +128,7 @@ func TestExplainNamespaceMissing(t *testing.T) {
 		t.Error(err)
 	}
 	b.west.Namespace(t, ns)
-	b.eventually(0, fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
+	b.eventually(fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
 }
 
 func TestExplainDerivedServiceTaken(t *testing.T) {
@@ -149,13 +149,13 @@ func TestExplainDeadAgentAndDeadBroker(t *testing.T) {
 	ns := b.namespace(b.east, b.west)
 	b.serve(b.east, ns, "web")
 	line := fmt.Sprintf("explain web -n %s --contexts east,west", ns)
-	b.eventually(0, line, "all is well", "left to something else")
+	b.eventually(line, "all is well", "left to something else")
 
 	b.east.Stop()
 	if err := b.explained(ns, "web", "east,west", "stale-endpoints-kept").lacks(1, "agent-silent in east", "start seamark-agent", "seamark cluster remove east"); err != nil {
 		t.Error(err)
 	}
-	b.eventually(0, "status --context west", "silent", ns+"/web", "STALE", "every cluster that serves it is silent")
+	b.eventually("status --context west", "silent", ns+"/web", "STALE", "every cluster that serves it is silent")
 	b.east.Export(t, ns, "unseen")
 	if err := b.explained(ns, "unseen", "east", "no-service").lacks(1); err != nil {
 		t.Error(err)
@@ -205,7 +205,7 @@ func TestExplainDNS(t *testing.T) {
 	b := newBed(t)
 	ns := b.namespace(b.east, b.west)
 	b.serve(b.east, ns, "web")
-	b.eventually(0, fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
+	b.eventually(fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
 	// A server of another cluster's names, as a DNS that does not forward is.
 	address := startDNS(t, &fleet.Member{CP: b.fleet.Broker})
 	o := b.run("explain web -n %s --context west --dns %s", ns, address)
@@ -224,7 +224,7 @@ func TestExplainWithAnUnreachableCluster(t *testing.T) {
 	b := freshBed(t)
 	ns := b.namespace(b.east, b.west)
 	b.serve(b.east, ns, "web")
-	b.eventually(0, fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
+	b.eventually(fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
 	if err := b.west.CP.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -253,5 +253,5 @@ func TestExplainForeignImport(t *testing.T) {
 		t.Error(err)
 	}
 	b.serve(b.east, ns, "web")
-	b.eventually(0, fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
+	b.eventually(fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
 }

@@ -69,7 +69,7 @@ func TestGatherHasNoSecrets(t *testing.T) {
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Data: map[string]string{"Corefile": ".:53 {\n}\n# Bearer abcdefgh12345678\n"}}
 	b.east.Create(t, config)
 	t.Cleanup(func() { b.east.Delete(t, config) })
-	b.eventually(0, "get imports -n "+ns+" --contexts west", "web", "True")
+	b.eventually("get imports -n "+ns+" --contexts west", "web", "True")
 
 	path := filepath.Join(t.TempDir(), "g.tar.gz")
 	b.expect(0, "gather --contexts east,west --broker-context hub -o "+path, "without secrets", "Look at it before you send it")

@@ -40,7 +40,7 @@ func TestStatusFromEverywhere(t *testing.T) {
 	b := newBed(t)
 	ns := b.namespace(b.east, b.west)
 	b.serve(b.east, ns, "web")
-	b.eventually(0, fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
+	b.eventually(fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
 	for line, via := range map[string]string{
 		"status":                             "cluster east, with its own credential",
 		"status --context west":              "cluster west, with its own credential",
@@ -49,7 +49,7 @@ func TestStatusFromEverywhere(t *testing.T) {
 		"status --contexts west,hub,east":    "cluster west, with its own credential",
 		"status --contexts east,west -owide": "cluster east, with its own credential",
 	} {
-		o := b.eventually(0, line, "Clusterset ", "asked as "+via, "CLUSTER", "HEARTBEAT", "east", "west", "alive")
+		o := b.eventually(line, "Clusterset ", "asked as "+via, "CLUSTER", "HEARTBEAT", "east", "west", "alive")
 		if regexp.MustCompile(`(?m)^east .*\d+s ago`).FindString(o.out) == "" {
 			t.Errorf("seamark %s: no age of the heartbeat:\n%s", line, o.out)
 		}
@@ -84,8 +84,8 @@ func TestStatusAttention(t *testing.T) {
 	ns := b.namespace(b.east, b.west)
 	b.east.Export(t, ns, "ghost")
 	b.serve(b.east, ns, "fine")
-	b.eventually(0, "status", ns+"/ghost", "FAILING", "there is no Service ghost")
-	b.eventually(0, fmt.Sprintf("explain fine -n %s --contexts east,west", ns), "all is well")
+	b.eventually("status", ns+"/ghost", "FAILING", "there is no Service ghost")
+	b.eventually(fmt.Sprintf("explain fine -n %s --contexts east,west", ns), "all is well")
 	p := decode[picture](t, b.run("status --contexts east,west -o json"))
 	for _, a := range p.Attention {
 		if a.Namespace == ns && (a.Name != "ghost" || a.Cluster != "east" || a.State != "failing") {
@@ -111,10 +111,10 @@ func TestStatusWithoutTheSecret(t *testing.T) {
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	})
 	b.impersonate("east", user)
-	b.eventually(0, "status --context viewer", "the membership Secret cannot be read", "--broker-context", "east", "unknown")
+	b.eventually("status --context viewer", "the membership Secret cannot be read", "--broker-context", "east", "unknown")
 	b.expect(0, "status --context viewer --broker-context hub", "asked as context hub", "alive")
 	b.expect(0, "get exports -A --context viewer")
-	b.eventually(0, "doctor --context viewer", "WARN  permissions", "get secrets seamark-broker in seamark-system", "SKIP  broker")
+	b.eventually("doctor --context viewer", "WARN  permissions", "get secrets seamark-broker in seamark-system", "SKIP  broker")
 }
 
 // impersonate adds a context "viewer" that acts as another user of a cluster.
@@ -151,14 +151,14 @@ func TestGet(t *testing.T) {
 	ns := b.namespace(b.east, b.west)
 	b.serve(b.east, ns, "web")
 	b.west.Export(t, ns, "ghost")
-	b.eventually(0, fmt.Sprintf("get exports -n %s --contexts east,west", ns), "CLUSTER", "VALID", "east", "web", "west", "ghost", "False/NoService")
-	o := b.eventually(0, fmt.Sprintf("get imports -n %s --contexts east,west -o wide", ns), "FROM", "SAYS", "80/TCP", "the service is imported")
+	b.eventually(fmt.Sprintf("get exports -n %s --contexts east,west", ns), "CLUSTER", "VALID", "east", "web", "west", "ghost", "False/NoService")
+	o := b.eventually(fmt.Sprintf("get imports -n %s --contexts east,west -o wide", ns), "FROM", "SAYS", "80/TCP", "the service is imported")
 	if lines := strings.Split(strings.TrimSpace(o.out), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[1], "east") || !strings.HasPrefix(lines[2], "west") {
 		t.Errorf("%s", o.out)
 	}
 	b.expect(0, fmt.Sprintf("get exports -n %s --context west", ns), "ghost")
 	b.expect(0, "get exports -A -o wide --contexts west", "there is no Service ghost", ns)
-	b.eventually(0, "get clusters -o wide --contexts east,west", "BLOCKS", "243.", "alive")
+	b.eventually("get clusters -o wide --contexts east,west", "BLOCKS", "243.", "alive")
 	got := decode[struct {
 		Imports []struct {
 			Cluster, Namespace, Name, Ready string

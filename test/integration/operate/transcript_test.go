@@ -29,9 +29,9 @@ func TestTranscript(t *testing.T) {
 		}})
 	}
 	b.serve(b.east, "shop", "web")
-	b.eventually(0, "explain web -n shop --contexts east,west", "all is well")
+	b.eventually("explain web -n shop --contexts east,west", "all is well")
 	b.serve(b.east, "shop", "cart")
-	b.eventually(0, "explain cart -n shop --contexts east,west", "all is well")
+	b.eventually("explain cart -n shop --contexts east,west", "all is well")
 	b.west.Serve(t, fleet.NewService("shop", "cart", func(s *corev1.Service) { s.Spec.Ports = []corev1.ServicePort{fleet.Port("http", 8080)} }), "10.2.0.1")
 	b.west.Export(t, "shop", "cart")
 	b.explained("shop", "cart", "east,west", "port-conflict")
@@ -43,9 +43,9 @@ func TestTranscript(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.consult("doctor", "address-ranges", "east and west", "fail")
-	b.eventually(0, "status --contexts east,west", "east", "dev", "alive")
+	b.eventually("status --contexts east,west", "east", "dev", "alive")
 	b.explained("shop", "cart", "east,west", "port-conflict")
-	b.eventually(0, "explain cart -n shop --contexts east,west", "imported", "east:2 west:1")
+	b.eventually("explain cart -n shop --contexts east,west", "imported", "east:2 west:1")
 
 	golden := filepath.Join("testdata", "transcript.txt")
 	want, err := os.ReadFile(golden)

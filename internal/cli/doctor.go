@@ -48,7 +48,7 @@ func newDoctor(s *session) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	reach.add(cmd)
+	reach.add(s, cmd)
 	flags.StringSliceVar(&dns, "dns", nil, "ask this DNS server, as ADDRESS or CLUSTER=ADDRESS (default: a pod of seamark-dns, through the API server)")
 	flags.StringVar(&options.probeImage, "probe-image", "", "image with sh and nc for a pod that tries to reach pods of other clusters (default: not tried)")
 	flags.BoolVarP(&quiet, "quiet", "q", false, "show only what needs attention")

@@ -55,7 +55,7 @@ func newExplain(s *session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	addNamespace(cmd, &namespace, "", "namespace of the service (default: that of the context)")
-	reach.add(cmd)
+	reach.add(s, cmd)
 	flags.StringSliceVar(&dns, "dns", nil, "ask this DNS server, as ADDRESS or CLUSTER=ADDRESS (default: a pod of seamark-dns, through the API server)")
 	addOutput(cmd, &out)
 	return cmd

@@ -54,7 +54,7 @@ func newGather(s *session) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	reach.add(cmd)
+	reach.add(s, cmd)
 	flags.StringVarP(&path, "file", "o", "", "file to write (default: seamark-TIME.tar.gz here)")
 	flags.DurationVar(&since, "since", 24*time.Hour, "how far back logs go")
 	return cmd

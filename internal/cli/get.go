@@ -26,13 +26,13 @@ type getFlags struct {
 	out       look
 }
 
-func (f *getFlags) add(cmd *cobra.Command, namespaced bool) {
+func (f *getFlags) add(s *session, cmd *cobra.Command, namespaced bool) {
 	cmd.Flags().SortFlags = false
 	if namespaced {
 		addNamespace(cmd, &f.namespace, "", "namespace to look in (default: that of the context)")
 		cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "look in all namespaces")
 	}
-	f.reach.add(cmd)
+	f.reach.add(s, cmd)
 	f.watch.add(cmd)
 	addLook(cmd, &f.out)
 }
@@ -107,7 +107,7 @@ func newGetExports(s *session) *cobra.Command {
 			})
 		},
 	}
-	f.add(cmd, true)
+	f.add(s, cmd, true)
 	return cmd
 }
 
@@ -208,7 +208,7 @@ func newGetImports(s *session) *cobra.Command {
 			})
 		},
 	}
-	f.add(cmd, true)
+	f.add(s, cmd, true)
 	return cmd
 }
 

@@ -34,6 +34,6 @@ func newGetClusters(s *session) *cobra.Command {
 			})
 		},
 	}
-	f.add(cmd, false)
+	f.add(s, cmd, false)
 	return cmd
 }

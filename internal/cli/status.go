@@ -47,7 +47,7 @@ func newStatus(s *session) *cobra.Command {
 		},
 	}
 	cmd.Flags().SortFlags = false
-	reach.add(cmd)
+	reach.add(s, cmd)
 	watch.add(cmd)
 	addLook(cmd, &out)
 	return cmd

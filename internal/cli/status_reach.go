@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,11 +34,33 @@ type reachFlags struct {
 	brokerContext, brokerNamespace string
 }
 
-func (f *reachFlags) add(cmd *cobra.Command) {
+func (f *reachFlags) add(s *session, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.contexts, "contexts", nil, "look into the clusters of these contexts (default: that of --context)")
 	flags.StringVar(&f.brokerContext, "broker-context", "", "ask the broker as its admin (default: as the member, with the credential that it joined with)")
 	flags.StringVar(&f.brokerNamespace, "broker-namespace", broker.DefaultNamespace, "namespace of the broker, where its own context is used")
+	for _, flag := range []string{"contexts", "broker-context"} {
+		if err := cmd.RegisterFlagCompletionFunc(flag, s.completeContexts); err != nil {
+			panic(err) // the flag is defined above
+		}
+	}
+}
+
+// completeContexts offers the contexts of the kubeconfig to a shell; after a comma, those not yet named.
+func (s *session) completeContexts(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	config, err := s.flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	before := typed[:strings.LastIndex(typed, ",")+1]
+	named := strings.Split(before, ",")
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(config.Contexts)) {
+		if !slices.Contains(named, name) {
+			out = append(out, before+name)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 // site is a cluster as the user reaches it.
@@ -75,8 +99,9 @@ type hub struct {
 	// via says as whom.
 	via string
 	set *v1alpha1.ClusterSet
-	// problem is why it cannot be asked; then the rest may be empty.
+	// problem is why it cannot be asked; then the rest may be empty. refused tells that it answered, but not this user.
 	problem error
+	refused bool
 }
 
 // reach opens the clusters that the flags name, and their broker. What cannot be reached is told in the site or hub, not as an error: the
@@ -174,14 +199,16 @@ func (s *session) findHub(ctx context.Context, f reachFlags, sites []*site) (*hu
 		return openHub(ctx, c, f.brokerNamespace, "context "+f.brokerContext), nil
 	}
 	var first *hub
+	deaf := map[string]bool{} // servers that did not answer anybody: asking as somebody else would only take as long again
 	for _, site := range sites {
-		if site.membership == nil {
+		if site.membership == nil || deaf[site.membership.Server] {
 			continue
 		}
 		h := openHub(ctx, connection{config: site.membership.Config()}, site.membership.Namespace, "cluster "+site.id+", with its own credential")
 		if h.problem == nil {
 			return h, nil
 		}
+		deaf[site.membership.Server] = !h.refused
 		if first == nil {
 			first = h
 		}
@@ -222,6 +249,7 @@ func openHub(ctx context.Context, c connection, namespace, via string) *hub {
 	var sets v1alpha1.ClusterSetList
 	switch err := h.client.List(ctx, &sets, client.InNamespace(namespace)); {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		h.refused = true
 		h.problem = fmt.Errorf("the broker at %s does not accept %s: was the cluster removed, or its credential revoked? (%s)", h.config.Host, via, plainError(err))
 	case err != nil:
 		h.problem = fmt.Errorf("the broker at %s does not answer %s: %s", h.config.Host, via, plainError(err))

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// bed is a user at a terminal with the contexts hub, east and west of a clusterset whose agents run.
+// bed is a user at a terminal with the contexts hub, east and, where there is one, west of a clusterset whose agents run.
 type bed struct {
 	t          testing.TB
 	kubeconfig string
@@ -81,9 +81,14 @@ func startFleet(cps []*controlplane.ControlPlane, o fleet.Options) (*fleet.Fleet
 
 func bedOn(t testing.TB, f *fleet.Fleet) *bed {
 	t.Helper()
-	b := &bed{t: t, fleet: f, east: f.Members[0], west: f.Members[1], kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	b := &bed{t: t, fleet: f, east: f.Members[0], kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	planes := map[string]*controlplane.ControlPlane{"hub": f.Broker, "east": b.east.CP}
+	if len(f.Members) > 1 {
+		b.west = f.Members[1]
+		planes["west"] = b.west.CP
+	}
 	config := clientcmdapi.NewConfig()
-	for name, cp := range map[string]*controlplane.ControlPlane{"hub": f.Broker, "east": b.east.CP, "west": b.west.CP} {
+	for name, cp := range planes {
 		rc := cp.Config()
 		config.Clusters[name] = &clientcmdapi.Cluster{Server: rc.Host, CertificateAuthorityData: rc.CAData}
 		config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: rc.CertData, ClientKeyData: rc.KeyData}

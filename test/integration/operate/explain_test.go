@@ -2,6 +2,7 @@ package operate_test
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -141,6 +142,28 @@ func TestExplainDerivedServiceTaken(t *testing.T) {
 	if err := o.lacks(1, `hop "data plane" in west`, "delete service "+mine.Name); err != nil {
 		t.Error(err)
 	}
+}
+
+// A block of two addresses, and a third service.
+func TestExplainNoAddressLeft(t *testing.T) {
+	f, err := startFleet(harness.Fresh(t, 2), fleet.Options{Blocks: map[string][]netip.Prefix{"east": {netip.MustParsePrefix("243.5.0.0/30")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Stop)
+	b := bedOn(t, f)
+	ns := b.namespace(b.east)
+	for _, name := range []string{"one", "two"} {
+		b.serve(b.east, ns, name)
+		b.eventually(fmt.Sprintf("explain %s -n %s", name, ns), "all is well")
+	}
+	b.serve(b.east, ns, "three")
+	if err := b.explained(ns, "three", "east", "no-clusterset-ip-left").lacks(1, "243.5.0.0/30 are in use", "unexport services that nobody uses", "--clusterset-ip-cidr"); err != nil {
+		t.Error(err)
+	}
+	b.consult("doctor", "clusterset-ip-pool", "east", "fail")
+	b.expect(0, "unexport service one -n "+ns)
+	b.eventually(fmt.Sprintf("explain three -n %s", ns), "all is well", "243.5.0.")
 }
 
 // The agent of the only exporter dies: its peers keep its endpoints, and say so; then its peer's agent dies too.

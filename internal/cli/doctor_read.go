@@ -160,7 +160,7 @@ func (s *site) readFacts(ctx context.Context, o doctorOptions) doctor.Cluster {
 		s.askBroker(ctx, &c)
 	}
 	s.readWorkloads(ctx, &c)
-	s.readForward(ctx, &c)
+	c.DNSAddresses, c.Corefile, c.CorefileProblem = s.readForwarding(ctx)
 	s.readServices(ctx, &c, o)
 	if ahead, known := s.clock.read(); known {
 		c.ClockAhead = &ahead
@@ -200,28 +200,28 @@ func (s *site) readWorkloads(ctx context.Context, c *doctor.Cluster) {
 	c.Agent, c.DNS = s.deployment(ctx, agentDeployment), s.deployment(ctx, dnsDeployment)
 	if c.DataPlane == v1alpha1.DataPlaneNFTables {
 		c.Proxy = s.daemonSet(ctx, proxyDaemonSet)
-		c.ProxyErrors = s.readProxies(ctx).errors
-		c.Proxies = s.askProxies(ctx)
+		state := s.readProxies(ctx)
+		c.ProxyErrors, c.Proxies = state.errors, state.describe(s.clock.now(time.Now()))
 	}
 }
 
-// readForward reads where the cluster's own DNS sends names of the clusterset.
-func (s *site) readForward(ctx context.Context, c *doctor.Cluster) {
+// readForwarding reads the addresses of seamark-dns and the configuration of the cluster's own DNS, or why that is not known.
+func (s *site) readForwarding(ctx context.Context) (addresses []string, corefile, problem string) {
 	service := &corev1.Service{}
 	if err := s.client.Get(ctx, types.NamespacedName{Namespace: broker.AgentNamespace, Name: dnsDeployment}, service); err == nil {
-		c.DNSAddresses = service.Spec.ClusterIPs
+		addresses = service.Spec.ClusterIPs
 	}
 	config := &corev1.ConfigMap{}
 	err := s.client.Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "coredns"}, config)
 	switch {
 	case apierrors.IsNotFound(err):
-		c.CorefileProblem = "there is no ConfigMap kube-system/coredns: this cluster's DNS is not CoreDNS as usual; see that it forwards clusterset.local to seamark-dns"
+		problem = "there is no ConfigMap kube-system/coredns: this cluster's DNS is not CoreDNS as usual; see that it forwards clusterset.local to seamark-dns"
 	case err != nil:
-		c.CorefileProblem = "ConfigMap kube-system/coredns cannot be read: " + plainError(err)
+		problem = "ConfigMap kube-system/coredns cannot be read: " + plainError(err)
 	case config.Data["Corefile"] == "":
-		c.CorefileProblem = "ConfigMap kube-system/coredns has no Corefile: see that this cluster's DNS forwards clusterset.local to seamark-dns"
+		problem = "ConfigMap kube-system/coredns has no Corefile: see that this cluster's DNS forwards clusterset.local to seamark-dns"
 	}
-	c.Corefile = config.Data["Corefile"]
+	return addresses, config.Data["Corefile"], problem
 }
 
 // readServices finds exports that complain, and a name to ask DNS for.

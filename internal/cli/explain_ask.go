@@ -187,9 +187,8 @@ func (s *site) readProxies(ctx context.Context) proxyState {
 	return state
 }
 
-// askProxies sums up what the proxies have programmed.
-func (s *site) askProxies(ctx context.Context) string {
-	state := s.readProxies(ctx)
+// describe sums up what the proxies have programmed; now is on their cluster's clock.
+func (state proxyState) describe(now time.Time) string {
 	switch {
 	case state.asked == 0 && state.problem != "":
 		return "not asked: " + state.problem
@@ -197,7 +196,7 @@ func (s *site) askProxies(ctx context.Context) string {
 		return "not asked: no pod of seamark-proxy"
 	}
 	return fmt.Sprintf("%d of %d proxies asked: at least %.0f ports of services each, in step %s ago", state.asked, state.pods, state.services,
-		duration.HumanDuration(max(0, s.clock.now(time.Now()).Sub(state.lastSync))))
+		duration.HumanDuration(max(0, now.Sub(state.lastSync))))
 }
 
 // scrape reads the metrics of a pod through the API server: every series without a timestamp, by name and labels.

@@ -107,10 +107,11 @@ func (s *site) readCluster(ctx context.Context, key types.NamespacedName, dns ma
 	if families, err := member.Families(ctx, s.client); err == nil {
 		c.Families = families
 	}
-	c.Agent = s.deployment(ctx, agentDeployment)
+	c.Agent, c.DNSServer = s.deployment(ctx, agentDeployment), s.deployment(ctx, dnsDeployment)
+	c.DNSAddresses, c.Corefile, _ = s.readForwarding(ctx)
 	if c.DataPlane == v1alpha1.DataPlaneNFTables {
 		c.Proxy = s.daemonSet(ctx, proxyDaemonSet)
-		c.Programmed = s.askProxies(ctx)
+		c.Programmed = s.readProxies(ctx).describe(s.clock.now(time.Now()))
 	}
 	if c.Import != nil {
 		c.DNS = s.askDNS(ctx, key.Name+"."+key.Namespace+".svc.clusterset.local.", cmp.Or(dns[c.ID], dns[c.Context], dns[""]))

@@ -1,13 +1,11 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/corefile"
 	"github.com/seamark-dev/seamark/internal/explain"
 )
 
@@ -82,27 +80,11 @@ func checkForward(f *Facts) []Result {
 		if c.CorefileProblem != "" {
 			return skip("%s", c.CorefileProblem)
 		}
-		fix := "join again, which adds it (seamark join), or add it to ConfigMap kube-system/coredns by hand"
-		if block, err := corefile.Block(corefile.Forward{Servers: c.DNSAddresses}); err == nil {
-			fix += ":\n" + indent(block)
-		}
-		ours, err := corefile.Has(c.Corefile)
-		switch {
-		case errors.Is(err, corefile.ErrOpenBlock):
-			return fail(fix, "the Corefile of the cluster is damaged: %v", err)
-		case !ours && !strings.Contains(c.Corefile, corefile.DefaultZone):
-			return fail(fix, "the cluster's DNS (ConfigMap kube-system/coredns) does not forward %s: pods cannot resolve names of the clusterset", corefile.DefaultZone)
-		case len(c.DNSAddresses) == 0:
-			return warn("install seamark-dns: seamark join does", "clusterset.local is forwarded, but there is no Service seamark-dns to forward it to")
-		case !slices.ContainsFunc(c.DNSAddresses, func(a string) bool { return strings.Contains(c.Corefile, a) }):
-			return fail(fix, "clusterset.local is forwarded somewhere else than to seamark-dns (%s)", strings.Join(c.DNSAddresses, ", "))
+		if problem, fix := explain.Forwarding(c.Corefile, c.DNSAddresses); problem != "" {
+			return fail(fix, "%s", problem)
 		}
 		return pass("clusterset.local goes to %s", strings.Join(c.DNSAddresses, ", "))
 	})
-}
-
-func indent(block string) string {
-	return "          " + strings.ReplaceAll(strings.TrimRight(block, "\n"), "\n", "\n          ")
 }
 
 func checkAnswer(f *Facts) []Result {

@@ -63,7 +63,7 @@ var Problems = []Problem{
 	noAddressLeft, noAddressYet, addressOutside,
 	namespaceMissing, namespaceReserved, importMissing, importForeign, importNotReady, familyNotSupported, staleKept, staleDropped, addressesRefused, endpointsBehind,
 	derivedForeign, derivedMissing, derivedRefused, proxyNotReady,
-	dnsNoAnswer, dnsDiffers, dnsSilent,
+	dnsNoAnswer, dnsDiffers, dnsSilent, dnsNotForwarded,
 }
 
 var (
@@ -108,9 +108,10 @@ var (
 	derivedRefused = Problem{"derived-service-refused", "the derived Service cannot be written", Fail, HopDataPlane}
 	proxyNotReady  = Problem{"proxy-not-ready", "seamark-proxy does not run on every node", Fail, HopDataPlane}
 
-	dnsNoAnswer = Problem{"dns-no-answer", "DNS does not know the name", Fail, HopDNS}
-	dnsDiffers  = Problem{"dns-differs", "DNS answers with other addresses", Warn, HopDNS}
-	dnsSilent   = Problem{"dns-silent", "the DNS server does not answer", Fail, HopDNS}
+	dnsNoAnswer     = Problem{"dns-no-answer", "DNS does not know the name", Fail, HopDNS}
+	dnsDiffers      = Problem{"dns-differs", "DNS answers with other addresses", Warn, HopDNS}
+	dnsNotForwarded = Problem{"dns-not-forwarded", "the cluster's DNS does not ask seamark-dns", Fail, HopDNS}
+	dnsSilent       = Problem{"dns-silent", "the DNS server does not answer", Fail, HopDNS}
 )
 
 // find adds a finding.

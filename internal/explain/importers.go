@@ -219,8 +219,17 @@ func (e *explainer) judgeDerived(c *Cluster) string {
 
 // judgeDNS compares the answer with what the import says.
 func (e *explainer) judgeDNS(c *Cluster) string {
+	if c.Import != nil && c.Corefile != "" && (c.DNSServer != nil || len(c.DNSAddresses) > 0) {
+		if problem, fix := Forwarding(c.Corefile, c.DNSAddresses); problem != "" {
+			e.find(dnsNotForwarded, c.ID, problem, fix)
+		}
+	}
 	a := c.DNS
 	switch {
+	case c.Import != nil && c.DNSServer != nil && c.DNSServer.Ready == 0 && (a == nil || a.NotAsked != ""):
+		e.find(dnsSilent, c.ID, fmt.Sprintf("none of %d pods of seamark-dns is ready: names of the clusterset are not answered", c.DNSServer.Want),
+			c.kubectl("-n seamark-system describe pods -l app.kubernetes.io/component=dns"))
+		return "not asked: no pod of seamark-dns is ready"
 	case a == nil:
 		return "not asked"
 	case a.NotAsked != "":

@@ -90,9 +90,14 @@ type Cluster struct {
 	Derived  *corev1.Service             `json:"derived,omitempty"`
 	Imported []discoveryv1.EndpointSlice `json:"imported,omitempty"`
 
-	// Agent and Proxy are the workloads that should run there; nil when none of that name is.
+	// Agent, Proxy and DNSServer are the workloads that should run there; nil when none of that name is.
 	Agent *Workload `json:"agent,omitempty"`
 	Proxy *Workload `json:"proxy,omitempty"`
+	// DNSServer is seamark-dns; DNSAddresses are those of its Service.
+	DNSServer    *Workload `json:"dnsServer,omitempty"`
+	DNSAddresses []string  `json:"dnsAddresses,omitempty"`
+	// Corefile is the configuration of the cluster's own DNS; empty when it is not known.
+	Corefile string `json:"corefile,omitempty"`
 	// Programmed is what the proxies say of themselves, or why they were not asked.
 	Programmed string `json:"programmed,omitempty"`
 	// DNS is what the clusterset's name was answered with; nil counts as not asked.

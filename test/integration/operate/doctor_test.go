@@ -86,6 +86,11 @@ func TestDoctorDNSForward(t *testing.T) {
 		t.Errorf("%s: %s", detail, fix)
 	}
 	b.expect(1, "doctor", "FAIL  dns-forward", "pods cannot resolve names of the clusterset", "error: 1 check failed")
+	shop := b.namespace(b.east)
+	b.serve(b.east, shop, "cart")
+	if err := b.explained(shop, "cart", "east", "dns-not-forwarded").lacks(1, `hop "dns" in east`, "forward . "+service.Spec.ClusterIP); err != nil {
+		t.Error(err)
+	}
 	elsewhere, err := corefile.Add(config.Data["Corefile"], corefile.Forward{Servers: []string{"10.9.9.9"}})
 	if err != nil {
 		t.Fatal(err)
@@ -124,6 +129,11 @@ func TestDoctorFindsWhatIsDead(t *testing.T) {
 		t.Errorf("%s: %s", detail, fix)
 	}
 	b.consult("doctor", "dns-server", "east", "fail")
+	ns := b.namespace(b.east)
+	b.serve(b.east, ns, "web")
+	if err := b.explained(ns, "web", "east", "dns-silent").lacks(1, "none of 2 pods of seamark-dns is ready"); err != nil {
+		t.Error(err)
+	}
 
 	b.east.Stop()
 	if _, fix := b.consult("doctor", "heartbeat", "east", "fail"); !strings.Contains(fix, "logs deployment/seamark-agent") {

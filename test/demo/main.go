@@ -33,8 +33,9 @@ func main() {
 	dataPlane := flag.String("dataplane", string(v1alpha1.DataPlaneService), "how imported services are reached: service or nftables")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, v1alpha1.DataPlane(*dataPlane), *keep); err != nil {
+	err := run(ctx, v1alpha1.DataPlane(*dataPlane), *keep)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
@@ -134,7 +135,7 @@ func (d *demo) use() error {
 		return err
 	}
 	if err := d.until("both clusters answer", func() (bool, error) {
-		tally, err := d.request(20)
+		tally, err := d.requests()
 		return tally.Failed == 0 && len(tally.Clusters) == 2, err
 	}); err != nil {
 		return err
@@ -151,7 +152,7 @@ func (d *demo) use() error {
 // twenty sends twenty requests and shows who answered each.
 func (d *demo) twenty() error {
 	fmt.Printf("\nin a pod of %s: twenty requests to http://%s\n", d.three, service)
-	tally, err := d.request(20)
+	tally, err := d.requests()
 	if err != nil {
 		return err
 	}
@@ -172,7 +173,7 @@ func (d *demo) cut() error {
 	}
 	since := time.Now()
 	if err := d.until(d.two+" gets no more requests", func() (bool, error) {
-		tally, err := d.request(20)
+		tally, err := d.requests()
 		return tally.Failed == 0 && tally.Clusters[d.one] == 20, err
 	}); err != nil {
 		return err
@@ -190,7 +191,7 @@ func (d *demo) cut() error {
 	}
 	since = time.Now()
 	if err := d.until(d.two+" serves again", func() (bool, error) {
-		tally, err := d.request(20)
+		tally, err := d.requests()
 		return tally.Failed == 0 && tally.Clusters[d.two] > 0, err
 	}); err != nil {
 		return err
@@ -210,8 +211,9 @@ func (d *demo) conflict() error {
 		"-o", `jsonpath={range .status.conditions[*]}{.type}={.status} {.reason}: {.message}{"\n"}{end}`)
 }
 
-func (d *demo) request(count int) (bed.Tally, error) {
-	return d.Call(d.ctx, d.three, "shop", "client", "http://"+service, "--count", fmt.Sprint(count), "--timeout", "1s", "--list")
+// requests sends twenty.
+func (d *demo) requests() (bed.Tally, error) {
+	return d.Call(d.ctx, d.three, "shop", "client", "http://"+service, "--count", "20", "--timeout", "1s", "--list")
 }
 
 // until asks again for three minutes.

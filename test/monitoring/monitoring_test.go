@@ -21,7 +21,7 @@ func defined(t *testing.T, root string) map[string]bool {
 	whole := regexp.MustCompile(`"(seamark_[a-z_]+)"`)
 	namespaced := regexp.MustCompile(`Namespace: namespace, Name: "([a-z_]+)"`)
 	namespace := regexp.MustCompile(`namespace\s*=\s*"(seamark_[a-z]+)"`)
-	err := filepath.WalkDir(filepath.Join(root, "internal"), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(root, "internal"), func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}

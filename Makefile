@@ -73,9 +73,10 @@ chart: ## Package the Helm chart into bin/
 	go run ./cmd/seamark chart package bin
 
 .PHONY: generate
-generate: $(TOOLBIN)/controller-gen ## Generate deepcopy code and CRDs from the types
+generate: $(TOOLBIN)/controller-gen $(TOOLBIN)/crd-ref-docs ## Generate deepcopy code, CRDs and the API reference from the types
 	rm -f deploy/crds/*.yaml
 	$(TOOLBIN)/controller-gen object crd:crdVersions=v1 paths=./api/... output:crd:dir=deploy/crds
+	$(TOOLBIN)/crd-ref-docs --source-path=./api --config=build/tools/api-reference.yaml --renderer=markdown --output-path=docs/api-reference.md --log-level=ERROR
 
 .PHONY: lint
 lint: $(TOOLBIN)/golangci-lint ## Check format, vet and golangci-lint
@@ -121,6 +122,9 @@ clean: ## Remove what was built here (the cache of Kubernetes stays; it is in th
 
 $(TOOLBIN)/controller-gen: $(TOOLS)/go.mod $(TOOLS)/go.sum
 	@echo "building controller-gen"; mkdir -p $(@D); cd $(TOOLS) && go build -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
+
+$(TOOLBIN)/crd-ref-docs: $(TOOLS)/go.mod $(TOOLS)/go.sum
+	@echo "building crd-ref-docs"; mkdir -p $(@D); cd $(TOOLS) && go build -o $@ github.com/elastic/crd-ref-docs
 
 $(TOOLBIN)/golangci-lint: $(TOOLS)/go.mod $(TOOLS)/go.sum
 	@echo "building golangci-lint (a minute or two, once)"; mkdir -p $(@D); cd $(TOOLS) && go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

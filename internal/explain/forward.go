@@ -3,11 +3,15 @@ package explain
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/seamark-dev/seamark/internal/corefile"
 )
+
+// answersItself finds a DNS server that needs nobody to forward to: one with our own plugin, or CoreDNS's kubernetes plugin with the option for it.
+var answersItself = regexp.MustCompile(`(?m)^\s*(clusterset(\s|$)|multicluster\s)`)
 
 // Forwarding tells what is wrong with the way a cluster's own DNS, configured by the text of a Corefile, sends names of the clusterset to the
 // addresses of seamark-dns, and how to mend it. Both are empty when all is well.
@@ -18,6 +22,8 @@ func Forwarding(text string, addresses []string) (problem, fix string) {
 	}
 	ours, err := corefile.Has(text)
 	switch {
+	case answersItself.MatchString(text):
+		return "", ""
 	case errors.Is(err, corefile.ErrOpenBlock):
 		return fmt.Sprintf("the Corefile of the cluster is damaged: %v", err), fix
 	case !ours && !strings.Contains(text, corefile.DefaultZone):

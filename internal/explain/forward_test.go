@@ -1,0 +1,38 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/seamark-dev/seamark/internal/corefile"
+)
+
+func TestForwarding(t *testing.T) {
+	const plain = ".:53 {\n    kubernetes cluster.local\n}\n"
+	added, err := corefile.Add(plain, corefile.Forward{Servers: []string{"10.96.0.53"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		text      string
+		addresses []string
+		says      string // empty when all is well
+	}{
+		"added by join":     {added, []string{"10.96.0.53"}, ""},
+		"by hand":           {plain + "clusterset.local:53 {\n    forward . 10.96.0.53\n}\n", []string{"10.96.0.53", "fd00::53"}, ""},
+		"our own plugin":    {plain + "clusterset.local:53 {\n    clusterset\n}\n", nil, ""},
+		"CoreDNS's own":     {".:53 {\n    kubernetes cluster.local clusterset.local {\n        multicluster clusterset.local\n    }\n}\n", nil, ""},
+		"not at all":        {plain, []string{"10.96.0.53"}, "does not forward clusterset.local"},
+		"to nobody":         {added, nil, "no Service seamark-dns"},
+		"to an old address": {added, []string{"10.96.0.99"}, "somewhere else"},
+		"damaged":           {strings.Replace(added, "# END seamark", "", 1), []string{"10.96.0.53"}, "damaged"},
+	} {
+		problem, fix := Forwarding(test.text, test.addresses)
+		if (problem == "") != (test.says == "") || !strings.Contains(problem, test.says) || (problem == "") != (fix == "") {
+			t.Errorf("%s: %q, fix %q", name, problem, fix)
+		}
+	}
+	if _, fix := Forwarding(plain, []string{"10.96.0.53"}); !strings.Contains(fix, "forward . 10.96.0.53") {
+		t.Errorf("the fix does not have the block: %s", fix)
+	}
+}

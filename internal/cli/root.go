@@ -82,7 +82,7 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		group("unexport", "Take back what was exported", newUnexportService(s)),
 		group("chart", "Get the Helm chart that join installs", newChartPackage(s)),
 		newSandbox(s),
-		newStatus(s), newExplain(s), newDoctor(s), newGather(s),
+		newStatus(s), newExplain(s), newDoctor(s), newGather(s), newBench(s),
 		group("get", "List exports, imports and clusters, over several contexts at once", newGetExports(s), newGetImports(s), newGetClusters(s)),
 		newVersion(s),
 	)

@@ -1,0 +1,176 @@
+// Package bench measures on a user's own clusters how long a change takes from one to another.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/broker"
+)
+
+// Options say what is measured.
+type Options struct {
+	// From exports, To imports.
+	From, To *rest.Config
+	Rounds   int
+	// Timeout bounds each step.
+	Timeout time.Duration
+	// DNS is the address of a DNS server of the importing cluster; names are not measured without one.
+	DNS string
+	// Progress is told what is being done.
+	Progress func(string)
+}
+
+// Result is what was measured.
+type Result struct {
+	Rounds   int       `json:"rounds"`
+	Measured []Measure `json:"measured"`
+	// QueriesPerSecond is what one client gets that asks one question at a time; zero when names were not measured.
+	QueriesPerSecond float64 `json:"queriesPerSecond,omitempty"`
+}
+
+// Measure is how long something took, over all rounds.
+type Measure struct {
+	Name string        `json:"name"`
+	P50  time.Duration `json:"p50Nanoseconds"`
+	P99  time.Duration `json:"p99Nanoseconds"`
+	Max  time.Duration `json:"maxNanoseconds"`
+}
+
+// What is measured.
+const (
+	toImport   = "export … ServiceImport and slice"
+	toAddress  = "export … clusterset IP"
+	toEndpoint = "endpoint changed … slice changed"
+	toName     = "export … name answered"
+	toGone     = "unexport … ServiceImport gone"
+)
+
+type run struct {
+	Options
+	from, to  client.WithWatch
+	namespace string
+	times     map[string][]time.Duration
+}
+
+// Run measures, and removes what it made, also when it fails or ctx ends.
+func Run(ctx context.Context, o Options) (result Result, err error) {
+	r := &run{Options: o, namespace: "mcs-bench-" + rand.String(6), times: map[string][]time.Duration{}}
+	if r.from, err = newClient(o.From); err != nil {
+		return Result{}, err
+	}
+	if r.to, err = newClient(o.To); err != nil {
+		return Result{}, err
+	}
+	defer func() {
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Timeout)
+		defer cancel()
+		for _, c := range []client.Client{r.from, r.to} {
+			gone := c.Delete(cleanup, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}})
+			err = errors.Join(err, client.IgnoreNotFound(gone))
+		}
+	}()
+	o.Progress(fmt.Sprintf("measuring in namespace %s of both clusters, which is removed at the end", r.namespace))
+	for _, c := range []client.Client{r.from, r.to} {
+		if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}); err != nil {
+			return Result{}, fmt.Errorf("create namespace %s: %w", r.namespace, err)
+		}
+	}
+	for i := range o.Rounds {
+		if err := r.round(ctx, fmt.Sprintf("bench-%d", i)); err != nil {
+			return Result{}, fmt.Errorf("round %d of %d: %w", i+1, o.Rounds, err)
+		}
+	}
+	result = Result{Rounds: o.Rounds}
+	for _, name := range []string{toImport, toAddress, toName, toEndpoint, toGone} {
+		if times := r.times[name]; len(times) > 0 {
+			result.Measured = append(result.Measured, summarize(name, times))
+		}
+	}
+	if o.DNS != "" {
+		result.QueriesPerSecond, err = r.queries(ctx)
+	}
+	return result, err
+}
+
+func newClient(config *rest.Config) (client.WithWatch, error) {
+	c, err := client.NewWithWatch(config, client.Options{Scheme: broker.NewScheme()})
+	if err != nil {
+		return nil, fmt.Errorf("reach the cluster at %s: %w", config.Host, err)
+	}
+	return c, nil
+}
+
+// round takes one service through its life.
+func (r *run) round(ctx context.Context, name string) error {
+	service, slice := r.objects(name)
+	for _, obj := range []client.Object{service, slice} {
+		if err := r.from.Create(ctx, obj); err != nil {
+			return fmt.Errorf("create %T %s: %w", obj, name, err)
+		}
+	}
+	see, stop, err := r.watch(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: name}}
+	start := time.Now()
+	if err := r.from.Create(ctx, export); err != nil {
+		return fmt.Errorf("export service %s: %w (is this cluster a member of a clusterset?)", name, err)
+	}
+	if err := see(toImport, start, func(s seen) bool { return s.imported != nil && len(s.addresses) > 0 }); err != nil {
+		return err
+	}
+	if err := see(toAddress, start, func(s seen) bool { return s.imported != nil && len(s.imported.Spec.IPs) > 0 }); err != nil {
+		return err
+	}
+	if r.DNS != "" {
+		if err := r.named(ctx, name, start); err != nil {
+			return err
+		}
+	}
+	slice.Endpoints[0].Addresses = []string{"192.0.2.2"}
+	start = time.Now()
+	if err := r.from.Update(ctx, slice); err != nil {
+		return fmt.Errorf("change the endpoint of %s: %w", name, err)
+	}
+	if err := see(toEndpoint, start, func(s seen) bool { return slices.Contains(s.addresses, "192.0.2.2") }); err != nil {
+		return err
+	}
+	start = time.Now()
+	if err := r.from.Delete(ctx, export); err != nil {
+		return fmt.Errorf("unexport service %s: %w", name, err)
+	}
+	return see(toGone, start, func(s seen) bool { return s.imported == nil })
+}
+
+// objects are a Service without pods and an endpoint from a range that is for documentation (RFC 5737): nothing is ever sent there.
+func (r *run) objects(name string) (*corev1.Service, *discoveryv1.EndpointSlice) {
+	meta := metav1.ObjectMeta{Namespace: r.namespace, Name: name}
+	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
+	meta.Labels = map[string]string{discoveryv1.LabelServiceName: name, discoveryv1.LabelManagedBy: "bench.seamark.dev"}
+	return service, &discoveryv1.EndpointSlice{
+		ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:     []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](80), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}},
+	}
+}
+
+func summarize(name string, times []time.Duration) Measure {
+	slices.Sort(times)
+	at := func(share float64) time.Duration { return times[min(len(times)-1, int(share*float64(len(times))))] }
+	return Measure{Name: name, P50: at(0.5), P99: at(0.99), Max: times[len(times)-1]}
+}

@@ -74,6 +74,16 @@ func (l testLog) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
+// downAtLast takes the sandbox away at the end of a test that failed before it did so itself.
+func downAtLast(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := down(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func up(t *testing.T, o sandbox.Options) *sandbox.Sandbox {
 	t.Helper()
 	o.Name, o.Progress = sandboxName, testLog{t}
@@ -130,20 +140,34 @@ type tally struct {
 // call sends requests from a pod.
 func call(t *testing.T, s *sandbox.Sandbox, cluster, pod, target string, args ...string) tally {
 	t.Helper()
-	text := mustKubectl(t, s, cluster, append([]string{"exec", pod, "--", "workload", "call", target, "--timeout", "1s"}, args...)...)
-	var result tally
-	if err := json.Unmarshal([]byte(text), &result); err != nil {
-		t.Fatalf("%v in: %s", err, text)
+	result, err := tryCall(t, s, cluster, pod, target, args...)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return result
+}
+
+// tryCall is call for when a kubelet may just have been started, and not know its pods yet.
+func tryCall(t *testing.T, s *sandbox.Sandbox, cluster, pod, target string, args ...string) (result tally, err error) {
+	t.Helper()
+	text, err := kubectl(t, s, cluster, append([]string{"exec", pod, "--", "workload", "call", target, "--timeout", "1s"}, args...)...)
+	if err != nil {
+		return result, err
+	}
+	if err := json.Unmarshal([]byte(text), &result); err != nil {
+		return result, fmt.Errorf("%w in: %s", err, text)
+	}
+	return result, nil
 }
 
 // answers waits until every one of a few requests from a pod is answered by the cluster.
 func answers(t *testing.T, s *sandbox.Sandbox, from, pod, target, by string) tally {
 	t.Helper()
 	var last tally
-	eventually(t, fmt.Sprintf("%s answers %s in %s under %s", by, pod, from, target), func() error {
-		last = call(t, s, from, pod, target, "--count", "3")
+	eventually(t, fmt.Sprintf("%s answers %s in %s under %s", by, pod, from, target), func() (err error) {
+		if last, err = tryCall(t, s, from, pod, target, "--count", "3"); err != nil {
+			return err
+		}
 		if last.Clusters[by] != 3 {
 			return fmt.Errorf("%+v", last)
 		}

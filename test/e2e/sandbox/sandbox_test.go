@@ -17,6 +17,7 @@ import (
 
 // One sandbox, from its beginning to its end and once more: each step stands on the one before.
 func TestTwoClusters(t *testing.T) {
+	downAtLast(t)
 	s := up(t, sandbox.Options{Clusters: 2, Bare: true})
 	if want := []string{"east", "west"}; !slices.Equal(s.Clusters(), want) {
 		t.Fatalf("clusters are %v, not %v", s.Clusters(), want)
@@ -212,6 +213,7 @@ func checkRepair(t *testing.T, s *sandbox.Sandbox) {
 func TestFamilies(t *testing.T) {
 	for family, versions := range map[sandbox.Family][]int{sandbox.Dual: {4, 6}, sandbox.IPv6: {6}} {
 		t.Run(string(family), func(t *testing.T) {
+			downAtLast(t)
 			s := up(t, sandbox.Options{Clusters: 2, Bare: true, Family: family})
 			for _, cluster := range s.Clusters() {
 				runPod(t, s, cluster, "web", "serve")
@@ -271,6 +273,7 @@ func (c canceller) Write(text []byte) (int, error) {
 
 // Down works on what an up left that was interrupted anywhere, and on processes that were all killed.
 func TestDownAfterTrouble(t *testing.T) {
+	downAtLast(t)
 	for _, line := range []string{"network is set up", "API server is ready", "images are loaded"} {
 		t.Run(line, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -90,6 +90,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.Later.Urgent()
 	}
 	applyErr := r.BrokerWriter.Apply(ctx, key, changes)
+	if applyErr == nil {
+		logChange(ctx, settings.ClusterID, key, existing, plan)
+	}
 	if in.Export == nil || in.Export.DeletionTimestamp != nil {
 		return ctrl.Result{}, applyErr
 	}
@@ -100,6 +103,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: retryBroker}, nil // somebody else wrote; the watch shows what
 	}
 	return ctrl.Result{RequeueAfter: wait}, applyErr
+}
+
+// logChange writes a line when a service comes to the clusterset or leaves it; what happens in between is in conditions, events and metrics.
+func logChange(ctx context.Context, clusterID string, key types.NamespacedName, before published, after Plan) {
+	log := ctrl.LoggerFrom(ctx).WithValues("cluster", clusterID, "service", key.String())
+	switch {
+	case before.record == nil && after.Record != nil:
+		log.Info("the service is published")
+	case before.record != nil && after.Record == nil:
+		log.Info("the service is withdrawn", "why", after.Valid.Message)
+	}
 }
 
 // grace is how long the record of an export whose Service just went is still kept.

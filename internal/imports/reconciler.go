@@ -265,7 +265,11 @@ func (r *Reconciler) writeImport(ctx context.Context, key types.NamespacedName, 
 	case have == nil:
 		created := want.DeepCopy()
 		created.Status = mcsv1beta1.ServiceImportStatus{}
-		return created, r.Writer.Create(ctx, key, created)
+		err := r.Writer.Create(ctx, key, created)
+		if err == nil {
+			ctrl.LoggerFrom(ctx).Info("the service is imported", "service", key.String())
+		}
+		return created, err
 	case !sameImport(have, want):
 		updated := have.DeepCopy()
 		updated.Labels, updated.Annotations, updated.Spec = want.Labels, want.Annotations, want.Spec
@@ -318,6 +322,7 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, have 
 	}
 	if si := have.serviceImport; si != nil && si.DeletionTimestamp == nil && Ours(si) {
 		changes.Delete = append(changes.Delete, si)
+		ctrl.LoggerFrom(ctx).Info("the service is no longer imported", "service", key.String())
 	}
 	return r.Writer.Apply(ctx, key, changes)
 }

@@ -45,7 +45,13 @@ func newLookup() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printJSON(result)
+			if err := printJSON(result); err != nil {
+				return err
+			}
+			if result.Rcode == dns.RcodeToString[dns.RcodeServerFailure] {
+				return fmt.Errorf("%s could not answer", result.Server) // neither that there is such a name nor that there is none
+			}
+			return nil
 		},
 	}
 	flags := cmd.Flags()

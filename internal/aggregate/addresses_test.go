@@ -105,6 +105,12 @@ func TestALostAggregateComesBackWithItsAddress(t *testing.T) {
 	if !slices.Equal(plan.Want.Spec.IPs, []string{"243.7.0.7"}) {
 		t.Errorf("the one that allocated it: %v", plan.Want.Spec.IPs)
 	}
+	edited := plan.Want.DeepCopy()
+	edited.Annotations = nil
+	mended := decide(Input{ClusterID: "old", Service: web, Records: records, Existing: edited, Remembered: was})
+	if !mended.Spec || mended.Want.Annotations[v1alpha1.AnnotationAllocatedBy] != "old" {
+		t.Errorf("somebody removed the annotations: %v", mended.Want.Annotations)
+	}
 	was.AllocatedBy = "new"
 	if plan := decide(Input{ClusterID: "old", Service: web, Records: records, Remembered: was}); plan.Allocated || plan.Starved != nil {
 		t.Errorf("the allocator is there to give it back, so nobody else gives another: %+v", plan)

@@ -39,7 +39,7 @@ type Input struct {
 	Existing        *mcsv1beta1.ServiceImport
 	// Stale are the clusters that have not been heard from.
 	Stale map[string]bool
-	// Remembered is what this cluster last saw in an aggregate that is gone, and who had allocated it: a broker that was reset gets the
+	// Remembered is what this cluster last saw of the service's addresses, and who had allocated them: a broker that was reset gets the
 	// service back with the addresses its clients know.
 	Remembered Addresses
 	// Offer gives an address of this member's own block for the service, the wanted one if it can.
@@ -213,7 +213,11 @@ func aggregateOf(in Input, merged merge.Result) *mcsv1beta1.ServiceImport {
 	if in.Existing != nil {
 		// An address lives as long as its ServiceImport, whatever becomes of the exporters.
 		si.Spec.IPs = in.Existing.Spec.IPs
-		if by, ok := in.Existing.Annotations[v1alpha1.AnnotationAllocatedBy]; ok {
+		by := in.Existing.Annotations[v1alpha1.AnnotationAllocatedBy]
+		if by == "" && len(si.Spec.IPs) > 0 {
+			by = in.Remembered.AllocatedBy // somebody removed it
+		}
+		if by != "" {
 			si.Annotations[v1alpha1.AnnotationAllocatedBy] = by
 		}
 	}

@@ -65,9 +65,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err == nil {
 		in.Existing = existing
 		r.Pool.Published(key, AddressesOf(existing).IPs)
-	} else {
-		in.Remembered = r.Remembered(ctx, key)
 	}
+	in.Remembered = r.Remembered(ctx, key)
 	plan := Decide(in)
 	if !plan.Allocated && plan.Starved == nil {
 		r.Pool.Release(key)

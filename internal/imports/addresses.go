@@ -68,12 +68,15 @@ func remember(in Input, si *mcsv1beta1.ServiceImport, agreed []netip.Addr) {
 		texts[i] = addr.String()
 	}
 	annotate(si, v1alpha1.AnnotationClusterSetIPs, strings.Join(texts, ","))
-	source := in.Aggregate
-	if source == nil {
-		source = in.Existing
-	}
-	if by := source.Annotations[v1alpha1.AnnotationAllocatedBy]; by != "" {
-		annotate(si, v1alpha1.AnnotationAllocatedBy, by)
+	for _, source := range []*mcsv1beta1.ServiceImport{in.Aggregate, in.Existing} {
+		if source == nil {
+			continue
+		}
+		// An aggregate that lost its annotations, to somebody's edit, has them back from those who remember.
+		if by := source.Annotations[v1alpha1.AnnotationAllocatedBy]; by != "" {
+			annotate(si, v1alpha1.AnnotationAllocatedBy, by)
+			return
+		}
 	}
 }
 

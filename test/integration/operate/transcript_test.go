@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,8 @@ func TestTranscript(t *testing.T) {
 	b.eventually("explain web -n shop --contexts east,west", "all is well")
 	b.serve(b.east, "shop", "cart")
 	b.eventually("explain cart -n shop --contexts east,west", "all is well")
+	// The API keeps times in whole seconds, and the transcript tells which change was the last: it must not fall into the same second.
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1100 * time.Millisecond)))
 	b.west.Serve(t, fleet.NewService("shop", "cart", func(s *corev1.Service) { s.Spec.Ports = []corev1.ServicePort{fleet.Port("http", 8080)} }), "10.2.0.1")
 	b.west.Export(t, "shop", "cart")
 	b.explained("shop", "cart", "east,west", "port-conflict")

@@ -98,7 +98,7 @@ func TestWildcardsAreRefused(t *testing.T) {
 	s.check(t, in(ns, rows))
 }
 
-// Other operations than queries are not implemented.
+// Queries are the only operation: others get the code NOTIMP (RFC 1035, 4.1.1).
 func TestOtherOpcodes(t *testing.T) {
 	s := start(t, cluster(t))
 	for _, opcode := range []int{dns.OpcodeNotify, dns.OpcodeUpdate, dns.OpcodeStatus} {

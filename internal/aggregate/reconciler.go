@@ -73,9 +73,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	r.Starved(key, plan.Starved)
 	wait := r.wait(key, plan)
-	// Importers merge the records themselves: of the aggregate they wait for nothing but the address.
-	awaited := plan.Allocated && wait == 0
-	if plan.Nothing() || (!awaited && r.Later.Wait(key)) {
+	// Importers merge the records themselves; of the aggregate they need the address, when records and endpoints have arrived.
+	if plan.Nothing() || r.Later.Wait(key) {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if err := r.write(ctx, key, in.Existing, plan, wait == 0); err != nil {

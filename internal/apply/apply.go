@@ -225,12 +225,3 @@ func (g *errorGroup) Wait() error {
 	g.wg.Wait()
 	return errors.Join(g.errs...)
 }
-
-// Together runs the functions side by side and joins their errors.
-func Together(functions ...func() error) error {
-	var group errorGroup
-	for _, f := range functions {
-		group.Go(f)
-	}
-	return group.Wait()
-}

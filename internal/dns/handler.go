@@ -2,9 +2,11 @@ package dns
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/metrics"
 	"github.com/coredns/coredns/plugin/pkg/fall"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
@@ -46,6 +48,13 @@ func (p *Plugin) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 	}
 	var m *dns.Msg
 	if forward {
+		if sendsBytes(w) {
+			if wire := p.zone.Wire(r, name); wire != nil {
+				_, err := w.Write(wire)
+				counted(r.Question[0].Qtype, dns.RcodeSuccess, start)
+				return dns.RcodeSuccess, err
+			}
+		}
 		state := request.Request{W: w, Req: r}
 		m = p.zone.Reply(r, name, state.Size())
 		if m.Rcode == dns.RcodeNameError && p.Next != nil && p.fall.Through(name) {
@@ -61,6 +70,17 @@ func (p *Plugin) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 	err := w.WriteMsg(m)
 	counted(r.Question[0].Qtype, rcode, start)
 	return dns.RcodeSuccess, err
+}
+
+// sendsBytes tells whether bytes written to w go to the client as they are: no plugin before this one wants to see or change the message, and
+// the transport is UDP or TCP. The metrics plugin only counts bytes, and takes them for a success, which they are.
+func sendsBytes(w dns.ResponseWriter) bool {
+	if recorder, ok := w.(*metrics.Recorder); ok {
+		w = recorder.ResponseWriter
+	}
+	scrubber, ok := w.(*request.ScrubWriter)
+	// The server's own writer is not exported; those of DNS over HTTPS, QUIC and gRPC have other names.
+	return ok && reflect.TypeOf(scrubber.ResponseWriter).String() == "*dns.response"
 }
 
 // refusal is the response code for what is not answered at all, or success.

@@ -15,10 +15,13 @@ import (
 // equal in number and order; without addresses the families stay as they are: they tell what there will be.
 func address(in Input, si *mcsv1beta1.ServiceImport) {
 	agreed := agreedIPs(in)
-	remember(in, si, agreed)
-	if in.DataPlane == v1alpha1.DataPlaneService {
+	viaService, derived := in.DataPlane == v1alpha1.DataPlaneService, isDerived(in.Derived, in.Service)
+	if !viaService || derived || (in.Existing != nil && len(RememberedIPs(in.Existing)) > 0) {
+		remember(in, si, agreed)
+	} // else they are told when the Service has addresses, in one write with those
+	if viaService {
 		agreed = nil
-		if isDerived(in.Derived, in.Service) {
+		if derived {
 			agreed = parse(in.Derived.Spec.ClusterIPs)
 		}
 	}

@@ -152,15 +152,21 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 		return in, err
 	}
 	in.Slices = append(in.Slices, own...)
+	in.Aggregate, err = r.aggregate(ctx, key)
+	return in, err
+}
+
+// aggregate is the ServiceImport on the broker, or nil.
+func (r *Reconciler) aggregate(ctx context.Context, key types.NamespacedName) (*mcsv1beta1.ServiceImport, error) {
 	aggregate := &mcsv1beta1.ServiceImport{}
-	err = r.Broker.Get(ctx, types.NamespacedName{Namespace: r.BrokerNamespace, Name: broker.AggregateName(key)}, aggregate)
-	if client.IgnoreNotFound(err) != nil {
-		return in, fmt.Errorf("read the aggregate of %s: %w", key, err)
+	err := r.Broker.Get(ctx, types.NamespacedName{Namespace: r.BrokerNamespace, Name: broker.AggregateName(key)}, aggregate)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
 	}
-	if err == nil {
-		in.Aggregate = aggregate
+	if err != nil {
+		return nil, fmt.Errorf("read the aggregate of %s: %w", key, err)
 	}
-	return in, nil
+	return aggregate, nil
 }
 
 // ownSlices are this cluster's endpoints of a service it exports, straight from its own slices.
@@ -236,27 +242,39 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have i
 	if urgent && (current != have.serviceImport || !changes.Empty()) {
 		r.Later.Urgent()
 	}
-	var problem error
-	err = apply.Together(
-		func() error { return r.Writer.Apply(ctx, key, changes) },
-		func() error {
-			in.Derived, problem = r.writeDerived(ctx, key, have.derived, plan.Derived, ownerOf(current))
-			return problem
-		},
-	)
-	if in.Derived != have.derived || problem != nil {
-		in.Existing = current
-		if problem != nil {
-			in.Problem = problem.Error()
-		}
-		plan = Decide(in)
-		updated, updateErr := r.writeImport(ctx, key, current, plan.Import)
-		if updateErr != nil {
-			return errors.Join(err, updateErr)
-		}
-		current = updated
+	if err := r.Writer.Apply(ctx, key, changes); err != nil {
+		return err
 	}
+	if have.derived == nil && plan.Derived.Want != nil && r.Later.Wait(key) {
+		return nil // a new Service is three dear writes; endpoints of others that are on their way come before them
+	}
+	current, plan, err = r.writeAddresses(ctx, key, have, in, plan, current)
 	return errors.Join(err, r.writeStatus(ctx, key, current, plan))
+}
+
+// writeAddresses writes the derived Service and tells its addresses on the ServiceImport. It returns the ServiceImport as it is then, and the plan made
+// with what was learned.
+func (r *Reconciler) writeAddresses(ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, current *mcsv1beta1.ServiceImport) (*mcsv1beta1.ServiceImport, Plan, error) {
+	derived, problem := r.writeDerived(ctx, key, have.derived, plan.Derived, ownerOf(current))
+	if derived == have.derived && problem == nil {
+		return current, plan, nil
+	}
+	in.Existing, in.Derived = current, derived
+	if problem != nil {
+		in.Problem = problem.Error()
+	}
+	// The aggregate may have come meanwhile: then what it says goes with the same write.
+	aggregate, err := r.aggregate(ctx, key)
+	if err != nil {
+		return current, plan, errors.Join(problem, err)
+	}
+	in.Aggregate = aggregate
+	plan = Decide(in)
+	updated, err := r.writeImport(ctx, key, current, plan.Import)
+	if err != nil {
+		return current, plan, errors.Join(problem, err)
+	}
+	return updated, plan, problem
 }
 
 // writeImport writes all but the status, and returns the ServiceImport as it is then.

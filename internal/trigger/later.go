@@ -21,7 +21,7 @@ const (
 	shortestCalm = 100 * time.Millisecond
 	longestCalm  = 3 * time.Second
 	// longestRush is when what looks like a rush is taken for the usual state of the cluster: then nothing waits any more.
-	longestRush = 30 * time.Second
+	longestRush = 15 * time.Second
 )
 
 // Rush is a time in which much is written that users wait for: services and endpoints on their way to other clusters. What

@@ -125,6 +125,59 @@ func TestRepliesShareNothingThatChanges(t *testing.T) {
 	}
 }
 
+// TestWireSaysTheSame: where the bytes of an answer are made directly, they hold what the message would have held.
+func TestWireSaysTheSame(t *testing.T) {
+	z := filled(t)
+	for _, q := range []struct {
+		name  string
+		qtype uint16
+		wired bool
+	}{
+		{"vip.ns.svc.clusterset.local.", dns.TypeA, true},
+		{"VIP.ns.svc.ClusterSet.local.", dns.TypeA, true},
+		{"vip.ns.svc.clusterset.local.", dns.TypeAAAA, true},
+		{"old.ns.svc.clusterset.local.", dns.TypeA, true},
+		{"db.ns.svc.clusterset.local.", dns.TypeA, true},
+		{"db-0.west.db.ns.svc.clusterset.local.", dns.TypeA, true},
+		{"db.ns.svc.clusterset.local.", dns.TypeAAAA, false},     // none of that family
+		{"vip.ns.svc.clusterset.local.", dns.TypeSRV, false},     // another type
+		{"big.ns.svc.clusterset.local.", dns.TypeA, false},       // too many
+		{"absent.ns.svc.clusterset.local.", dns.TypeA, false},    // no such name
+		{"west.db.ns.svc.clusterset.local.", dns.TypeA, false},   // an empty non-terminal
+		{"ns.dns.clusterset.local.", dns.TypeA, false},           // not a service
+		{`vi\\112.ns.svc.clusterset.local.`, dns.TypeA, false}, // not a name of ours, as it stands
+	} {
+		for _, flags := range []dns.MsgHdr{{}, {RecursionDesired: true}, {CheckingDisabled: true}} {
+			r := &dns.Msg{MsgHdr: flags, Question: []dns.Question{{Name: q.name, Qtype: q.qtype, Qclass: dns.ClassINET}}}
+			r.Id = dns.Id()
+			wire := z.Wire(r, Lower(q.name))
+			if (wire != nil) != q.wired {
+				t.Errorf("%s %s: bytes %v, want %v", q.name, dns.TypeToString[q.qtype], wire != nil, q.wired)
+			}
+			if wire == nil {
+				continue
+			}
+			got := new(dns.Msg)
+			if err := got.Unpack(wire); err != nil {
+				t.Fatalf("%s: %v", q.name, err)
+			}
+			if got, want := sortedAnswers(got), sortedAnswers(z.Reply(r, Lower(q.name), dns.MinMsgSize)); got != want {
+				t.Errorf("bytes say\n%s\nthe message says\n%s", got, want)
+			}
+		}
+		edns := new(dns.Msg)
+		edns.SetQuestion(q.name, q.qtype).SetEdns0(1232, true)
+		if z.Wire(edns, Lower(q.name)) != nil {
+			t.Errorf("%s: a request with EDNS got bytes", q.name)
+		}
+	}
+}
+
+func sortedAnswers(m *dns.Msg) string {
+	slices.SortFunc(m.Answer, func(a, b dns.RR) int { return strings.Compare(a.String(), b.String()) })
+	return m.String()
+}
+
 func TestCountsAndReverseFollowChanges(t *testing.T) {
 	z := filled(t)
 	if got := z.Counts(); got[Headless] != (Count{2, 1001}) || got[Classic] != (Count{1, 2}) || got[ClusterSetIP] != (Count{1, 2}) {
@@ -249,8 +302,14 @@ func FuzzQuery(f *testing.F) {
 			t.Fatalf("%v: %v", reply, err)
 		}
 		back := new(dns.Msg)
-		if err := back.Unpack(out); err != nil || !back.Response || back.Id != m.Id || !slices.Equal(back.Question, m.Question) {
-			t.Fatalf("%v came back as %v: %v", m, back, err)
+		packets := [][]byte{out}
+		if wire := z.Wire(m, lower); Within(lower, options.Name) && wire != nil {
+			packets = append(packets, wire)
+		}
+		for _, packet := range packets {
+			if err := back.Unpack(packet); err != nil || !back.Response || back.Id != m.Id || !slices.Equal(back.Question, m.Question) {
+				t.Fatalf("%v came back as %v: %v", m, back, err)
+			}
 		}
 	})
 }

@@ -26,7 +26,7 @@ func atOnce(ctx context.Context, b *bed, size sizes, r *report) error {
 func bulk(ctx context.Context, b *bed, n int, last bool, r *report) error {
 	r.say("%d exports at once", n)
 	prefix := fmt.Sprintf("bulk%d", n)
-	if err := b.serve(ctx, prefix, n); err != nil {
+	if err := b.serve(ctx, prefix, n, 1); err != nil {
 		return err
 	}
 	return withCarriers(ctx, b, func(ctx context.Context, agents agentSide, bare bareSide) error {
@@ -59,7 +59,7 @@ func bulk(ctx context.Context, b *bed, n int, last bool, r *report) error {
 		r.total(fmt.Sprintf("%d exports at once", n), took, (first+second)/2, 3, detail+"; bare chain's "+bareDetail)
 		r.requestsPerExport(n, after.since(before))
 		if last {
-			r.usage(n, usedBefore, usedAfter)
+			r.usage(n, 80, usedBefore, usedAfter)
 			return nil
 		}
 		return b.unexportAll(ctx, agents, prefix, n)

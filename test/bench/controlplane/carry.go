@@ -36,14 +36,18 @@ func newExport(name string) *mcsv1beta1.ServiceExport {
 // sliceName is the name fleet.NewSlice gives with the suffix that serve uses.
 func sliceName(service string) string { return service + "-abc" }
 
-// serve creates n Services with an endpoint each.
-func (b *bed) serve(ctx context.Context, prefix string, n int) error {
+// serve creates n Services with some endpoints each.
+func (b *bed) serve(ctx context.Context, prefix string, n, endpoints int) error {
 	return side(n, func(i int) error {
 		svc := fleet.NewService(benchNamespace, nameOf(prefix, i))
 		if err := b.a.client.Create(ctx, svc); err != nil {
 			return fmt.Errorf("create Service %s: %w", svc.Name, err)
 		}
-		slice := fleet.NewSlice(svc, "abc", newAddress())
+		ips := make([]string, endpoints)
+		for i := range ips {
+			ips[i] = newAddress()
+		}
+		slice := fleet.NewSlice(svc, "abc", ips...)
 		if err := b.a.client.Create(ctx, slice); err != nil {
 			return fmt.Errorf("create EndpointSlice %s: %w", slice.Name, err)
 		}

@@ -15,7 +15,7 @@ type times struct{ export, change, unexport []time.Duration }
 // oneAtATime carries one service after the other, by the agents and by the bare chain in turns.
 func oneAtATime(ctx context.Context, b *bed, size sizes, r *report) error {
 	r.say("one export, endpoint change and unexport at a time, %d times", size.samples)
-	if err := b.serve(ctx, "one", size.samples); err != nil {
+	if err := b.serve(ctx, "one", size.samples, 1); err != nil {
 		return err
 	}
 	var agents, bare times

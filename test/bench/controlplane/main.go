@@ -2,7 +2,7 @@
 // an object created on one API server, seen by a watch, a ServiceImport and an EndpointSlice written to another, seen by a
 // watch. Both run in turns on the same servers, so a ratio means something on a busy machine too.
 //
-//	go run ./test/bench/controlplane            # everything, at most six minutes
+//	go run ./test/bench/controlplane            # everything, about ten minutes
 //	go run ./test/bench/controlplane -quick     # fewer and smaller, at most ninety seconds
 //	go run ./test/bench/controlplane -o json
 //
@@ -31,11 +31,12 @@ type sizes struct {
 	bulks    []int // exports at once, the last one being the largest
 	podMoves int
 	quiet    time.Duration
+	scale    int // services of which memory is measured
 	limit    time.Duration
 }
 
 var (
-	full  = sizes{samples: 50, bulks: []int{200, 1000}, podMoves: 5, quiet: 20 * time.Second, limit: 6 * time.Minute}
+	full  = sizes{samples: 50, bulks: []int{200, 1000}, podMoves: 5, quiet: 20 * time.Second, scale: 5000, limit: 20 * time.Minute}
 	quick = sizes{samples: 20, bulks: []int{200}, podMoves: 2, quiet: 5 * time.Second, limit: 90 * time.Second}
 )
 
@@ -43,12 +44,12 @@ var (
 var sections = []struct {
 	name    string
 	measure func(context.Context, *bed, sizes, *report) error
-}{{"one", oneAtATime}, {"bulk", atOnce}, {"pod", podChange}, {"quiet", quietAgents}, {"restart", restarts}}
+}{{"one", oneAtATime}, {"bulk", atOnce}, {"pod", podChange}, {"quiet", quietAgents}, {"restart", restarts}, {"scale", manyServices}}
 
 func main() {
 	small := flag.Bool("quick", false, "measure fewer and smaller things, in at most ninety seconds")
 	output := flag.String("o", "table", "table or json")
-	only := flag.String("only", "", "measure one section alone: one, bulk, pod, quiet or restart")
+	only := flag.String("only", "", "measure one section alone: one, bulk, pod, quiet, restart or scale")
 	extra := flag.String("agent-args", "", "one more flag for both agents, such as --log-level=debug")
 	flag.Parse()
 	if flag.NArg() > 0 || (*output != "table" && *output != "json") {

@@ -102,15 +102,21 @@ func (r *report) none(name string, c counts) {
 	r.row(row{Name: name, Value: float64(c.total()), Budget: "0", Over: c.total() != 0, Detail: c.describe(1)})
 }
 
-func (r *report) usage(n int, before, after map[string]used) {
-	const mib, budget = 1 << 20, 80
+func (r *report) usage(n, budgetMiB int, before, after map[string]used) {
 	for _, name := range slices.Sorted(maps.Keys(after)) {
-		u := after[name]
-		r.row(row{Name: fmt.Sprintf("CPU of the %s's agent for %d exports", name, n), Value: (u.cpu - before[name].cpu).Seconds(), Unit: "s"})
+		r.row(row{Name: fmt.Sprintf("CPU of the %s's agent for %d exports", name, n), Value: (after[name].cpu - before[name].cpu).Seconds(), Unit: "s"})
+	}
+	r.memory(fmt.Sprintf("at %d exports", n), budgetMiB, after)
+}
+
+func (r *report) memory(when string, budgetMiB int, now map[string]used) {
+	const mib = 1 << 20
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		u := now[name]
 		resident := float64(u.resident) / mib
 		r.row(row{
-			Name: fmt.Sprintf("resident memory of the %s's agent at %d exports", name, n), Value: resident, Unit: "MiB",
-			Budget: fmt.Sprintf("≤ %d MiB", budget), Over: resident > budget,
+			Name: fmt.Sprintf("resident memory of the %s's agent %s", name, when), Value: resident, Unit: "MiB",
+			Budget: fmt.Sprintf("≤ %d MiB", budgetMiB), Over: resident > float64(budgetMiB),
 			Detail: fmt.Sprintf("without files %d MiB, largest %d MiB", u.anonymousOnly/mib, u.largest/mib),
 		})
 	}

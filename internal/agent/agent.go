@@ -222,6 +222,7 @@ func (a *agent) addRunnables(context.Context) error {
 		a.manager.Add(a.heartbeat),
 		a.manager.Add(manager.RunnableFunc(a.attend)),
 		a.manager.Add(manager.RunnableFunc(a.tellStatus)),
+		a.manager.Add(manager.RunnableFunc(a.tidy)),
 		a.manager.AddHealthzCheck("process", healthz.Ping),
 		a.manager.AddReadyzCheck("caches", a.cachesSynced),
 	)

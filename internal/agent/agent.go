@@ -162,7 +162,7 @@ func (a *agent) connect(context.Context) error {
 	cfg.Wrap(a.line.Wrap)
 	a.broker, err = cluster.New(cfg, func(o *cluster.Options) {
 		o.Scheme, o.MapperProvider, o.Logger = scheme, staticMapper, a.Log
-		o.Cache = brokerCache(a.membership.Namespace)
+		o.Cache = brokerCache(a.membership.Namespace, a.membership.ClusterID)
 	})
 	if err != nil {
 		return fmt.Errorf("set up the connection to the broker: %w", err)

@@ -7,7 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/internal/apply"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/imports"
 	"github.com/seamark-dev/seamark/internal/member"
@@ -36,11 +38,17 @@ func membershipOnly() cache.ByObject {
 	}
 }
 
-// brokerCache keeps the broker's namespace.
-func brokerCache(namespace string) cache.Options {
+// brokerCache keeps the broker's namespace. What this cluster published there is only compared with what it should be.
+func brokerCache(namespace, clusterID string) cache.Options {
 	return cache.Options{
 		DefaultTransform:  stripMeta,
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
+		ByObject: map[client.Object]cache.ByObject{&discoveryv1.EndpointSlice{}: {Transform: func(obj any) (any, error) {
+			if s, ok := obj.(*discoveryv1.EndpointSlice); ok && s.Labels[mcsv1beta1.LabelSourceCluster] == clusterID {
+				apply.Shorten(s)
+			}
+			return stripMeta(obj)
+		}}},
 	}
 }
 
@@ -48,6 +56,7 @@ func stripMeta(obj any) (any, error) {
 	if o, ok := obj.(metav1.Object); ok {
 		o.SetManagedFields(nil)
 	}
+	shareStrings(obj)
 	return obj, nil
 }
 
@@ -64,18 +73,23 @@ func stripService(obj any) (any, error) {
 		if _, derived := imports.DerivedFrom(svc); derived {
 			return stripMeta(obj)
 		}
-		svc.ManagedFields, svc.Labels, svc.Annotations, svc.Spec.Selector, svc.Status = nil, nil, nil, nil, corev1.ServiceStatus{}
+		svc.Labels, svc.Annotations, svc.Spec.Selector, svc.Status = nil, nil, nil, corev1.ServiceStatus{}
 	}
-	return obj, nil
+	return stripMeta(obj)
 }
 
-// stripSlice drops the pods' references: only names and addresses are of use elsewhere.
+// stripSlice drops the pods' references: only names and addresses are of use elsewhere. Imported slices are only compared with what they should
+// be, and those of a broker on this API server are read as the broker's.
 func stripSlice(obj any) (any, error) {
-	if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
-		s.ManagedFields = nil
-		for i := range s.Endpoints {
-			s.Endpoints[i].TargetRef = nil
-		}
+	s, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return obj, nil
 	}
-	return obj, nil
+	if s.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy {
+		apply.Shorten(s)
+	}
+	for i := range s.Endpoints {
+		s.Endpoints[i].TargetRef = nil
+	}
+	return stripMeta(obj)
 }

@@ -18,14 +18,16 @@ const (
 func (a *agent) tidy(ctx context.Context) error {
 	ticker := time.NewTicker(tidyEvery)
 	defer ticker.Stop()
+	var scattered uint64 // between what is alive, and so not to be had
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		if !a.rush.On() && unused() > spare {
+		if !a.rush.On() && unused() > scattered+spare {
 			debug.FreeOSMemory()
+			scattered = unused()
 		}
 	}
 }

@@ -5,6 +5,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strconv"
 	"sync"
 	"time"
@@ -50,8 +51,15 @@ type pending struct {
 
 // echo is a write the cache has yet to show.
 type echo struct {
-	obj     client.Object
+	kind    reflect.Type
+	name    types.NamespacedName
+	uid     types.UID
 	version int64 // 0: the object was deleted
+}
+
+// echoOf keeps no more of an object than is needed to recognize it: there may be thousands.
+func echoOf(obj client.Object, version int64) echo {
+	return echo{kind: reflect.TypeOf(obj).Elem(), name: client.ObjectKeyFromObject(obj), uid: obj.GetUID(), version: version}
 }
 
 // NewWriter returns a writer for the API server behind c. Reads of c must come from a cache that watches what is written.
@@ -133,7 +141,7 @@ func (w *Writer) Delete(ctx context.Context, key types.NamespacedName, obj clien
 	if w.Wrote != nil {
 		w.Wrote(key, "delete", obj)
 	}
-	w.remember(key, echo{obj: obj})
+	w.remember(key, echoOf(obj, 0))
 	return nil
 }
 
@@ -145,7 +153,7 @@ func (w *Writer) wrote(key types.NamespacedName, verb string, obj client.Object)
 		w.Wrote(key, verb, obj)
 	}
 	if version := resourceVersion(obj); version > 0 {
-		w.remember(key, echo{obj: obj, version: version})
+		w.remember(key, echoOf(obj, version))
 	}
 }
 
@@ -180,13 +188,13 @@ func (w *Writer) Settled(ctx context.Context, key types.NamespacedName) bool {
 }
 
 func (w *Writer) shown(ctx context.Context, e echo) bool {
-	seen, ok := e.obj.DeepCopyObject().(client.Object)
+	seen, ok := reflect.New(e.kind).Interface().(client.Object)
 	if !ok {
 		return true
 	}
-	err := w.client.Get(ctx, client.ObjectKeyFromObject(e.obj), seen)
+	err := w.client.Get(ctx, e.name, seen)
 	if e.version == 0 {
-		return apierrors.IsNotFound(err) || (err == nil && seen.GetUID() != e.obj.GetUID())
+		return apierrors.IsNotFound(err) || (err == nil && seen.GetUID() != e.uid)
 	}
 	// Not in the cache: either not yet, or deleted since. Not yet is far more likely, and patience bounds the other.
 	return err == nil && resourceVersion(seen) >= e.version

@@ -1,6 +1,9 @@
 package apply
 
 import (
+	"crypto/sha256"
+	"strings"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
@@ -23,7 +26,7 @@ func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 		case !sameSlice(old, s):
 			updated := old.DeepCopy()
 			updated.Labels, updated.Annotations, updated.OwnerReferences = s.Labels, s.Annotations, s.OwnerReferences
-			updated.Endpoints, updated.Ports = s.Endpoints, s.Ports
+			updated.Endpoints, updated.Ports, updated.SelfLink = s.Endpoints, s.Ports, ""
 			c.Update = append(c.Update, updated)
 		}
 	}
@@ -35,7 +38,34 @@ func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 }
 
 func sameSlice(a, b *discoveryv1.EndpointSlice) bool {
-	return equality.Semantic.DeepEqual(a.Endpoints, b.Endpoints) && equality.Semantic.DeepEqual(a.Ports, b.Ports) &&
+	return content(a) == content(b) &&
 		equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
 		equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+}
+
+const shortened = "digest:"
+
+// Shorten replaces endpoints and ports by a digest of them, for caches of slices that are only ever compared with what they should be: DiffSlices
+// takes such slices as what is. The digest is kept in a field that no API server uses any more, and is never written.
+func Shorten(s *discoveryv1.EndpointSlice) {
+	if len(s.Endpoints)+len(s.Ports) == 0 && strings.HasPrefix(s.SelfLink, shortened) {
+		return // done before
+	}
+	s.SelfLink = ""
+	s.SelfLink = content(s)
+	s.Endpoints, s.Ports = nil, nil
+}
+
+// content tells endpoints and ports apart from others. It is a digest that cannot be forged: endpoints come from other clusters.
+func content(s *discoveryv1.EndpointSlice) string {
+	if strings.HasPrefix(s.SelfLink, shortened) {
+		return s.SelfLink
+	}
+	bare := discoveryv1.EndpointSlice{Endpoints: s.Endpoints, Ports: s.Ports}
+	bytes, err := bare.Marshal()
+	if err != nil {
+		panic(err) // memory holds nothing that cannot be written down
+	}
+	sum := sha256.Sum256(bytes)
+	return shortened + string(sum[:])
 }

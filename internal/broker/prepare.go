@@ -26,6 +26,9 @@ func prepare(ctx context.Context, c client.Client, kinds crds.Set, rules policie
 	for _, outcome := range definitions {
 		steps = append(steps, Step{Object: "CustomResourceDefinition " + outcome.Name, Action: installed(outcome.Action)})
 	}
+	if err == nil {
+		err = shown(ctx, c, kinds)
+	}
 	if err != nil {
 		return steps, err
 	}

@@ -3,6 +3,7 @@ package broker
 import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,5 +31,13 @@ func NewScheme() *runtime.Scheme {
 // NewClient is a client without a cache that knows the kinds of NewScheme. It fails only on an unusable configuration; whether
 // the API server answers is seen at the first request.
 func NewClient(config *rest.Config) (client.Client, error) {
-	return client.New(config, client.Options{Scheme: NewScheme()})
+	c, err := client.New(config, client.Options{Scheme: NewScheme()})
+	if err != nil {
+		return nil, err
+	}
+	asking, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &discovering{Client: c, discovery: asking}, nil
 }

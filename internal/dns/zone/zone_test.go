@@ -139,12 +139,12 @@ func TestWireSaysTheSame(t *testing.T) {
 		{"old.ns.svc.clusterset.local.", dns.TypeA, true},
 		{"db.ns.svc.clusterset.local.", dns.TypeA, true},
 		{"db-0.west.db.ns.svc.clusterset.local.", dns.TypeA, true},
-		{"db.ns.svc.clusterset.local.", dns.TypeAAAA, false},     // none of that family
-		{"vip.ns.svc.clusterset.local.", dns.TypeSRV, false},     // another type
-		{"big.ns.svc.clusterset.local.", dns.TypeA, false},       // too many
-		{"absent.ns.svc.clusterset.local.", dns.TypeA, false},    // no such name
-		{"west.db.ns.svc.clusterset.local.", dns.TypeA, false},   // an empty non-terminal
-		{"ns.dns.clusterset.local.", dns.TypeA, false},           // not a service
+		{"db.ns.svc.clusterset.local.", dns.TypeAAAA, false},   // none of that family
+		{"vip.ns.svc.clusterset.local.", dns.TypeSRV, false},   // another type
+		{"big.ns.svc.clusterset.local.", dns.TypeA, false},     // too many
+		{"absent.ns.svc.clusterset.local.", dns.TypeA, false},  // no such name
+		{"west.db.ns.svc.clusterset.local.", dns.TypeA, false}, // an empty non-terminal
+		{"ns.dns.clusterset.local.", dns.TypeA, false},         // not a service
 		{`vi\\112.ns.svc.clusterset.local.`, dns.TypeA, false}, // not a name of ours, as it stands
 	} {
 		for _, flags := range []dns.MsgHdr{{}, {RecursionDesired: true}, {CheckingDisabled: true}} {

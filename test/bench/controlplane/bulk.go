@@ -9,10 +9,12 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
 // atOnce exports many services at once. The last and largest number stays exported for what is measured next.
-func atOnce(ctx context.Context, b *bed, size sizes, r *report) error {
+func atOnce(ctx context.Context, b *bed, size sizes, r *report.Report) error {
 	for i, n := range size.bulks {
 		if err := bulk(ctx, b, n, i == len(size.bulks)-1, r); err != nil {
 			return err
@@ -23,8 +25,8 @@ func atOnce(ctx context.Context, b *bed, size sizes, r *report) error {
 
 // bulk measures the bare chain before the agents and after them, so that a machine that gets slower or faster meanwhile hits
 // both.
-func bulk(ctx context.Context, b *bed, n int, last bool, r *report) error {
-	r.say("%d exports at once", n)
+func bulk(ctx context.Context, b *bed, n int, last bool, r *report.Report) error {
+	r.Say("%d exports at once", n)
 	prefix := fmt.Sprintf("bulk%d", n)
 	if err := b.serve(ctx, prefix, n, 1); err != nil {
 		return err
@@ -56,10 +58,10 @@ func bulk(ctx context.Context, b *bed, n int, last bool, r *report) error {
 		if err != nil {
 			return err
 		}
-		r.total(fmt.Sprintf("%d exports at once", n), took, (first+second)/2, 3, detail+"; bare chain's "+bareDetail)
-		r.requestsPerExport(n, after.since(before))
+		addTotal(r, fmt.Sprintf("%d exports at once", n), took, (first+second)/2, 3, detail+"; bare chain's "+bareDetail)
+		addRequests(r, n, after.since(before))
 		if last {
-			r.usage(n, 80, usedBefore, usedAfter)
+			addUsage(r, n, 80, usedBefore, usedAfter)
 			return nil
 		}
 		return b.unexportAll(ctx, agents, prefix, n)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
 // round is how many services are carried by one side before it is the other's turn.
@@ -13,8 +15,8 @@ const round = 10
 type times struct{ export, change, unexport []time.Duration }
 
 // oneAtATime carries one service after the other, by the agents and by the bare chain in turns.
-func oneAtATime(ctx context.Context, b *bed, size sizes, r *report) error {
-	r.say("one export, endpoint change and unexport at a time, %d times", size.samples)
+func oneAtATime(ctx context.Context, b *bed, size sizes, r *report.Report) error {
+	r.Say("one export, endpoint change and unexport at a time, %d times", size.samples)
 	if err := b.serve(ctx, "one", size.samples, 1); err != nil {
 		return err
 	}
@@ -37,9 +39,9 @@ func oneAtATime(ctx context.Context, b *bed, size sizes, r *report) error {
 	if err != nil {
 		return err
 	}
-	r.times("export → import and slice", agents.export, bare.export, 2, 3)
-	r.times("endpoint change → slice", agents.change, bare.change, 2, 0)
-	r.times("unexport → import gone", agents.unexport, bare.unexport, 0, 0)
+	addTimes(r, "export → import and slice", agents.export, bare.export, 2, 3)
+	addTimes(r, "endpoint change → slice", agents.change, bare.change, 2, 0)
+	addTimes(r, "unexport → import gone", agents.unexport, bare.unexport, 0, 0)
 	return b.settle(ctx, thoroughly)
 }
 

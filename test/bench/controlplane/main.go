@@ -6,23 +6,16 @@
 //	go run ./test/bench/controlplane -quick     # fewer and smaller, at most ninety seconds
 //	go run ./test/bench/controlplane -o json
 //
-// Progress goes to stderr, the table to stdout. It exits with 1 when something could not be measured, but not when a budget was
-// missed: times on a shared machine are noise, and a reader judges them better than an exit code.
+// See package report for what all benchmarks have in common.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
-	"k8s.io/klog/v2"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
 // sizes are how much is measured.
@@ -43,48 +36,28 @@ var (
 // sections are measured in this order; the later ones find what the earlier ones exported.
 var sections = []struct {
 	name    string
-	measure func(context.Context, *bed, sizes, *report) error
+	measure func(context.Context, *bed, sizes, *report.Report) error
 }{{"one", oneAtATime}, {"bulk", atOnce}, {"pod", podChange}, {"quiet", quietAgents}, {"restart", restarts}, {"scale", manyServices}}
 
 func main() {
-	small := flag.Bool("quick", false, "measure fewer and smaller things, in at most ninety seconds")
-	output := flag.String("o", "table", "table or json")
 	only := flag.String("only", "", "measure one section alone: one, bulk, pod, quiet, restart or scale")
 	extra := flag.String("agent-args", "", "one more flag for both agents, such as --log-level=debug")
-	flag.Parse()
-	if flag.NArg() > 0 || (*output != "table" && *output != "json") {
-		flag.Usage()
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	klog.SetOutput(io.Discard) // of the libraries; what goes wrong here is reported as an error
-	klog.LogToStderr(false)
-	ctrllog.SetLogger(klog.Background())
-	size := full
-	if *small {
-		size = quick
-	}
-	var agentArgs []string
-	if *extra != "" {
-		agentArgs = append(agentArgs, *extra)
-	}
-	report := &report{Progress: os.Stderr}
-	err := run(ctx, size, *only, agentArgs, report)
-	if *output == "json" {
-		err = errors.Join(err, report.writeJSON(os.Stdout))
-	} else {
-		err = errors.Join(err, report.writeTable(os.Stdout))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "controlplane:", err)
-		stop()
-		os.Exit(1) //nolint:gocritic // stop was called
-	}
+	r := &report.Report{Title: "Control plane: Seamark compared with the bare chain", Peers: []string{"bare chain"}}
+	report.Main("controlplane", r, func(ctx context.Context, small bool, r *report.Report) error {
+		size := full
+		if small {
+			size = quick
+		}
+		var agentArgs []string
+		if *extra != "" {
+			agentArgs = append(agentArgs, *extra)
+		}
+		return run(ctx, size, *only, agentArgs, r)
+	})
 }
 
-func run(ctx context.Context, size sizes, only string, agentArgs []string, r *report) error {
-	r.say("building the agent, starting three control planes and a clusterset")
+func run(ctx context.Context, size sizes, only string, agentArgs []string, r *report.Report) error {
+	r.Say("building the agent, starting three control planes and a clusterset")
 	b, err := newBed(ctx, agentArgs)
 	if err != nil {
 		return err

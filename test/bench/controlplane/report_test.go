@@ -5,25 +5,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-func TestPercentiles(t *testing.T) {
-	values := make([]time.Duration, 100)
-	for i := range values {
-		values[(i*37)%100] = time.Duration(i + 1) // in no order
-	}
-	for _, test := range []struct {
-		part float64
-		want time.Duration
-	}{{0.5, 50}, {0.99, 99}, {1, 100}, {0, 1}} {
-		if got := percentile(values, test.part); got != test.want {
-			t.Errorf("percentile %g: %d, want %d", test.part, got, test.want)
-		}
-	}
-	if got := percentile(nil, 0.5); got != 0 {
-		t.Errorf("percentile of nothing: %d", got)
-	}
-}
+	"github.com/seamark-dev/seamark/test/bench/report"
+)
 
 const metrics = `# HELP apiserver_request_total [STABLE] Counter of apiserver requests
 # TYPE apiserver_request_total counter
@@ -62,12 +46,12 @@ func TestRequestsAreReadFromMetrics(t *testing.T) {
 }
 
 func TestReportSaysWhatIsOverBudget(t *testing.T) {
-	r := &report{Progress: &bytes.Buffer{}}
-	r.total("fast", time.Second, time.Second, 2, "")
-	r.total("slow", 5*time.Second, time.Second, 2, "why")
-	r.none("writes", counts{"broker": {{"PUT", "serviceimports"}: 2, {"own", ""}: -2}})
+	r := &report.Report{Peers: []string{"bare chain"}}
+	addTotal(r, "fast", time.Second, time.Second, 2, "")
+	addTotal(r, "slow", 5*time.Second, time.Second, 2, "why")
+	addNone(r, "writes", counts{"broker": {{"PUT", "serviceimports"}: 2, {"own", ""}: -2}})
 	var out bytes.Buffer
-	if err := r.writeTable(&out); err != nil {
+	if err := r.WriteTable(&out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"1.00 ×  ≤ 2 ×   ok", "5.00 ×  ≤ 2 ×   OVER", "- slow: why", "1 budgets were MISSED"} {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
 // endpointsAtScale is how many endpoints each service has when memory is measured with very many of them.
@@ -13,11 +16,11 @@ const endpointsAtScale = 10
 
 // manyServices measures what the agents hold when there is as much as the design has a budget for. What was exported before goes, and the agents are
 // new, so that nothing of theirs is left over.
-func manyServices(ctx context.Context, b *bed, size sizes, r *report) error {
+func manyServices(ctx context.Context, b *bed, size sizes, r *report.Report) error {
 	if size.scale == 0 {
 		return nil
 	}
-	r.say("%d services of %d endpoints", size.scale, endpointsAtScale)
+	r.Say("%d services of %d endpoints", size.scale, endpointsAtScale)
 	if err := b.a.client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(benchNamespace)); err != nil {
 		return err
 	}
@@ -47,8 +50,8 @@ func manyServices(ctx context.Context, b *bed, size sizes, r *report) error {
 	if err := b.settle(ctx, thoroughly); err != nil {
 		return err
 	}
-	r.row(row{Name: "5,000 exports of 10 endpoints at once", Value: float64(took) / float64(time.Second), Unit: "s"})
-	r.usage(size.scale, 150, before, b.usage())
+	r.Add(report.Row{Name: fmt.Sprintf("%d exports of %d endpoints at once", size.scale, endpointsAtScale), Value: float64(took) / float64(time.Second), Unit: "s"})
+	addUsage(r, size.scale, 150, before, b.usage())
 	for _, m := range b.members() {
 		start := time.Now()
 		m.member.Stop()
@@ -59,6 +62,9 @@ func manyServices(ctx context.Context, b *bed, size sizes, r *report) error {
 			return err
 		}
 	}
-	r.memory("after a restart with 5,000 services", 150, b.usage())
+	if err := b.settle(ctx, thoroughly); err != nil {
+		return err
+	}
+	addMemory(r, fmt.Sprintf("after a restart with %d services", size.scale), 150, b.usage())
 	return nil
 }

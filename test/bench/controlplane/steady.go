@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/test/bench/report"
 	"github.com/seamark-dev/seamark/test/fleet"
 )
 
@@ -21,8 +22,8 @@ const (
 )
 
 // podChange moves single endpoints of a large service and counts what that costs.
-func podChange(ctx context.Context, b *bed, size sizes, r *report) error {
-	r.say("pod changes in a service of %d endpoints", bigSlices*bigPerSlice)
+func podChange(ctx context.Context, b *bed, size sizes, r *report.Report) error {
+	r.Say("pod changes in a service of %d endpoints", bigSlices*bigPerSlice)
 	svc := fleet.NewService(benchNamespace, "big")
 	if err := b.a.client.Create(ctx, svc); err != nil {
 		return err
@@ -77,13 +78,13 @@ func podChange(ctx context.Context, b *bed, size sizes, r *report) error {
 	if err != nil {
 		return err
 	}
-	r.podChange(size.podMoves, after.since(before))
+	addPodChange(r, size.podMoves, after.since(before))
 	return nil
 }
 
 // quietAgents counts what the agents do when nothing happens.
-func quietAgents(ctx context.Context, b *bed, size sizes, r *report) error {
-	r.say("nothing, for %s", size.quiet)
+func quietAgents(ctx context.Context, b *bed, size sizes, r *report.Report) error {
+	r.Say("nothing, for %s", size.quiet)
 	before, err := b.requests(ctx)
 	if err != nil {
 		return err
@@ -98,19 +99,19 @@ func quietAgents(ctx context.Context, b *bed, size sizes, r *report) error {
 	if err != nil {
 		return err
 	}
-	r.none(fmt.Sprintf("writes of quiet agents in %s", size.quiet), onlyWrites(after.since(before)))
+	addNone(r, fmt.Sprintf("writes of quiet agents in %s", size.quiet), onlyWrites(after.since(before)))
 	for _, m := range b.members() {
 		cpu := usageOf(m.member.PID()).cpu - usedBefore[m.name].cpu
-		r.row(row{Name: "CPU of the quiet agent of the " + m.name, Value: cpu.Seconds() / size.quiet.Seconds() * 100, Unit: "% of a core"})
+		r.Add(report.Row{Name: "CPU of the quiet agent of the " + m.name, Value: cpu.Seconds() / size.quiet.Seconds() * 100, Unit: "% of a core"})
 	}
 	return nil
 }
 
 // restarts ends each agent and starts it again with all services in place.
-func restarts(ctx context.Context, b *bed, size sizes, r *report) error {
+func restarts(ctx context.Context, b *bed, size sizes, r *report.Report) error {
 	n := size.bulks[len(size.bulks)-1]
 	for _, m := range b.members() {
-		r.say("restart of the agent of the %s with %d services", m.name, n)
+		r.Say("restart of the agent of the %s with %d services", m.name, n)
 		before, err := b.requests(ctx)
 		if err != nil {
 			return err
@@ -132,8 +133,8 @@ func restarts(ctx context.Context, b *bed, size sizes, r *report) error {
 			return err
 		}
 		what := fmt.Sprintf("restart of the %s's agent with %d services", m.name, n)
-		r.row(row{Name: what + ", time to quiet", Value: took.Seconds(), Unit: "s"})
-		r.none(what+", writes", onlyWrites(after.since(before)))
+		r.Add(report.Row{Name: what + ", time to quiet", Value: took.Seconds(), Unit: "s"})
+		addNone(r, what+", writes", onlyWrites(after.since(before)))
 	}
 	return nil
 }

@@ -4,22 +4,15 @@
 //	go run ./test/bench/dataplane            # 10,000 services with 5 endpoints; about five minutes
 //	go run ./test/bench/dataplane -quick     # 1,000 services; about one
 //
-// It needs root. Progress goes to stderr, the table to stdout. It exits with 1 when something could not be measured, but not when a
-// budget was missed: times on a shared machine are noise, and a reader judges them better than an exit code.
+// It needs root. See package report for what all benchmarks have in common.
 package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
-	"k8s.io/klog/v2"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
 // sizes are how much is measured.
@@ -38,29 +31,17 @@ var (
 )
 
 func main() {
-	small := flag.Bool("quick", false, "measure with 1,000 services")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		flag.Usage()
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	klog.SetOutput(io.Discard) // of the libraries; what goes wrong here is reported as an error
-	klog.LogToStderr(false)
-	ctrllog.SetLogger(klog.Background())
-	size := full
-	if *small {
-		size = quick
-	}
-	if err := run(ctx, size); err != nil {
-		fmt.Fprintln(os.Stderr, "dataplane:", err)
-		stop()
-		os.Exit(1) //nolint:gocritic // stop was called
-	}
+	r := &report.Report{Title: "Data plane: seamark-proxy compared with kube-proxy (nftables) and with no proxy", Peers: []string{"kube-proxy", "direct"}}
+	report.Main("dataplane", r, func(ctx context.Context, small bool, r *report.Report) error {
+		size := full
+		if small {
+			size = quick
+		}
+		return run(ctx, size, r)
+	})
 }
 
-func run(ctx context.Context, size sizes) error {
+func run(ctx context.Context, size sizes, out *report.Report) error {
 	b, err := newBed(ctx, size)
 	if err != nil {
 		return err
@@ -88,13 +69,11 @@ func run(ctx context.Context, size sizes) error {
 		{"connections, in turns", connections},
 		{"memory of the rules", memory},
 	} {
-		started := time.Now()
-		fmt.Fprintf(os.Stderr, "%s ...", step.name)
+		out.Say("%s", step.name)
 		if err := step.do(ctx, b, r); err != nil {
-			fmt.Fprintln(os.Stderr)
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
-		fmt.Fprintf(os.Stderr, " %.1f s\n", time.Since(started).Seconds())
 	}
-	return r.write(os.Stdout)
+	r.add(out)
+	return nil
 }

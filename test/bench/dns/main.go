@@ -6,24 +6,16 @@
 //	go run ./test/bench/dns -quick     # 1,000 services, about a minute
 //	go run ./test/bench/dns -o json
 //
-// Server and dnsperf are pinned to different cores where the machine has two. Progress goes to stderr, the table to stdout. It exits with
-// 1 when something could not be measured, but not when a budget was missed: times on a shared machine are noise. CPU per query is the steadiest
-// figure.
+// Server and dnsperf are pinned to different cores where the machine has two. CPU per query is the steadiest figure. See package report for
+// what all benchmarks have in common.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
-	"k8s.io/klog/v2"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
 // sizes are how much is measured.
@@ -40,38 +32,18 @@ var (
 )
 
 func main() {
-	small := flag.Bool("quick", false, "measure fewer and smaller things, in about a minute")
-	output := flag.String("o", "table", "table or json")
-	flag.Parse()
-	if flag.NArg() > 0 || (*output != "table" && *output != "json") {
-		flag.Usage()
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	klog.SetOutput(io.Discard) // of the libraries; what goes wrong here is reported as an error
-	klog.LogToStderr(false)
-	ctrllog.SetLogger(klog.Background())
-	size := full
-	if *small {
-		size = quick
-	}
-	report := &report{Progress: os.Stderr}
-	err := run(ctx, size, report)
-	if *output == "json" {
-		err = errors.Join(err, report.writeJSON(os.Stdout))
-	} else {
-		err = errors.Join(err, report.writeTable(os.Stdout))
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "dns:", err)
-		stop()
-		os.Exit(1) //nolint:gocritic // stop was called
-	}
+	r := &report.Report{Title: "DNS: seamark-dns compared with a constant answer and CoreDNS's own plugin", Peers: []string{"constant", "in-tree"}}
+	report.Main("dns", r, func(ctx context.Context, small bool, r *report.Report) error {
+		size := full
+		if small {
+			size = quick
+		}
+		return run(ctx, size, r)
+	})
 }
 
-func run(ctx context.Context, size sizes, r *report) error {
-	r.say("building the servers and starting a control plane")
+func run(ctx context.Context, size sizes, r *report.Report) error {
+	r.Say("building the servers and starting a control plane")
 	b, err := newBed(ctx)
 	if err != nil {
 		return err
@@ -81,7 +53,7 @@ func run(ctx context.Context, size sizes, r *report) error {
 		return err
 	}
 	for _, n := range size.services {
-		r.say("making %d services", n)
+		r.Say("making %d services", n)
 		if err := b.addServices(ctx, n); err != nil {
 			return err
 		}

@@ -13,6 +13,8 @@ import (
 	"github.com/miekg/dns"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
 // figures are what was measured of one server.
@@ -30,7 +32,7 @@ type figures struct {
 const latencyRate = 5000
 
 // measure measures all servers with as many services as there are.
-func (b *bed) measure(ctx context.Context, n int, size sizes, r *report) error {
+func (b *bed) measure(ctx context.Context, n int, size sizes, r *report.Report) error {
 	queries, err := b.queryFile("services", n, func() string { return serviceName(rand.IntN(n)) })
 	if err != nil {
 		return err
@@ -45,13 +47,13 @@ func (b *bed) measure(ctx context.Context, n int, size sizes, r *report) error {
 	}
 	for round := range size.rounds {
 		for _, k := range kinds {
-			r.say("%d services, round %d: %s", n, round+1, k.name)
+			r.Say("%d services, round %d: %s", n, round+1, k.name)
 			if err := b.round(ctx, k, n, round, size, queries, big, found[k.name]); err != nil {
 				return err
 			}
 		}
 	}
-	r.compare(n, found)
+	compare(r, n, found)
 	return nil
 }
 
@@ -96,7 +98,7 @@ func (b *bed) round(ctx context.Context, k kind, n, round int, size sizes, queri
 	if l, err = b.load(ctx, p, queries, 2*time.Second, latencyRate); err != nil {
 		return err
 	}
-	f.p50, f.p99 = percentile(l.latencies, 0.5), percentile(l.latencies, 0.99)
+	f.p50, f.p99 = report.Percentile(l.latencies, 0.5), report.Percentile(l.latencies, 0.99)
 	if k.name == "constant" {
 		return nil
 	}

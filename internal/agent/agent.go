@@ -97,7 +97,7 @@ func Run(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	a.Log.Info("starting", "cluster", a.membership.ClusterID, "clusterset", a.membership.ClusterSet, "broker", a.membership.Server)
+	a.Log.Info("starting", "clusterset", a.membership.ClusterSet, "broker", a.membership.Server)
 	return a.manager.Start(ctx)
 }
 
@@ -128,6 +128,7 @@ func (a *agent) readMembership(ctx context.Context) error {
 		return fmt.Errorf("read secret %s/%s: %w", broker.AgentNamespace, broker.MembershipSecret, err)
 	}
 	a.membership, err = broker.MembershipFrom(secret)
+	a.Log = a.Log.WithValues("cluster", a.membership.ClusterID) // on every line: logs of several clusters are read together
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -59,6 +60,13 @@ func (a *agent) add(name string, r reconcile.Reconciler, hop string, writers map
 		Reconciler:  timed,
 		NewQueue:    timed.NewQueue,
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		LogConstructor: func(request *reconcile.Request) logr.Logger {
+			log := a.Log.WithName(name)
+			if request == nil {
+				return log
+			}
+			return log.WithValues("service", request.String())
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("set up %s: %w", name, err)

@@ -51,7 +51,7 @@ func (a *agent) attend(ctx context.Context) error {
 			a.lookAgain(ctx)
 		}
 		for _, cluster := range a.state.Liveness.Judge(time.Now()) {
-			a.Log.Info("liveness of a cluster changed", "cluster", cluster, "stale", a.state.Liveness.Stale()[cluster])
+			a.Log.Info("liveness of a cluster changed", "member", cluster, "stale", a.state.Liveness.Stale()[cluster])
 			keys := a.records(ctx, client.MatchingLabels{mcsv1beta1.LabelSourceCluster: cluster})
 			a.importsPush.Push(keys...)
 			a.aggregate.Push(keys...)

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -26,6 +28,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/explain"
+	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
 const (
@@ -197,6 +200,42 @@ func (state proxyState) describe(now time.Time) string {
 	}
 	return fmt.Sprintf("%d of %d proxies asked: at least %.0f ports of services each, in step %s ago", state.asked, state.pods, state.services,
 		duration.HumanDuration(max(0, now.Sub(state.lastSync))))
+}
+
+// mostProxies is how many nodes are asked about one service: all have the same work to do, and somebody waits.
+const mostProxies = 20
+
+// askProxies asks the proxies what they have programmed for a service, through the API server. notAsked is why some or all were not.
+func (s *site) askProxies(ctx context.Context, key types.NamespacedName) (nodes []programmed.Service, notAsked string) {
+	pods, err := s.pods(ctx, "proxy")
+	if err != nil {
+		return nil, plainError(err)
+	}
+	clients, err := kubernetes.NewForConfig(s.config)
+	if err != nil {
+		return nil, plainError(err)
+	}
+	if len(pods) == 0 {
+		return nil, "no pod of seamark-proxy"
+	}
+	if len(pods) > mostProxies {
+		notAsked = fmt.Sprintf("%d nodes are enough", mostProxies)
+		pods = pods[:mostProxies]
+	}
+	for i := range pods {
+		body, err := clients.CoreV1().Pods(pods[i].Namespace).ProxyGet("http", pods[i].Name, metricsPort, programmed.Path,
+			map[string]string{programmed.ServiceParameter: key.String()}).DoRaw(ctx)
+		var node programmed.Service
+		if err == nil {
+			err = json.Unmarshal(body, &node)
+		}
+		if err != nil {
+			notAsked = fmt.Sprintf("pod %s: %s", pods[i].Name, plainError(err))
+			continue
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, notAsked
 }
 
 // scrape reads the metrics of a pod through the API server: every series without a timestamp, by name and labels.

@@ -111,7 +111,7 @@ func (s *site) readCluster(ctx context.Context, key types.NamespacedName, dns ma
 	c.DNSAddresses, c.Corefile, _ = s.readForwarding(ctx)
 	if c.DataPlane == v1alpha1.DataPlaneNFTables {
 		c.Proxy = s.daemonSet(ctx, proxyDaemonSet)
-		c.Programmed = s.readProxies(ctx).describe(s.clock.now(time.Now()))
+		c.Proxies, c.ProxiesNotAsked = s.askProxies(ctx, key)
 	}
 	if c.Import != nil {
 		c.DNS = s.askDNS(ctx, key.Name+"."+key.Namespace+".svc.clusterset.local.", cmp.Or(dns[c.ID], dns[c.Context], dns[""]))

@@ -86,12 +86,23 @@ type gotExport struct {
 }
 
 func newGetExports(s *session) *cobra.Command {
+	return newListing(s, "exports", "ServiceExports", "  seamark get exports -A --contexts east,west", func(read []siteObjects) (any, func(io.Writer, bool)) {
+		items := listExports(read)
+		value := struct {
+			Exports []gotExport `json:"exports"`
+		}{items}
+		return value, func(w io.Writer, wide bool) { tellExports(w, items, time.Now(), wide) }
+	})
+}
+
+// newListing is a command that lists a kind of several clusters. list returns it for programs, and how to tell it to people.
+func newListing(s *session, plural, kinds, example string, list func([]siteObjects) (value any, tell func(w io.Writer, wide bool))) *cobra.Command {
 	var f getFlags
 	cmd := &cobra.Command{
-		Use:     "exports",
-		Aliases: []string{"export", "serviceexports"},
-		Short:   "List ServiceExports of several clusters",
-		Example: "  seamark get exports -A --contexts east,west",
+		Use:     plural,
+		Aliases: []string{strings.TrimSuffix(plural, "s"), strings.ToLower(kinds)},
+		Short:   "List " + kinds + " of several clusters",
+		Example: example,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.watch.run(cmd.Context(), s, func(ctx context.Context, w io.Writer) error {
@@ -99,11 +110,8 @@ func newGetExports(s *session) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				items := listExports(read)
-				value := struct {
-					Exports []gotExport `json:"exports"`
-				}{items}
-				return f.out.print(w, value, func(w io.Writer) { tellExports(w, items, time.Now(), f.out.wide) })
+				value, tell := list(read)
+				return f.out.print(w, value, func(w io.Writer) { tell(w, f.out.wide) })
 			})
 		},
 	}
@@ -187,29 +195,13 @@ type gotImport struct {
 }
 
 func newGetImports(s *session) *cobra.Command {
-	var f getFlags
-	cmd := &cobra.Command{
-		Use:     "imports",
-		Aliases: []string{"import", "serviceimports"},
-		Short:   "List ServiceImports of several clusters",
-		Example: "  seamark get imports -n shop --contexts east,west",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.watch.run(cmd.Context(), s, func(ctx context.Context, w io.Writer) error {
-				read, err := f.read(ctx, s)
-				if err != nil {
-					return err
-				}
-				items := listImports(read)
-				value := struct {
-					Imports []gotImport `json:"imports"`
-				}{items}
-				return f.out.print(w, value, func(w io.Writer) { tellImports(w, items, time.Now(), f.out.wide) })
-			})
-		},
-	}
-	f.add(s, cmd, true)
-	return cmd
+	return newListing(s, "imports", "ServiceImports", "  seamark get imports -n shop --contexts east,west", func(read []siteObjects) (any, func(io.Writer, bool)) {
+		items := listImports(read)
+		value := struct {
+			Imports []gotImport `json:"imports"`
+		}{items}
+		return value, func(w io.Writer, wide bool) { tellImports(w, items, time.Now(), wide) }
+	})
 }
 
 func listImports(read []siteObjects) []gotImport {

@@ -62,7 +62,7 @@ var Problems = []Problem{
 	typeConflict, portConflict, familyConflict, otherConflict,
 	noAddressLeft, noAddressYet, addressOutside,
 	namespaceMissing, namespaceReserved, importMissing, importForeign, importNotReady, familyNotSupported, staleKept, staleDropped, addressesRefused, endpointsBehind,
-	derivedForeign, derivedMissing, derivedRefused, proxyNotReady,
+	derivedForeign, derivedMissing, derivedRefused, proxyNotReady, proxyBehind, proxyRefused,
 	dnsNoAnswer, dnsDiffers, dnsSilent, dnsNotForwarded,
 }
 
@@ -107,6 +107,8 @@ var (
 	derivedMissing = Problem{"derived-service-missing", "there is no derived Service", Fail, HopDataPlane}
 	derivedRefused = Problem{"derived-service-refused", "the derived Service cannot be written", Fail, HopDataPlane}
 	proxyNotReady  = Problem{"proxy-not-ready", "seamark-proxy does not run on every node", Fail, HopDataPlane}
+	proxyBehind    = Problem{"proxy-behind", "a node has not programmed the service's address", Fail, HopDataPlane}
+	proxyRefused   = Problem{"proxy-refused", "part of the service cannot be programmed", Warn, HopDataPlane}
 
 	dnsNoAnswer     = Problem{"dns-no-answer", "DNS does not know the name", Fail, HopDNS}
 	dnsDiffers      = Problem{"dns-differs", "DNS answers with other addresses", Warn, HopDNS}

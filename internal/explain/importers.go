@@ -179,16 +179,7 @@ func (e *explainer) judgeDataPlane(c *Cluster) string {
 	case v1alpha1.DataPlaneNone:
 		return "left to something else"
 	case v1alpha1.DataPlaneNFTables:
-		if p := c.Proxy; p != nil && p.Ready < p.Want {
-			e.find(proxyNotReady, c.ID, fmt.Sprintf("seamark-proxy is ready on %d of %d nodes: on the others the clusterset IP leads nowhere", p.Ready, p.Want),
-				c.kubectl("-n seamark-system describe pods -l app.kubernetes.io/component=proxy"))
-		} else if p == nil {
-			return "not asked: no DaemonSet seamark-proxy"
-		}
-		if c.Programmed != "" {
-			return c.Programmed
-		}
-		return fmt.Sprintf("seamark-proxy ready on %d of %d nodes", c.Proxy.Ready, c.Proxy.Want)
+		return e.judgeProxies(c)
 	}
 	return e.judgeDerived(c)
 }

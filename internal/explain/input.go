@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
 // Input is all that was read of one service.
@@ -98,8 +99,9 @@ type Cluster struct {
 	DNSAddresses []string  `json:"dnsAddresses,omitempty"`
 	// Corefile is the configuration of the cluster's own DNS; empty when it is not known.
 	Corefile string `json:"corefile,omitempty"`
-	// Programmed is what the proxies say of themselves, or why they were not asked.
-	Programmed string `json:"programmed,omitempty"`
+	// Proxies are what seamark-proxy has programmed for the service, node by node; ProxiesNotAsked is why some or all of them were not asked.
+	Proxies         []programmed.Service `json:"proxies,omitempty"`
+	ProxiesNotAsked string               `json:"proxiesNotAsked,omitempty"`
 	// DNS is what the clusterset's name was answered with; nil counts as not asked.
 	DNS *Answer `json:"dns,omitempty"`
 	// ClockAhead is how far its clock is ahead of the reader's.

@@ -91,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	applyErr := r.BrokerWriter.Apply(ctx, key, changes)
 	if applyErr == nil {
-		logChange(ctx, settings.ClusterID, key, existing, plan)
+		logChange(ctx, existing, plan)
 	}
 	if in.Export == nil || in.Export.DeletionTimestamp != nil {
 		return ctrl.Result{}, applyErr
@@ -106,8 +106,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // logChange writes a line when a service comes to the clusterset or leaves it; what happens in between is in conditions, events and metrics.
-func logChange(ctx context.Context, clusterID string, key types.NamespacedName, before published, after Plan) {
-	log := ctrl.LoggerFrom(ctx).WithValues("cluster", clusterID, "service", key.String())
+func logChange(ctx context.Context, before published, after Plan) {
+	log := ctrl.LoggerFrom(ctx)
 	switch {
 	case before.record == nil && after.Record != nil:
 		log.Info("the service is published")

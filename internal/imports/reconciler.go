@@ -285,7 +285,7 @@ func (r *Reconciler) writeImport(ctx context.Context, key types.NamespacedName, 
 		created.Status = mcsv1beta1.ServiceImportStatus{}
 		err := r.Writer.Create(ctx, key, created)
 		if err == nil {
-			ctrl.LoggerFrom(ctx).Info("the service is imported", "service", key.String())
+			ctrl.LoggerFrom(ctx).Info("the service is imported")
 		}
 		return created, err
 	case !sameImport(have, want):
@@ -340,7 +340,7 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, have 
 	}
 	if si := have.serviceImport; si != nil && si.DeletionTimestamp == nil && Ours(si) {
 		changes.Delete = append(changes.Delete, si)
-		ctrl.LoggerFrom(ctx).Info("the service is no longer imported", "service", key.String())
+		ctrl.LoggerFrom(ctx).Info("the service is no longer imported")
 	}
 	return r.Writer.Apply(ctx, key, changes)
 }

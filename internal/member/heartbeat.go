@@ -69,10 +69,10 @@ func (h *Heartbeat) settle(renewed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if renewed && !h.held {
-		h.Log.Info("this member's lease on the broker is held", "cluster", h.ClusterID)
+		h.Log.Info("this member's lease on the broker is held")
 	}
 	if err != nil && (h.lastErr == nil || h.lastErr.Error() != err.Error()) {
-		h.Log.Error(err, "cannot renew this member's lease on the broker", "cluster", h.ClusterID)
+		h.Log.Error(err, "cannot renew this member's lease on the broker")
 	}
 	h.held, h.lastErr = h.held || renewed, err
 	if _, taken := err.(*takenError); taken { //nolint:errorlint // made here, never wrapped
@@ -121,7 +121,7 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease, now 
 			return nil, fmt.Errorf("read lease %s: %w", h.ClusterID, err)
 		}
 		if version := revision(lease); version < h.wrote {
-			h.Log.Info("the broker was set back to an older state: looking at everything anew", "cluster", h.ClusterID)
+			h.Log.Info("the broker was set back to an older state: looking at everything anew")
 			h.wrote = version
 			h.SetBack()
 		}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/proxy/kernel"
 	"github.com/seamark-dev/seamark/internal/proxy/model"
+	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
 // Options are the proxy's settings.
@@ -68,6 +69,7 @@ type proxy struct {
 	zone    string // the labels that were last used
 	region  string
 	wake    chan struct{}
+	asked   chan func() // questions about the syncer, which only the loop may touch
 
 	here model.Location // of the loop
 }
@@ -81,6 +83,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	p := &proxy{
 		Options: o, syncer: NewSyncer(table, o.Log), changed: map[types.NamespacedName]struct{}{}, wake: make(chan struct{}, 1),
+		asked: make(chan func()),
 	}
 	if err := p.connect(ctx); err != nil {
 		return err
@@ -112,7 +115,10 @@ func (p *proxy) connect(ctx context.Context) error {
 		MapperProvider:         staticMapper,
 		Cache:                  cacheOptions(p.NodeName),
 		Logger:                 p.Log,
-		Metrics:                metricsserver.Options{BindAddress: p.MetricsAddress},
+		Metrics: metricsserver.Options{
+			BindAddress:   p.MetricsAddress,
+			ExtraHandlers: map[string]http.Handler{programmed.Path: http.HandlerFunc(p.serveProgrammed)},
+		},
 		HealthProbeBindAddress: p.ProbeAddress,
 		PprofBindAddress:       p.PprofAddress,
 	})
@@ -152,14 +158,27 @@ func (p *proxy) loop(ctx context.Context) error {
 		} else {
 			retry = retryAfter
 		}
+		if !p.rest(ctx, again, verify.C) {
+			return nil
+		}
+	}
+}
+
+// rest waits until there is something to sync and answers questions meanwhile. It returns false when the process ends.
+func (p *proxy) rest(ctx context.Context, again, verify <-chan time.Time) bool {
+	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return false
 		case <-p.wake:
 		case <-again:
-		case <-verify.C:
+		case <-verify:
 			p.syncer.Distrust()
+		case answer := <-p.asked:
+			answer()
+			continue
 		}
+		return true
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -22,6 +23,7 @@ type Timed struct {
 	mu      sync.Mutex
 	arrived map[types.NamespacedName]time.Time
 	wrote   map[types.NamespacedName]bool
+	said    map[types.NamespacedName]string // the error that was logged last
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
@@ -46,13 +48,16 @@ func (t *Timed) saw(service types.NamespacedName) {
 	}
 }
 
-// Reconcile implements reconcile.Reconciler.
+// Reconcile implements reconcile.Reconciler. An error is logged when it is new for its service, not again with every retry, and always counted.
 func (t *Timed) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	t.mu.Lock()
 	since, timed := t.arrived[request.NamespacedName]
 	delete(t.arrived, request.NamespacedName)
 	t.mu.Unlock()
 	result, err := t.Reconciler.Reconcile(ctx, request)
+	if t.isNews(request.NamespacedName, err) {
+		ctrl.LoggerFrom(ctx).Error(err, "this did not work and is tried again")
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	wrote := t.wrote[request.NamespacedName]
@@ -63,10 +68,27 @@ func (t *Timed) Reconcile(ctx context.Context, request reconcile.Request) (recon
 		if timed {
 			t.arrived[request.NamespacedName] = since // the wait goes on
 		}
+		return reconcile.Result{Requeue: true}, nil //nolint:staticcheck // an error would be logged by the controller, every time
 	case wrote && timed:
 		t.Metrics.Propagation.WithLabelValues(t.Hop).Observe(time.Since(since).Seconds())
 	}
-	return result, err
+	return result, nil
+}
+
+// isNews tells an error that differs from the last one of its service. One that ended is forgotten.
+func (t *Timed) isNews(service types.NamespacedName, err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		delete(t.said, service)
+		return false
+	}
+	if t.said == nil {
+		t.said = map[types.NamespacedName]string{}
+	}
+	before, said := t.said[service]
+	t.said[service] = err.Error()
+	return !said || before != err.Error()
 }
 
 // NewQueue makes the controller's queue.
@@ -75,6 +97,7 @@ func (t *Timed) NewQueue(name string, limiter workqueue.TypedRateLimiter[reconci
 		PriorityQueue: priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter }),
 		saw:           t.saw,
 	}
+	t.Metrics.Errors.WithLabelValues(t.Name) // shown from the start, at zero
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.queue = queue

@@ -46,16 +46,23 @@ func (z *Zone) Wire(r *dns.Msg, lower string) []byte {
 	out = appendName(out, asked.Name)
 	out = binary.BigEndian.AppendUint16(out, asked.Qtype)
 	out = binary.BigEndian.AppendUint16(out, asked.Qclass)
+	if addresses.len() == 1 {
+		return z.appendRecord(out, asked.Qtype, addresses.raw)
+	}
 	var buffer [32]int32
 	for _, at := range addresses.pick(addresses.len(), buffer[:]) {
-		out = binary.BigEndian.AppendUint16(out, pointerToQuestion)
-		out = binary.BigEndian.AppendUint16(out, asked.Qtype)
-		out = binary.BigEndian.AppendUint16(out, dns.ClassINET)
-		out = binary.BigEndian.AppendUint32(out, z.TTL)
-		out = binary.BigEndian.AppendUint16(out, uint16(addresses.width))
-		out = append(out, addresses.at(int(at))...)
+		out = z.appendRecord(out, asked.Qtype, addresses.at(int(at)))
 	}
 	return out
+}
+
+func (z *Zone) appendRecord(out []byte, qtype uint16, address []byte) []byte {
+	out = binary.BigEndian.AppendUint16(out, pointerToQuestion)
+	out = binary.BigEndian.AppendUint16(out, qtype)
+	out = binary.BigEndian.AppendUint16(out, dns.ClassINET)
+	out = binary.BigEndian.AppendUint32(out, z.TTL)
+	out = binary.BigEndian.AppendUint16(out, uint16(len(address)))
+	return append(out, address...)
 }
 
 // addressesNamed finds the addresses of a service or of a pod; nil where the name is neither.

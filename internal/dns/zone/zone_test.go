@@ -223,6 +223,9 @@ func TestAllocations(t *testing.T) {
 	} {
 		m := new(dns.Msg)
 		m.SetQuestion(c.name, c.qtype)
+		if got := testing.AllocsPerRun(100, func() { z.Wire(m, Lower(c.name)) }); got > 1 {
+			t.Errorf("%s %s: %v allocations as bytes, want at most one", c.name, dns.TypeToString[c.qtype], got)
+		}
 		if got := testing.AllocsPerRun(100, func() { z.Reply(m, Lower(c.name), 1232) }); got > c.most {
 			t.Errorf("%s %s: %v allocations, want at most %v", c.name, dns.TypeToString[c.qtype], got, c.most)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,10 @@ import (
 const home = "east"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(beCoreDNS) != "" {
+		server.Run() // as the child of TestAnswersLikeCoreDNS
+		return
+	}
 	server.Configure()
 	dnsserver.Quiet = true
 	harness.Main(m)
@@ -205,7 +210,7 @@ func (s *dnsServer) check(t *testing.T, rows []row) {
 				}
 				// Without EDNS the same is said, as far as 512 bytes go.
 				plain, err := s.exchange(network, query(r.name, r.qtype))
-				if err == nil && !plain.Truncated {
+				if err == nil && !plain.Truncated && len(plain.Extra) == len(r.extra) { // additional records may be left out
 					err = r.differs(plain)
 				}
 				return errors.Join(err, r.differs(reply))

@@ -1,0 +1,78 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seamark-dev/seamark/internal/proxy/programmed"
+)
+
+// judgeProxies says what the nodes of a cluster have programmed, and finds those that lack something.
+func (e *explainer) judgeProxies(c *Cluster) string {
+	const component = "app.kubernetes.io/component=proxy"
+	if c.Proxy == nil {
+		return "not asked: no DaemonSet seamark-proxy"
+	}
+	if p := c.Proxy; p.Ready < p.Want {
+		e.find(proxyNotReady, c.ID, fmt.Sprintf("seamark-proxy is ready on %d of %d nodes: on the others the clusterset IP leads nowhere", p.Ready, p.Want),
+			c.kubectl("-n seamark-system describe pods -l %s", component))
+	}
+	if len(c.Proxies) == 0 {
+		return "not asked: " + c.ProxiesNotAsked
+	}
+	var behind []string
+	for _, node := range c.Proxies {
+		if node.Refused != "" {
+			e.find(proxyRefused, c.ID, fmt.Sprintf("node %s: %s", node.Node, node.Refused), "mend the service's ports, endpoints or address where it is exported")
+		}
+		missing := slices.DeleteFunc(slices.Clone(c.Import.Spec.IPs), func(ip string) bool { return slices.Contains(node.VIPs, ip) })
+		if len(missing) > 0 && node.Refused == "" {
+			behind = append(behind, node.Node)
+		}
+	}
+	if len(behind) > 0 {
+		e.find(proxyBehind, c.ID, fmt.Sprintf("the import has the address %s, but seamark-proxy has not programmed it on %s", strings.Join(c.Import.Spec.IPs, ", "), strings.Join(behind, ", ")),
+			"if that lasts longer than some seconds: "+c.kubectl("-n seamark-system logs -l %s --tail 50", component))
+	}
+	return strings.Join(programs(c.Proxies), ", ") + notAsked(c.ProxiesNotAsked)
+}
+
+func notAsked(why string) string {
+	if why == "" {
+		return ""
+	}
+	return " (others not asked: " + why + ")"
+}
+
+// programs says where each port leads. Nodes may differ: what is near to one is far from another.
+func programs(nodes []programmed.Service) []string {
+	var order []string
+	least, most := map[string]int{}, map[string]int{}
+	for _, node := range nodes {
+		for _, p := range node.Ports {
+			name := p.Address + "/" + p.Protocol
+			if _, seen := least[name]; !seen {
+				order = append(order, name)
+				least[name], most[name] = len(p.Endpoints), len(p.Endpoints)
+			}
+			least[name], most[name] = min(least[name], len(p.Endpoints)), max(most[name], len(p.Endpoints))
+		}
+	}
+	if len(order) == 0 {
+		return []string{"nothing programmed"}
+	}
+	out := make([]string, 0, len(order))
+	for _, name := range order {
+		count := fmt.Sprint(least[name])
+		if least[name] != most[name] {
+			count = fmt.Sprintf("%d to %d", least[name], most[name])
+		}
+		noun := "endpoints"
+		if count == "1" {
+			noun = "endpoint"
+		}
+		out = append(out, fmt.Sprintf("%s → %s %s", name, count, noun))
+	}
+	return out
+}

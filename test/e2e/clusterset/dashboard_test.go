@@ -1,0 +1,196 @@
+//go:build linux
+
+package clusterset_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox"
+	"github.com/seamark-dev/seamark/test/e2e/bed"
+	"github.com/seamark-dev/seamark/test/monitoring/dashboard"
+	"github.com/seamark-dev/seamark/test/monitoring/promserver"
+)
+
+// dashboardEnv names a file that the drawn dashboard is written to, for docs/plots/dashboard.svg.
+const dashboardEnv = "SEAMARK_DASHBOARD_SVG"
+
+// scrapeInterval is short, so that a rate, which needs two scrapes, is there soon.
+const scrapeInterval = 2 * time.Second
+
+// TestDashboard holds the dashboard to real clusters with the nftables data plane, whose metrics the other one does not have.
+func TestDashboard(t *testing.T) {
+	o := sandbox.Options{Name: sandboxName, Clusters: 3, DataPlane: v1alpha1.DataPlaneNFTables, Family: sandbox.Dual, Progress: testLog{t}}
+	b, err := bed.Up(t.Context(), t.TempDir(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := bed.Down(context.Background(), sandboxName, testLog{t}); err != nil {
+			t.Error(err)
+		}
+	}()
+	names := b.Clusters()
+	everyPanelHasData(&world{T: t, Bed: b, one: names[0], two: names[1], three: names[2]})
+}
+
+// A Prometheus server scrapes every daemon of every cluster while services are exported, pods come and go and names are asked for: then every
+// query of every panel has something to show, those about failures a zero.
+func everyPanelHasData(w *world) {
+	w.deploy()
+	root, err := kubeparts.Root()
+	w.must(err)
+	file, err := os.Open(filepath.Join(root, "deploy", "monitoring", "dashboard.json"))
+	w.must(err)
+	defer file.Close()
+	board, err := dashboard.Read(file)
+	w.must(err)
+
+	config, targets := w.scrapeAll()
+	from := time.Now()
+	server, err := promserver.Start(w.Context(), w.TempDir(), config)
+	w.must(err)
+	defer server.Stop()
+	prometheus := dashboard.Prometheus{URL: server.URL}
+	span := func() dashboard.Span { return dashboard.Span{From: from, To: time.Now(), Step: scrapeInterval} }
+	w.eventually("every daemon is scraped", patience, func() error { return allUp(w.Context(), prometheus, span(), targets) })
+
+	w.beBusy()
+
+	var data dashboard.Data
+	w.eventually("every panel has data", patience, func() error {
+		if data, err = prometheus.Ask(w.Context(), board, span()); err != nil {
+			w.Fatal(err)
+		}
+		if missing := board.Missing(data); len(missing) > 0 {
+			return fmt.Errorf("nothing to show in: %s", strings.Join(missing, "; "))
+		}
+		return nil
+	})
+	var drawn bytes.Buffer
+	w.must(dashboard.Draw(&drawn, board, data, span()))
+	w.must(os.WriteFile(cmp.Or(os.Getenv(dashboardEnv), filepath.Join(w.TempDir(), "dashboard.svg")), drawn.Bytes(), 0o644))
+}
+
+// allUp tells whether so many targets answered their last scrape.
+func allUp(ctx context.Context, p dashboard.Prometheus, span dashboard.Span, targets int) error {
+	series, err := p.Query(ctx, dashboard.Target{Expr: "sum(up)"}, dashboard.Span{From: span.To, To: span.To, Step: span.Step})
+	if err != nil {
+		return err
+	}
+	if len(series) == 0 || series[0].Samples[0].Value != float64(targets) {
+		return fmt.Errorf("of %d targets are up: %v", targets, series)
+	}
+	return nil
+}
+
+const berth = `
+apiVersion: v1
+kind: Service
+metadata: {name: berth-$N, namespace: shop, labels: {for: dashboard}}
+spec:
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceExport
+metadata: {name: berth-$N, namespace: shop, labels: {for: dashboard}}
+---
+`
+
+// beBusy does what people do with a clusterset, and takes back what it did.
+func (w *world) beBusy() {
+	w.Helper()
+	const berths = 6
+	for n := range berths {
+		manifest := strings.ReplaceAll(berth, "$N", fmt.Sprint(n))
+		for _, cluster := range []string{w.one, w.two} {
+			w.must(w.Apply(w.Context(), cluster, manifest))
+		}
+		name := fmt.Sprintf("berth-%d.shop.svc.clusterset.local", n)
+		w.answeredBy("http://"+name, w.one, w.two)
+		w.lookup("no-"+name, "A")
+	}
+	for _, replicas := range []string{"3", "1"} {
+		for _, cluster := range []string{w.one, w.two} {
+			w.kubectl(cluster, "-n", "shop", "scale", "deployment/web", "--replicas", replicas)
+		}
+		for _, cluster := range []string{w.one, w.two} {
+			w.must(w.RolledOut(w.Context(), cluster, "shop", "deployment/web"))
+		}
+	}
+	for n := range berths / 2 {
+		for _, cluster := range []string{w.one, w.two} {
+			w.kubectl(cluster, "-n", "shop", "delete", "serviceexport,service", fmt.Sprintf("berth-%d", n))
+		}
+	}
+	w.Cleanup(func() {
+		for _, cluster := range []string{w.one, w.two} {
+			if _, err := w.Kubectl(context.Background(), cluster, "-n", "shop", "delete", "serviceexports,services", "-l", "for=dashboard"); err != nil {
+				w.Error(err)
+			}
+		}
+	})
+}
+
+// scrapeAll is a configuration for Prometheus that scrapes all daemons of all clusters, and how many they are. The host has no route to
+// pods, so the API server of each cluster is asked to pass the request on. Labels are as the chart's ServiceMonitor makes them, and `cluster` is the
+// one that people add who collect from several clusters.
+func (w *world) scrapeAll() (config string, targets int) {
+	w.Helper()
+	type object = map[string]any
+	var jobs []object
+	for _, cluster := range w.Clusters() {
+		access, err := w.Config(cluster)
+		w.must(err)
+		server, tls := w.credentials(access)
+		var pods corev1.PodList
+		text := w.kubectl(cluster, "-n", "seamark-system", "get", "pods", "-l", "app.kubernetes.io/name=seamark", "-o", "json")
+		w.must(json.Unmarshal([]byte(text), &pods))
+		var static []object
+		for _, pod := range pods.Items {
+			static = append(static, object{
+				"targets": []string{server},
+				"labels": map[string]string{
+					"__metrics_path__": fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:9441/proxy/metrics", pod.Namespace, pod.Name),
+					"job":              "seamark-metrics", "cluster": cluster, "pod": pod.Name, "instance": pod.Status.PodIP + ":9441",
+				},
+			})
+		}
+		targets += len(static)
+		jobs = append(jobs, object{"job_name": cluster, "scheme": "https", "tls_config": tls, "static_configs": static})
+	}
+	text, err := yaml.Marshal(object{
+		"global":         object{"scrape_interval": scrapeInterval.String(), "scrape_timeout": scrapeInterval.String()},
+		"scrape_configs": jobs,
+	})
+	w.must(err)
+	return string(text), targets
+}
+
+// credentials writes what it takes to speak to an API server to files, and returns its host and port, and where the files are.
+func (w *world) credentials(access *rest.Config) (server string, tls map[string]string) {
+	w.Helper()
+	w.must(rest.LoadTLSFiles(access))
+	dir := w.TempDir()
+	tls = map[string]string{}
+	for name, content := range map[string][]byte{"ca_file": access.CAData, "cert_file": access.CertData, "key_file": access.KeyData} {
+		tls[name] = filepath.Join(dir, name)
+		w.must(os.WriteFile(tls[name], content, 0o600))
+	}
+	return strings.TrimPrefix(access.Host, "https://"), tls
+}

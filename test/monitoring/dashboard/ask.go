@@ -1,0 +1,151 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Span is the time that is shown, and how far apart the samples are.
+type Span struct {
+	From, To time.Time
+	Step     time.Duration
+}
+
+// Sample is a value at a time.
+type Sample struct {
+	At    time.Time
+	Value float64
+}
+
+// Series is a line. Its samples are in order of time; what is not a number (a quantile of no observations) is left out.
+type Series struct {
+	// Query is the RefID of the target that it answers.
+	Query   string
+	Name    string
+	Samples []Sample
+}
+
+// Data is what panels show, by their ids.
+type Data map[int][]Series
+
+// Prometheus is a server that is asked.
+type Prometheus struct {
+	// URL is where it serves, such as http://127.0.0.1:9090.
+	URL string
+}
+
+// Ask asks the queries of all panels. A panel without an answer has no series, which is no error; a server that cannot be asked, or
+// refuses a query, is one, and it names the panel.
+func (s Prometheus) Ask(ctx context.Context, d *Dashboard, span Span) (Data, error) {
+	data := Data{}
+	for _, p := range d.Panels {
+		for _, t := range p.Targets {
+			series, err := s.Query(ctx, t, span)
+			if err != nil {
+				return nil, fmt.Errorf("panel %q, query %s: %w", p.Title, t.RefID, err)
+			}
+			data[p.ID] = append(data[p.ID], series...)
+		}
+	}
+	return data, nil
+}
+
+// Query asks one query and returns the series that have at least one number.
+func (s Prometheus) Query(ctx context.Context, t Target, span Span) ([]Series, error) {
+	answer, err := s.get(ctx, t.Expr, span)
+	if err != nil {
+		return nil, err
+	}
+	var out []Series
+	for _, r := range answer {
+		series, err := r.series(t)
+		if err != nil {
+			return nil, err
+		}
+		if len(series.Samples) > 0 {
+			out = append(out, series)
+		}
+	}
+	return out, nil
+}
+
+// Missing names the panels, and the queries of them, that have nothing to show.
+func (d *Dashboard) Missing(data Data) []string {
+	var out []string
+	for _, p := range d.Panels {
+		for _, t := range p.Targets {
+			if !slices.ContainsFunc(data[p.ID], func(s Series) bool { return s.Query == t.RefID }) {
+				out = append(out, fmt.Sprintf("%s (query %s: %s)", p.Title, t.RefID, t.Expr))
+			}
+		}
+	}
+	return out
+}
+
+// result is a series as the server answers with it: samples are pairs of seconds and a number in quotes.
+type result struct {
+	Metric map[string]string `json:"metric"`
+	Values [][2]any          `json:"values"`
+}
+
+func (r result) series(t Target) (Series, error) {
+	out := Series{Query: t.RefID, Name: t.name(r.Metric)}
+	for _, pair := range r.Values {
+		seconds, isNumber := pair[0].(float64)
+		text, isText := pair[1].(string)
+		if !isNumber || !isText {
+			return out, fmt.Errorf("the server answered with the sample %v", pair)
+		}
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return out, fmt.Errorf("the server answered with the sample %v: %w", pair, err)
+		}
+		if !math.IsNaN(value) && !math.IsInf(value, 0) {
+			out.Samples = append(out.Samples, Sample{time.UnixMilli(int64(math.Round(seconds * 1000))), value})
+		}
+	}
+	return out, nil
+}
+
+func (s Prometheus) get(ctx context.Context, expr string, span Span) ([]result, error) {
+	seconds := func(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
+	form := url.Values{
+		"query": {expr}, "start": {seconds(span.From)}, "end": {seconds(span.To)},
+		"step": {strconv.FormatFloat(span.Step.Seconds(), 'f', 3, 64)},
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/api/v1/query_range?"+form.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close() //nolint:errcheck // only read
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", s.URL, err)
+	}
+	var answer struct {
+		Status string `json:"status"`
+		Error  string `json:"error"`
+		Data   struct {
+			Result []result `json:"result"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return nil, fmt.Errorf("ask %s: %s: %w", s.URL, response.Status, err)
+	}
+	if answer.Status != "success" {
+		return nil, fmt.Errorf("the server says %s: %s", response.Status, answer.Error)
+	}
+	return answer.Data.Result, nil
+}

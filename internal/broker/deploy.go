@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/crds"
+	"github.com/seamark-dev/seamark/internal/policies"
 )
 
 // Defaults of a clusterset.
@@ -95,18 +97,23 @@ func (r *DeployResult) deploy(ctx context.Context, c client.Client, want *v1alph
 		return fmt.Errorf("namespace %s is being deleted: wait until it is gone", namespace.Name)
 	}
 	r.Steps = append(r.Steps, step)
-	prepared, err := prepareBroker(ctx, c)
-	r.Steps = append(r.Steps, prepared...)
+	kinds, err := installKinds(ctx, c, crds.Broker)
+	r.Steps = append(r.Steps, kinds...)
+	if err != nil {
+		return err
+	}
+	rules, err := installPolicies(ctx, c, crds.Broker, policies.Broker)
+	r.Steps = append(r.Steps, rules...)
 	if err != nil {
 		return err
 	}
 	role := sharedRole(want.Namespace)
-	rules := role.Rules
+	allowed := role.Rules
 	step, err = ensure(ctx, c, role, func(have *rbacv1.Role) bool {
-		if equality.Semantic.DeepEqual(have.Rules, rules) {
+		if equality.Semantic.DeepEqual(have.Rules, allowed) {
 			return false
 		}
-		have.Rules = rules
+		have.Rules = allowed
 		return true
 	})
 	if err != nil {

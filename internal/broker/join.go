@@ -21,6 +21,8 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/crds"
+	"github.com/seamark-dev/seamark/internal/policies"
 )
 
 const (
@@ -119,8 +121,7 @@ type Joined struct {
 	Steps      []Step             `json:"steps"`
 }
 
-// Join makes the cluster a member: kinds and policies, the credential, and the identity that says so, in this order and the membership
-// last. Before anything is written it makes sure that the cluster is free to join, that the broker accepts the credential, and that
+// Join makes the cluster a member: kinds, the credential, the identity that says so with the membership last, and the policies that guard it. Before anything is written it makes sure that the cluster is free to join, that the broker accepts the credential, and that
 // no other cluster uses the id. Joining again writes only what differs.
 func Join(ctx context.Context, c client.Client, m Membership, o JoinOptions) (Joined, error) {
 	if err := m.Validate(); err != nil {
@@ -239,9 +240,10 @@ func heldByOther(lease *coordinationv1.Lease, holder string, now time.Time) bool
 	return now.Sub(last) <= patience
 }
 
-// install writes what makes the cluster a member.
+// install writes what makes the cluster a member. The policies come last: they guard the identity from then on, but for up to half a minute the API server
+// may not know the kind of their parameter, and refuse what they match.
 func install(ctx context.Context, c client.Client, m Membership) ([]Step, error) {
-	steps, err := prepareMember(ctx, c)
+	steps, err := installKinds(ctx, c, crds.Member)
 	if err != nil {
 		return steps, err
 	}
@@ -273,7 +275,8 @@ func install(ctx context.Context, c client.Client, m Membership) ([]Step, error)
 		}
 		steps = append(steps, step)
 	}
-	return steps, nil
+	rules, err := installPolicies(ctx, c, crds.Member, policies.Member)
+	return append(steps, rules...), err
 }
 
 // whilePoliciesSettle tries again while the API server cannot yet evaluate a policy whose parameter is of a kind that was

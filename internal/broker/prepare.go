@@ -9,31 +9,24 @@ import (
 	"github.com/seamark-dev/seamark/internal/policies"
 )
 
-// prepareBroker installs the kinds a broker needs and the policies that confine its members.
-func prepareBroker(ctx context.Context, c client.Client) ([]Step, error) {
-	return prepare(ctx, c, crds.Broker, policies.Broker)
-}
-
-// prepareMember installs the kinds a member needs and the policies that guard its identity.
-func prepareMember(ctx context.Context, c client.Client) ([]Step, error) {
-	return prepare(ctx, c, crds.Member, policies.Member)
-}
-
-// prepare installs kinds before policies: a policy whose parameter kind is missing refuses every write.
-func prepare(ctx context.Context, c client.Client, kinds crds.Set, rules policies.Set) ([]Step, error) {
-	definitions, err := crds.Install(ctx, c, kinds)
+// installKinds installs the kinds that a broker or a member needs.
+func installKinds(ctx context.Context, c client.Client, set crds.Set) ([]Step, error) {
+	definitions, err := crds.Install(ctx, c, set)
 	steps := make([]Step, 0, len(definitions))
 	for _, outcome := range definitions {
 		steps = append(steps, Step{Object: "CustomResourceDefinition " + outcome.Name, Action: installed(outcome.Action)})
 	}
-	if err == nil {
-		err = shown(ctx, c, kinds)
-	}
-	if err != nil {
-		return steps, err
+	return steps, err
+}
+
+// installPolicies installs the policies that confine a broker's members or guard a member's identity, after the kinds they speak of: a policy whose
+// parameter kind is missing refuses every write.
+func installPolicies(ctx context.Context, c client.Client, kinds crds.Set, rules policies.Set) ([]Step, error) {
+	if err := shown(ctx, c, kinds); err != nil {
+		return nil, err
 	}
 	applied, err := policies.Install(ctx, c, rules)
-	return append(steps, policySteps(applied)...), err
+	return policySteps(applied), err
 }
 
 func installed(action crds.Action) Action {

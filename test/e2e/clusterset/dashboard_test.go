@@ -69,6 +69,7 @@ func everyPanelHasData(w *world) {
 	span := func() dashboard.Span { return dashboard.Span{From: from, To: time.Now(), Step: scrapeInterval} }
 	w.eventually("every daemon is scraped", patience, func() error { return allUp(w.Context(), prometheus, span(), targets) })
 
+	defer w.rest()
 	w.beBusy()
 
 	var data dashboard.Data
@@ -112,7 +113,7 @@ metadata: {name: berth-$N, namespace: shop, labels: {for: dashboard}}
 ---
 `
 
-// beBusy does what people do with a clusterset, and takes back what it did.
+// beBusy does what people do with a clusterset.
 func (w *world) beBusy() {
 	w.Helper()
 	const berths = 6
@@ -138,13 +139,14 @@ func (w *world) beBusy() {
 			w.kubectl(cluster, "-n", "shop", "delete", "serviceexport,service", fmt.Sprintf("berth-%d", n))
 		}
 	}
-	w.Cleanup(func() {
-		for _, cluster := range []string{w.one, w.two} {
-			if _, err := w.Kubectl(context.Background(), cluster, "-n", "shop", "delete", "serviceexports,services", "-l", "for=dashboard"); err != nil {
-				w.Error(err)
-			}
-		}
-	})
+}
+
+// rest takes back what beBusy left.
+func (w *world) rest() {
+	w.Helper()
+	for _, cluster := range []string{w.one, w.two} {
+		w.kubectl(cluster, "-n", "shop", "delete", "serviceexports,services", "-l", "for=dashboard")
+	}
 }
 
 // scrapeAll is a configuration for Prometheus that scrapes all daemons of all clusters, and how many they are. The host has no route to

@@ -89,6 +89,9 @@ func newAxis(unit string, low, high float64, wanted int) axis {
 	}
 	step *= s.factor
 	a := axis{low: math.Floor(low/step+1e-9) * step, high: math.Ceil(high/step-1e-9) * step, step: step}
+	if larger := scaleOf(unit, a.high); larger.factor == 1000*s.factor {
+		s = larger // 0.5 s and 1 s rather than 500 ms and 1000 ms
+	}
 	a.label = func(value float64) string {
 		if math.Abs(value) < step/2 {
 			return "0" + s.suffix

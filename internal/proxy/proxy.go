@@ -111,10 +111,10 @@ func (p *proxy) connect(ctx context.Context) error {
 		return err
 	}
 	p.manager, err = ctrl.NewManager(p.Local, ctrl.Options{
-		Scheme:                 scheme,
-		MapperProvider:         staticMapper,
-		Cache:                  cacheOptions(p.NodeName),
-		Logger:                 p.Log,
+		Scheme:         scheme,
+		MapperProvider: staticMapper,
+		Cache:          cacheOptions(p.NodeName),
+		Logger:         p.Log,
 		Metrics: metricsserver.Options{
 			BindAddress:   p.MetricsAddress,
 			ExtraHandlers: map[string]http.Handler{programmed.Path: http.HandlerFunc(p.serveProgrammed)},

@@ -10,8 +10,8 @@ import (
 
 // Measures of the plot, in pixels.
 const (
-	plotWidth   = 900
-	labelWidth  = 380
+	plotWidth   = 960
+	labelWidth  = 440
 	barHeight   = 14
 	groupGap    = 10
 	titleHeight = 56
@@ -43,7 +43,7 @@ func (r *Report) WritePlot(w io.Writer) error {
 			groups++
 		}
 	}
-	span := math.Ceil(math.Log2(reach))
+	span := math.Ceil(math.Log2(reach)/4) * 4 // so that 1 is one of the ticks
 	height := titleHeight + footHeight + len(bars)*barHeight + groups*groupGap
 	half := float64(plotWidth-labelWidth-70) / 2
 	middle := float64(labelWidth) + half
@@ -58,10 +58,11 @@ func (r *Report) WritePlot(w io.Writer) error {
 		fmt.Fprintf(&b, `<rect x="%d" y="32" width="10" height="10" fill="%s"/>`+"\n", left, colours[p%len(colours)])
 		text(&b, float64(left+16), 41, "start", "normal", "ratio to "+peer)
 	}
-	for power := -span; power <= span; power += math.Max(1, math.Floor(span/4)) {
+	const ticks = 4 // on each side of 1
+	for power := -span; power <= span; power += math.Ceil(span / ticks) {
 		at := x(math.Pow(2, power))
 		fmt.Fprintf(&b, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#ccc"/>`+"\n", at, titleHeight-4, at, height-footHeight)
-		text(&b, at, float64(height-footHeight+16), "middle", "normal", times(math.Pow(2, power)))
+		text(&b, at, float64(height-footHeight+16), "middle", "normal", tick(power))
 	}
 	fmt.Fprintf(&b, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#555"/>`+"\n", middle, titleHeight-4, middle, height-footHeight)
 	y, last := float64(titleHeight), -1
@@ -90,6 +91,14 @@ func (r *Report) WritePlot(w io.Writer) error {
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// tick is a power of two for people: 8 ×, 1/8 ×.
+func tick(power float64) string {
+	if power < 0 {
+		return fmt.Sprintf("1/%.0f ×", math.Pow(2, -power))
+	}
+	return fmt.Sprintf("%.0f ×", math.Pow(2, power))
 }
 
 func text(b *strings.Builder, x, y float64, anchor, weight, words string) {

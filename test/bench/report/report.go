@@ -181,8 +181,11 @@ func (r *Report) verdict() string {
 }
 
 func times(ratio float64) string {
-	if ratio >= 10 {
+	switch {
+	case ratio >= 10:
 		return fmt.Sprintf("%.0f ×", ratio)
+	case ratio < 0.1:
+		return fmt.Sprintf("%.1g ×", ratio)
 	}
 	return fmt.Sprintf("%.2f ×", ratio)
 }

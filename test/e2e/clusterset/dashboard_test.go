@@ -126,18 +126,21 @@ func (w *world) beBusy() {
 		w.answeredBy("http://"+name, w.one, w.two)
 		w.lookup("no-"+name, "A")
 	}
-	for _, replicas := range []string{"3", "1"} {
-		for _, cluster := range []string{w.one, w.two} {
-			w.kubectl(cluster, "-n", "shop", "scale", "deployment/web", "--replicas", replicas)
-		}
-		for _, cluster := range []string{w.one, w.two} {
-			w.must(w.RolledOut(w.Context(), cluster, "shop", "deployment/web"))
-		}
-	}
+	w.scale("2")
 	for n := range berths / 2 {
 		for _, cluster := range []string{w.one, w.two} {
 			w.kubectl(cluster, "-n", "shop", "delete", "serviceexport,service", fmt.Sprintf("berth-%d", n))
 		}
+	}
+	w.scale("1")
+}
+
+// scale gives the service so many pods in each cluster that serves.
+func (w *world) scale(replicas string) {
+	w.Helper()
+	for _, cluster := range []string{w.one, w.two} {
+		w.kubectl(cluster, "-n", "shop", "scale", "deployment/web", "--replicas", replicas)
+		w.must(w.RolledOut(w.Context(), cluster, "shop", "deployment/web"))
 	}
 }
 

@@ -34,9 +34,9 @@ const small = `{
   ]
 }`
 
-func read(t *testing.T, text string) *Dashboard {
+func readSmall(t *testing.T) *Dashboard {
 	t.Helper()
-	d, err := Read(strings.NewReader(text))
+	d, err := Read(strings.NewReader(small))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func read(t *testing.T, text string) *Dashboard {
 }
 
 func TestRead(t *testing.T) {
-	d := read(t, small)
+	d := readSmall(t)
 	if d.Title != "Ships & <harbours>" || len(d.Panels) != 3 {
 		t.Fatalf("%+v", d)
 	}
@@ -105,7 +105,7 @@ func prometheus(t *testing.T) Prometheus {
 var tenSeconds = Span{From: time.Unix(1000, 0), To: time.Unix(1010, 0), Step: 2 * time.Second}
 
 func TestAsk(t *testing.T) {
-	d := read(t, small)
+	d := readSmall(t)
 	data, err := prometheus(t).Ask(t.Context(), d, tenSeconds)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestAsk(t *testing.T) {
 }
 
 func TestARefusedQueryNamesItsPanel(t *testing.T) {
-	d := read(t, small)
+	d := readSmall(t)
 	d.Panels[1].Targets[0].Expr = "refused"
 	_, err := prometheus(t).Ask(t.Context(), d, tenSeconds)
 	if err == nil || !strings.Contains(err.Error(), `"Heard"`) || !strings.Contains(err.Error(), "parse error") {
@@ -158,7 +158,7 @@ func texts(t *testing.T, drawing []byte) (words []string, elements map[string]in
 }
 
 func TestDraw(t *testing.T) {
-	d := read(t, small)
+	d := readSmall(t)
 	data := Data{
 		2: {{Query: "A", Samples: []Sample{{time.Unix(1000, 0), 0}, {time.Unix(1010, 0), 1}}}},
 		3: {
@@ -183,7 +183,7 @@ func TestDraw(t *testing.T) {
 
 func TestDrawWithoutData(t *testing.T) {
 	var drawing bytes.Buffer
-	if err := Draw(&drawing, read(t, small), nil, tenSeconds); err != nil {
+	if err := Draw(&drawing, readSmall(t), nil, tenSeconds); err != nil {
 		t.Fatal(err)
 	}
 	words, _ := texts(t, drawing.Bytes())

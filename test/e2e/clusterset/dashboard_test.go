@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,19 +73,38 @@ func everyPanelHasData(w *world) {
 	defer w.rest()
 	w.beBusy()
 
+	exports, imports := w.count("serviceexports"), w.count("serviceimports")
 	var data dashboard.Data
-	w.eventually("every panel has data", patience, func() error {
+	w.eventually("every panel has data, and the right ones", patience, func() error {
 		if data, err = prometheus.Ask(w.Context(), board, span()); err != nil {
 			w.Fatal(err)
 		}
 		if missing := board.Missing(data); len(missing) > 0 {
 			return fmt.Errorf("nothing to show in: %s", strings.Join(missing, "; "))
 		}
-		return nil
+		return errors.Join(shows(board, data, "Exports ready", exports), shows(board, data, "Imports ready", imports))
 	})
 	var drawn bytes.Buffer
 	w.must(dashboard.Draw(&drawn, board, data, span()))
 	w.must(os.WriteFile(cmp.Or(os.Getenv(dashboardEnv), filepath.Join(w.TempDir(), "dashboard.svg")), drawn.Bytes(), 0o644))
+}
+
+// count is how many objects of a kind there are in all clusters. Those of the broker are not users' own.
+func (w *world) count(kind string) int {
+	w.Helper()
+	n := 0
+	for _, cluster := range w.Clusters() {
+		n += len(strings.Fields(w.kubectl(cluster, "get", kind, "-A", "-o", "name", "--field-selector", "metadata.namespace!=seamark-broker")))
+	}
+	return n
+}
+
+func shows(board *dashboard.Dashboard, data dashboard.Data, title string, want int) error {
+	got, err := board.Last(data, title)
+	if err == nil && got != float64(want) {
+		err = fmt.Errorf("panel %q shows %v, and there are %d", title, got, want)
+	}
+	return err
 }
 
 // allUp tells whether so many targets answered their last scrape.

@@ -90,6 +90,17 @@ func (d *Dashboard) Missing(data Data) []string {
 	return out
 }
 
+// Last is the number that the panel of this title ends with, in its first series. It fails when there is no such panel, or nothing in it.
+func (d *Dashboard) Last(data Data, title string) (float64, error) {
+	for _, p := range d.Panels {
+		if p.Title == title && len(data[p.ID]) > 0 {
+			samples := data[p.ID][0].Samples
+			return samples[len(samples)-1].Value, nil
+		}
+	}
+	return 0, fmt.Errorf("no panel %q has data", title)
+}
+
 // result is a series as the server answers with it: samples are pairs of seconds and a number in quotes.
 type result struct {
 	Metric map[string]string `json:"metric"`

@@ -120,6 +120,22 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+func TestLast(t *testing.T) {
+	d := readSmall(t)
+	data, err := prometheus(t).Ask(t.Context(), d, tenSeconds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value, err := d.Last(data, "Waves"); err != nil || value != 1.5 {
+		t.Error(value, err)
+	}
+	for _, title := range []string{"Heard", "Tides"} {
+		if value, err := d.Last(data, title); err == nil {
+			t.Errorf("%s shows %v", title, value)
+		}
+	}
+}
+
 func TestARefusedQueryNamesItsPanel(t *testing.T) {
 	d := readSmall(t)
 	d.Panels[1].Targets[0].Expr = "refused"
@@ -223,7 +239,8 @@ func TestAxis(t *testing.T) {
 		{"short", 0, 7, "0|2|4|6|8"},
 		{"s", 0, 0.0031, "0 ms|1 ms|2 ms|3 ms|4 ms"},
 		{"s", 0, 0.83, "0 s|0.5 s|1 s"},
-		{"s", 0, 130, "0 min|1 min|2 min|3 min"},
+		{"s", 0, 60, "0 s|20 s|40 s|60 s"},
+		{"s", 0, 400, "0 min|2 min|4 min|6 min|8 min"},
 		{"percentunit", 0, 0.00012, "0%|0.005%|0.01%|0.015%"},
 		{"short", 95, 105, "95|100|105"},
 	} {

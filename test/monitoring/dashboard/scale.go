@@ -78,6 +78,9 @@ func newAxis(unit string, low, high float64, wanted int) axis {
 	}
 	// A step is round in the scale that labels are written in: minutes are counted in fives, not in hundreds of seconds.
 	s := scaleOf(unit, high)
+	if s.factor >= 60 && high < 3*s.factor {
+		s = scaleOf(unit, s.factor/2) // 30 s rather than 0.5 min
+	}
 	rough := (high - low) / s.factor / float64(wanted)
 	magnitude := math.Pow(10, math.Floor(math.Log10(rough)))
 	step := 10 * magnitude

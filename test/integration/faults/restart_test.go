@@ -102,6 +102,17 @@ func TestRestartWritesNothing(t *testing.T) {
 	imported(t, west, ns, svc(0), sources{"east": {address(0)}, "north": {"10.9.0.1"}})
 	imported(t, west, ns, "refused", sources{"east": {"10.77.0.2"}})
 	ready(t, north, ns, "no-service", metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed)
+	// None may seem silent to the others while it starts: on a busy machine that can take longer than the short leases of these tests.
+	for _, m := range f.Members {
+		lease := m.Agent.LeaseDuration
+		restart := func(lease time.Duration) {
+			m.Stop()
+			m.Agent.LeaseDuration = lease
+			start(t, m)
+		}
+		restart(time.Minute)
+		t.Cleanup(func() { restart(lease) })
+	}
 	cps := []*controlplane.ControlPlane{east.CP, west.CP, north.CP}
 	before := quiet(t, cps...)
 	for _, m := range f.Members {

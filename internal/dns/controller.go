@@ -20,6 +20,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/dns/zone"
 )
 
@@ -159,13 +160,19 @@ func (c *controller) build() {
 	tellCounts(c.zone)
 }
 
+// notTheBrokers leaves out what a broker on the same API server holds: aggregates and slices of all clusters, which are no services of this one.
+const notTheBrokers = "!" + v1alpha1.LabelServiceNamespace
+
 func (c *controller) followImports() {
+	all := c.mcs.ServiceImports(metav1.NamespaceAll)
 	lw := listWatch{
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return c.mcs.ServiceImports(metav1.NamespaceAll).List(ctx, o)
+			o.LabelSelector = notTheBrokers
+			return all.List(ctx, o)
 		},
 		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return c.mcs.ServiceImports(metav1.NamespaceAll).Watch(ctx, o)
+			o.LabelSelector = notTheBrokers
+			return all.Watch(ctx, o)
 		},
 	}
 	follow(c.ctx, "ServiceImports", lw, &mcsv1beta1.ServiceImport{}, &sink{
@@ -189,7 +196,7 @@ func (c *controller) followImports() {
 
 func (c *controller) followSlices() {
 	imported := func(o metav1.ListOptions) metav1.ListOptions {
-		o.LabelSelector = mcsv1beta1.LabelServiceName
+		o.LabelSelector = mcsv1beta1.LabelServiceName + "," + notTheBrokers
 		return o
 	}
 	all := c.kube.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
@@ -224,7 +231,7 @@ func (c *controller) followSlices() {
 func (c *controller) fetch(key string) {
 	name, namespace, _ := strings.Cut(key, ".")
 	for {
-		list, err := c.kube.DiscoveryV1().EndpointSlices(namespace).List(c.ctx, metav1.ListOptions{LabelSelector: mcsv1beta1.LabelServiceName + "=" + name})
+		list, err := c.kube.DiscoveryV1().EndpointSlices(namespace).List(c.ctx, metav1.ListOptions{LabelSelector: mcsv1beta1.LabelServiceName + "=" + name + "," + notTheBrokers})
 		if err == nil {
 			c.state.refill(reduceAll(list))
 		}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +20,6 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/kubeparts"
-	"github.com/seamark-dev/seamark/internal/sandbox"
-	"github.com/seamark-dev/seamark/test/e2e/bed"
 	"github.com/seamark-dev/seamark/test/monitoring/dashboard"
 	"github.com/seamark-dev/seamark/test/monitoring/promserver"
 )
@@ -33,25 +30,12 @@ const dashboardEnv = "SEAMARK_DASHBOARD_SVG"
 // scrapeInterval is short, so that a rate, which needs two scrapes, is there soon.
 const scrapeInterval = 2 * time.Second
 
-// TestDashboard holds the dashboard to real clusters with the nftables data plane, whose metrics the other one does not have.
-func TestDashboard(t *testing.T) {
-	o := sandbox.Options{Name: sandboxName, Clusters: 3, DataPlane: v1alpha1.DataPlaneNFTables, Family: sandbox.Dual, Progress: testLog{t}}
-	b, err := bed.Up(t.Context(), t.TempDir(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := bed.Down(context.Background(), sandboxName, testLog{t}); err != nil {
-			t.Error(err)
-		}
-	}()
-	names := b.Clusters()
-	everyPanelHasData(&world{T: t, Bed: b, one: names[0], two: names[1], three: names[2]})
-}
-
 // A Prometheus server scrapes every daemon of every cluster while services are exported, pods come and go and names are asked for: then every
-// query of every panel has something to show, those about failures a zero.
+// query of every panel has something to show, those about failures a zero. The proxy's panels need the data plane nftables.
 func everyPanelHasData(w *world) {
+	if w.dataPlane != v1alpha1.DataPlaneNFTables {
+		return
+	}
 	w.deploy()
 	root, err := kubeparts.Root()
 	w.must(err)
@@ -73,19 +57,22 @@ func everyPanelHasData(w *world) {
 	defer w.rest()
 	w.beBusy()
 
-	exports, imports := w.count("serviceexports"), w.count("serviceimports")
 	var data dashboard.Data
+	var shown dashboard.Span
 	w.eventually("every panel has data, and the right ones", patience, func() error {
-		if data, err = prometheus.Ask(w.Context(), board, span()); err != nil {
+		shown = span()
+		if data, err = prometheus.Ask(w.Context(), board, shown); err != nil {
 			w.Fatal(err)
 		}
 		if missing := board.Missing(data); len(missing) > 0 {
 			return fmt.Errorf("nothing to show in: %s", strings.Join(missing, "; "))
 		}
-		return errors.Join(shows(board, data, "Exports ready", exports), shows(board, data, "Imports ready", imports))
+		return errors.Join(
+			shows(board, data, "Exports ready", w.count("serviceexports")),
+			shows(board, data, "Imports ready", w.count("serviceimports")))
 	})
 	var drawn bytes.Buffer
-	w.must(dashboard.Draw(&drawn, board, data, span()))
+	w.must(dashboard.Draw(&drawn, board, data, shown))
 	w.must(os.WriteFile(cmp.Or(os.Getenv(dashboardEnv), filepath.Join(w.TempDir(), "dashboard.svg")), drawn.Bytes(), 0o644))
 }
 

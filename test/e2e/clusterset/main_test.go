@@ -45,6 +45,7 @@ type world struct {
 	*testing.T
 	*bed.Bed
 	one, two, three string
+	dataPlane       v1alpha1.DataPlane
 }
 
 // TestClusterset runs everything on one sandbox after another.
@@ -65,7 +66,7 @@ func TestClusterset(t *testing.T) {
 				}
 			}()
 			names := b.Clusters()
-			w := &world{T: t, Bed: b, one: names[0], two: names[1], three: names[2]}
+			w := &world{T: t, Bed: b, one: names[0], two: names[1], three: names[2], dataPlane: o.DataPlane}
 			for _, step := range []struct {
 				name string
 				run  func(*world)
@@ -77,6 +78,7 @@ func TestClusterset(t *testing.T) {
 				{"PodsOfStatefulSetsHaveNames", statefulSet},
 				{"UDP", udp},
 				{"SessionAffinity", affinity},
+				{"EveryPanelOfTheDashboardHasData", everyPanelHasData},
 				{"RollingRestart", rollingRestart},
 				{"Upgrade", upgrade},
 				{"Failover", failover},

@@ -12,6 +12,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 UNIT_PACKAGES = $(shell go list ./... | grep -v /test/)
 INTEGRATION_PACKAGES = $(shell go list ./test/... | grep -v /test/e2e/)
 TIMEOUT ?= 30m
+# Test packages that run at once: they wait for API servers half of the time, so one more than the two cores of a small machine.
+SIDE_BY_SIDE ?= 3
 GOTEST = go test -race -timeout $(TIMEOUT)
 
 .PHONY: help
@@ -32,7 +34,7 @@ test-unit: ## Run the tests beside the code
 
 .PHONY: test-integration
 test-integration: kube ## Run the tests against real Kubernetes API servers and a real kernel
-	$(GOTEST) $(INTEGRATION_PACKAGES)
+	$(GOTEST) -p $(SIDE_BY_SIDE) $(INTEGRATION_PACKAGES)
 
 .PHONY: test-alerts
 test-alerts: ## Check the alert rules with promtool
@@ -40,7 +42,7 @@ test-alerts: ## Check the alert rules with promtool
 
 .PHONY: test-e2e
 test-e2e: kube node-parts ## Run the tests with real pods in real clusters (needs root)
-	go test -p 1 -timeout $(TIMEOUT) ./test/e2e/...
+	go test -p 2 -timeout $(TIMEOUT) ./test/e2e/...
 
 .PHONY: bench
 bench: bench-control-plane bench-dns bench-data-plane ## Run the benchmarks (about half an hour; BENCH=-quick for five minutes)

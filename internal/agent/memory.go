@@ -10,6 +10,8 @@ import (
 const (
 	// tidyEvery is how often an agent looks whether it holds memory it does not use.
 	tidyEvery = 3 * time.Second
+	// tidyAnyway is when memory is given back although little may be gained: what was scattered at the last time may be free now.
+	tidyAnyway = time.Minute
 	// spare is what may be held in reserve: as much is used again when the next few services change.
 	spare = 16 << 20
 )
@@ -18,16 +20,17 @@ const (
 func (a *agent) tidy(ctx context.Context) error {
 	ticker := time.NewTicker(tidyEvery)
 	defer ticker.Stop()
-	var scattered uint64 // between what is alive, and so not to be had
+	var scattered uint64 // between what was alive last time, and so not to be had
+	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		if !a.rush.On() && unused() > scattered+spare {
+		if now := unused(); !a.rush.On() && (now > scattered+spare || (now > spare && time.Since(last) > tidyAnyway)) {
 			debug.FreeOSMemory()
-			scattered = unused()
+			scattered, last = unused(), time.Now()
 		}
 	}
 }

@@ -26,7 +26,8 @@ func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 		case !sameSlice(old, s):
 			updated := old.DeepCopy()
 			updated.Labels, updated.Annotations, updated.OwnerReferences = s.Labels, s.Annotations, s.OwnerReferences
-			updated.Endpoints, updated.Ports, updated.SelfLink = s.Endpoints, s.Ports, ""
+			updated.Endpoints, updated.Ports = s.Endpoints, s.Ports
+			updated.SetSelfLink("")
 			c.Update = append(c.Update, updated)
 		}
 	}
@@ -48,18 +49,18 @@ const shortened = "digest:"
 // Shorten replaces endpoints and ports by a digest of them, for caches of slices that are only ever compared with what they should be: DiffSlices
 // takes such slices as what is. The digest is kept in a field that no API server uses any more, and is never written.
 func Shorten(s *discoveryv1.EndpointSlice) {
-	if len(s.Endpoints)+len(s.Ports) == 0 && strings.HasPrefix(s.SelfLink, shortened) {
+	if len(s.Endpoints)+len(s.Ports) == 0 && strings.HasPrefix(s.GetSelfLink(), shortened) {
 		return // done before
 	}
-	s.SelfLink = ""
-	s.SelfLink = content(s)
+	s.SetSelfLink("")
+	s.SetSelfLink(content(s))
 	s.Endpoints, s.Ports = nil, nil
 }
 
 // content tells endpoints and ports apart from others. It is a digest that cannot be forged: endpoints come from other clusters.
 func content(s *discoveryv1.EndpointSlice) string {
-	if strings.HasPrefix(s.SelfLink, shortened) {
-		return s.SelfLink
+	if digest := s.GetSelfLink(); strings.HasPrefix(digest, shortened) {
+		return digest
 	}
 	bare := discoveryv1.EndpointSlice{Endpoints: s.Endpoints, Ports: s.Ports}
 	bytes, err := bare.Marshal()

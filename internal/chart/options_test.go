@@ -138,7 +138,7 @@ func TestOptions(t *testing.T) {
 		{"agent.replicas=1", there("PodDisruptionBudget seamark-agent"), there("no PodDisruptionBudget seamark-agent", "PodDisruptionBudget seamark-dns")},
 		{"agent.replicas=3", same("Deployment seamark-agent", "spec/replicas", int64(2)), same("Deployment seamark-agent", "spec/replicas", int64(3))},
 		{"dns.replicas=5", same("Deployment seamark-dns", "spec/replicas", int64(2)), same("Deployment seamark-dns", "spec/replicas", int64(5))},
-		{"agent.resources.limits.memory=1Gi", same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "256Mi"),
+		{"agent.resources.limits.memory=1Gi", same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "512Mi"),
 			same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "1Gi")},
 		{"dns.resources.requests.cpu=2", same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", "50m"),
 			same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", int64(2))},

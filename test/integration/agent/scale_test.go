@@ -49,7 +49,9 @@ func TestCostsDoNotGrowWithServices(t *testing.T) {
 	serve(0, 1)
 	watchesBefore, seriesBefore := watches(t, cps), series(scrape(t, address))
 	serve(1, 30)
-	if after := watches(t, cps); after > watchesBefore {
+	// The API servers' own watches come and go: of a policy's parameters, for example, some time after the policy.
+	const others = 4
+	if after := watches(t, cps); after > watchesBefore+others {
 		t.Errorf("%d watches with one service, %d with thirty", watchesBefore, after)
 	}
 	text := scrape(t, address)

@@ -42,7 +42,7 @@ test-alerts: ## Check the alert rules with promtool
 
 .PHONY: test-e2e
 test-e2e: kube node-parts ## Run the tests with real pods in real clusters (needs root)
-	go test -p 2 -timeout $(TIMEOUT) ./test/e2e/...
+	go test -p 1 -timeout $(TIMEOUT) ./test/e2e/...
 
 .PHONY: bench
 bench: bench-control-plane bench-dns bench-data-plane ## Run the benchmarks (about half an hour; BENCH=-quick for five minutes)

@@ -40,6 +40,8 @@ type Options struct {
 	ServiceCIDR string
 	// APIServerArgs are added after our own flags of kube-apiserver, so they win.
 	APIServerArgs []string
+	// GCPercent is GOGC of all components: more saves CPU and takes memory. 0 leaves it as it is.
+	GCPercent int
 }
 
 // ControlPlane is a running (or stopped) control plane. Its methods may be called from any goroutine; those that start,

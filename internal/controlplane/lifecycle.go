@@ -59,7 +59,11 @@ func (c *ControlPlane) startManager(ctx context.Context) error {
 }
 
 func (c *ControlPlane) spawn(component string, args []string) (*child, error) {
-	child, err := spawn(c.kube, component, args, c.logPath(component))
+	var env []string
+	if c.options.GCPercent > 0 {
+		env = append(env, fmt.Sprintf("GOGC=%d", c.options.GCPercent))
+	}
+	child, err := spawn(c.kube, component, args, env, c.logPath(component))
 	if err != nil {
 		return nil, fmt.Errorf("control plane %q: starting %s: %w", c.options.Name, component, err)
 	}

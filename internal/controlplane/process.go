@@ -25,7 +25,7 @@ type child struct {
 }
 
 // spawn starts `kube component args…`, writing both of its outputs to the end of the log file.
-func spawn(kube, component string, args []string, log string) (*child, error) {
+func spawn(kube, component string, args, env []string, log string) (*child, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func spawn(kube, component string, args []string, log string) (*child, error) {
 		Stdout: file,
 		Stderr: file,
 		// The little the programs need, so that no proxy or Kubernetes setting of the caller's leaks into them.
-		Env:         []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()},
+		Env:         append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...),
 		SysProcAttr: childAttributes(),
 	}
 	if err := nursery().start(cmd); err != nil {

@@ -197,7 +197,9 @@ func (p *pool) start(state *stateDir, logs, name string, mutate []func(*controlp
 	if err := makeLogDir(logs); err != nil {
 		return nil, err
 	}
-	o := controlplane.Options{Name: name, Dir: dir, LogDir: logs}
+	// Tests wait for the CPU of API servers more than for anything else; of memory there is enough for their garbage.
+	const gcPercent = 400
+	o := controlplane.Options{Name: name, Dir: dir, LogDir: logs, GCPercent: gcPercent}
 	for _, change := range mutate {
 		change(&o)
 	}

@@ -10,8 +10,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// shareStrings makes equal strings of cached objects one. Every object that arrives brings its own copy of the same few label keys, kinds and messages: with
-// 5,000 services they are a sixth of all that an agent holds.
+// shareStrings makes equal strings of cached objects one. Every object that arrives brings its own copy of the same few label keys, kinds and messages.
 func shareStrings(obj any) {
 	if o, ok := obj.(runtime.Object); ok {
 		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the cache puts it into every copy it gives out

@@ -62,8 +62,8 @@ func (a *agent) add(name string, r reconcile.Reconciler, hop string, writers map
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		LogConstructor: func(request *reconcile.Request) logr.Logger {
 			log := a.Log.WithName(name)
-			if request == nil {
-				return log
+			if request == nil || request.Namespace == "" {
+				return log // not about a service: the identity is the cluster's
 			}
 			return log.WithValues("service", request.String())
 		},

@@ -56,7 +56,7 @@ func (t *Timed) Reconcile(ctx context.Context, request reconcile.Request) (recon
 	t.mu.Unlock()
 	result, err := t.Reconciler.Reconcile(ctx, request)
 	if t.isNews(request.NamespacedName, err) {
-		ctrl.LoggerFrom(ctx).Error(err, "this did not work and is tried again")
+		ctrl.LoggerFrom(ctx).Error(err, "cannot bring this up to date; trying again until it works")
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

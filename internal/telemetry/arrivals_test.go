@@ -1,0 +1,41 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// An error is logged when it is new for its service, and tried again every time.
+func TestErrorsAreLoggedOnce(t *testing.T) {
+	var lines []string
+	ctx := ctrl.LoggerInto(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+	var err error
+	timed := &Timed{Name: "import", Metrics: New(), Reconciler: reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		return reconcile.Result{}, err
+	})}
+	for i, step := range []struct {
+		service, fails string
+		logged         bool
+	}{
+		{"web", "away", true}, {"web", "away", false}, {"db", "away", true}, {"web", "refused", true}, {"web", "", false}, {"web", "refused", true},
+	} {
+		lines, err = nil, nil
+		if step.fails != "" {
+			err = errors.New(step.fails)
+		}
+		result, returned := timed.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: step.service}})
+		if returned != nil || result.Requeue != (step.fails != "") { //nolint:staticcheck // see Reconcile
+			t.Errorf("step %d: %+v, %v", i, result, returned)
+		}
+		if logged := len(lines) == 1 && strings.Contains(lines[0], step.fails); logged != step.logged || len(lines) > 1 {
+			t.Errorf("step %d (%s: %q): logged %q", i, step.service, step.fails, lines)
+		}
+	}
+}

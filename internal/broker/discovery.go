@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,6 +17,9 @@ const (
 	discoveryPoll = 100 * time.Millisecond
 	// discoveryPatience is more than an API server takes to show a kind that it serves. Beyond it nothing is lost but the time saved.
 	discoveryPatience = 10 * time.Second
+
+	policyPatience = time.Minute
+	policyPoll     = 250 * time.Millisecond
 )
 
 // discovering is a client that can also ask which kinds an API server shows.
@@ -62,6 +66,24 @@ func shown(ctx context.Context, c client.Client, set crds.Set) error {
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		return nil // the policies will settle later
+	}
+	return err
+}
+
+// whilePoliciesSettle tries again while the API server cannot yet evaluate a policy whose parameter is of a kind that was
+// installed a moment ago: its admission looks for new kinds only every thirty seconds, and refuses until then.
+func whilePoliciesSettle(ctx context.Context, try func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, policyPoll, policyPatience, true, func(ctx context.Context) (bool, error) {
+		last = try(ctx)
+		// The refusal has no reason code of its own to tell it by.
+		if last != nil && strings.Contains(last.Error(), "failed to configure policy") {
+			return false, nil
+		}
+		return true, last
+	})
+	if wait.Interrupted(err) && last != nil {
+		return last
 	}
 	return err
 }

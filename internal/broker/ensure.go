@@ -59,7 +59,7 @@ func ensure[T client.Object](ctx context.Context, c client.Client, obj T, adjust
 // remove deletes an object; one that is not there is as good as deleted, and gives no step.
 func remove(ctx context.Context, c client.Client, obj client.Object) ([]Step, error) {
 	step := Step{Object: describe(c, obj), Action: Deleted}
-	err := c.Delete(ctx, obj)
+	err := deleteSettled(ctx, c, obj)
 	if absent(err) {
 		return nil, nil
 	}
@@ -67,6 +67,11 @@ func remove(ctx context.Context, c client.Client, obj client.Object) ([]Step, er
 		return nil, fmt.Errorf("delete %s: %w", step.Object, err)
 	}
 	return []Step{step}, nil
+}
+
+// deleteSettled deletes an object, also of an API server that cannot evaluate its policies yet.
+func deleteSettled(ctx context.Context, c client.Client, obj client.Object, o ...client.DeleteOption) error {
+	return whilePoliciesSettle(ctx, func(ctx context.Context) error { return c.Delete(ctx, obj, o...) })
 }
 
 // absent tells that an object, or its kind, is not there.

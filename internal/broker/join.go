@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -32,9 +31,6 @@ const (
 
 	namespacePatience = 30 * time.Second
 	namespacePoll     = 200 * time.Millisecond
-
-	policyPatience = time.Minute
-	policyPoll     = 250 * time.Millisecond
 )
 
 // Local is what a cluster is before it joins or leaves.
@@ -277,24 +273,6 @@ func install(ctx context.Context, c client.Client, m Membership) ([]Step, error)
 	}
 	rules, err := installPolicies(ctx, c, crds.Member, policies.Member)
 	return append(steps, rules...), err
-}
-
-// whilePoliciesSettle tries again while the API server cannot yet evaluate a policy whose parameter is of a kind that was
-// installed a moment ago: its admission looks for new kinds only every few seconds, and refuses until then.
-func whilePoliciesSettle(ctx context.Context, try func(context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, policyPoll, policyPatience, true, func(ctx context.Context) (bool, error) {
-		last = try(ctx)
-		// The refusal has no reason code of its own to tell it by.
-		if last != nil && strings.Contains(last.Error(), "failed to configure policy") {
-			return false, nil
-		}
-		return true, last
-	})
-	if wait.Interrupted(err) && last != nil {
-		return last
-	}
-	return err
 }
 
 // ensureAgentNamespace waits for the end of a namespace that a Leave just before has deleted.

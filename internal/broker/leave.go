@@ -166,7 +166,7 @@ func deleteEach(ctx context.Context, c client.Client, kind client.Object, servic
 		if service, ok := ServiceOf(&list[i]); ok && services != nil {
 			services[service] = true
 		}
-		if err := c.Delete(ctx, &list[i]); err != nil && !absent(err) {
+		if err := deleteSettled(ctx, c, &list[i]); err != nil && !absent(err) {
 			return i, fmt.Errorf("delete %s: %w", describe(c, &list[i]), err)
 		}
 	}
@@ -214,7 +214,7 @@ func deleteDerived(ctx context.Context, c client.Client) error {
 		if service := list[i].Labels[mcsv1beta1.LabelServiceName]; service == "" || list[i].Name != DerivedServiceName(service) {
 			continue
 		}
-		if err := c.Delete(ctx, &list[i]); err != nil && !absent(err) {
+		if err := deleteSettled(ctx, c, &list[i]); err != nil && !absent(err) {
 			return fmt.Errorf("delete %s: %w", describe(c, &list[i]), err)
 		}
 	}

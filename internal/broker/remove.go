@@ -165,7 +165,7 @@ func (r *Removed) aggregates(ctx context.Context, c client.Client, namespace str
 
 // endAggregate deletes the aggregate that was read. If it changed meanwhile somebody exports the service again, and keeps it.
 func endAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.ServiceImport) error {
-	err := c.Delete(ctx, si, client.Preconditions{UID: ptr.To(si.UID), ResourceVersion: ptr.To(si.ResourceVersion)})
+	err := deleteSettled(ctx, c, si, client.Preconditions{UID: ptr.To(si.UID), ResourceVersion: ptr.To(si.ResourceVersion)})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete aggregate %s: %w", si.Name, err)
 	}
@@ -178,7 +178,7 @@ func leaveAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.Service
 			return nil
 		}
 		si.Status.Clusters = slices.DeleteFunc(si.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == id })
-		err := c.Status().Update(ctx, si)
+		err := whilePoliciesSettle(ctx, func(ctx context.Context) error { return c.Status().Update(ctx, si) })
 		if apierrors.IsConflict(err) {
 			return errors.Join(err, c.Get(ctx, client.ObjectKeyFromObject(si), si))
 		}

@@ -177,6 +177,9 @@ func planMany(ctx context.Context, c client.Client, namespace string, selector l
 	}
 	items := make([]bulkItem, 0, len(services.Items))
 	for i := range services.Items {
+		if _, derived := imports.DerivedFrom(&services.Items[i]); derived {
+			continue // of our own making, and there or not by the moment: it would only hide what people look for
+		}
 		items = append(items, planOne(&services.Items[i], exported))
 	}
 	return items, nil
@@ -188,14 +191,11 @@ func planOne(svc *corev1.Service, exported map[string]bool) bulkItem {
 	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		item.Type = "Headless"
 	}
-	_, derived := imports.DerivedFrom(svc)
 	switch {
 	case exported[svc.Name]:
 		item.Action = bulkHad
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		item.Action, item.Why = bulkSkipped, "an ExternalName Service cannot be exported: create one in each cluster instead"
-	case derived:
-		item.Action, item.Why = bulkSkipped, "Seamark made it for an imported service"
 	case svc.Namespace == metav1.NamespaceDefault && svc.Name == "kubernetes":
 		item.Action, item.Why = bulkSkipped, "it is this cluster's own API server"
 	}

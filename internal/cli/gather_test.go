@@ -13,8 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
-	"github.com/seamark-dev/seamark/internal/broker"
 )
 
 // What is secret by form or by name is blacked out; what helps stays.
@@ -86,9 +84,6 @@ func TestPlanOne(t *testing.T) {
 		"headless": {corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: corev1.ClusterIPNone}}, bulkWould, "Headless"},
 		"external": {corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}, bulkSkipped, "ExternalName"},
 		"had":      {corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}}, bulkHad, "ClusterIP"},
-		broker.DerivedServiceName("x"): {corev1.Service{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{
-			broker.LabelManagedBy: broker.ManagedBySeamark, mcsv1beta1.LabelServiceName: "x",
-		}}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}}, bulkSkipped, "ClusterIP"},
 	} {
 		test.svc.Name, test.svc.Namespace = name, "shop"
 		item := planOne(&test.svc, exported)

@@ -43,14 +43,18 @@ func TestCostsDoNotGrowWithServices(t *testing.T) {
 		for i := from; i < to; i++ {
 			name := fmt.Sprintf("svc-%d", i)
 			exportedAndReady(t, east, ns, name)
-			imported(t, west, ns, name, map[string][]string{"east": {fmt.Sprintf("10.1.0.%d", i+1)}})
+			for _, m := range f.Members { // both, so that both have opened every watch
+				imported(t, m, ns, name, map[string][]string{"east": {fmt.Sprintf("10.1.0.%d", i+1)}})
+			}
 		}
 	}
 	serve(0, 1)
 	watchesBefore, seriesBefore := watches(t, cps), series(scrape(t, address))
 	serve(1, 30)
-	if after := watches(t, cps); after > watchesBefore {
-		t.Errorf("%d watches with one service, %d with thirty", watchesBefore, after)
+	for kind, after := range watches(t, cps) {
+		if before := watchesBefore[kind]; after > before {
+			t.Errorf("%v watches with one service, %v with thirty: %s", before, after, kind)
+		}
 	}
 	text := scrape(t, address)
 	if after := series(text); after > seriesBefore+20 { // buckets and codes that had not come up before
@@ -128,15 +132,23 @@ func series(text string) int {
 	return n
 }
 
-// watches counts what the agents keep open on all API servers.
-// watches counts those of the kinds that services are made of. Others come and go by themselves: API servers watch the parameters of policies, for
-// example, some time after the policies came.
-func watches(t *testing.T, cps []*controlplane.ControlPlane) int {
+// watches counts, on each API server, those of the kinds that services are made of. Others come and go by themselves: API servers
+// watch the parameters of policies, for example, some time after the policies came.
+func watches(t *testing.T, cps []*controlplane.ControlPlane) map[string]float64 {
 	t.Helper()
-	ofServices := regexp.MustCompile(`resource="(endpointslices|services|serviceexports|serviceimports|exportrecords)"`)
-	return int(total(t, cps, func(line string) bool {
-		return strings.HasPrefix(line, "apiserver_longrunning_requests{") && strings.Contains(line, `verb="WATCH"`) && ofServices.MatchString(line)
-	}))
+	ofServices := regexp.MustCompile(`resource="(endpointslices|services|serviceexports|serviceimports|exportrecords)".*verb="WATCH"`)
+	open := map[string]float64{}
+	for i, cp := range cps {
+		total(t, []*controlplane.ControlPlane{cp}, func(line string) bool {
+			labels, count, _ := strings.Cut(line, "} ")
+			if strings.HasPrefix(line, "apiserver_longrunning_requests{") && ofServices.MatchString(line) {
+				n, _ := strconv.ParseFloat(strings.TrimSpace(count), 64)
+				open[fmt.Sprintf("server %d: %s", i, labels)] = n
+			}
+			return false
+		})
+	}
+	return open
 }
 
 func lists(t *testing.T, cps []*controlplane.ControlPlane) float64 {

@@ -5,10 +5,13 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/test/fleet"
+	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // exports are the names of the exports of a namespace.
@@ -46,6 +49,10 @@ func TestBulkExport(t *testing.T) {
 	type listing struct {
 		Services []struct{ Name, Type, Action, Why string }
 	}
+	derived := types.NamespacedName{Namespace: ns, Name: broker.DerivedServiceName("api")}
+	harness.Eventually(t, "a Service derived from an exported one, which is not offered", func() error {
+		return b.east.Client.Get(t.Context(), derived, &corev1.Service{})
+	})
 	all := decode[listing](t, b.run("export namespace %s --yes -o json", ns)).Services
 	want := map[string]string{"api": "already exported", "cache": "already exported", "far": "skipped", "web": "exported"}
 	for _, s := range all {
@@ -53,7 +60,7 @@ func TestBulkExport(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if len(all) != 4 || len(exports(t, b.east, ns)) != 3 {
+	if len(all) != len(want) || len(exports(t, b.east, ns)) != 3 {
 		t.Errorf("%+v", all)
 	}
 	b.expect(0, "export namespace "+ns, "already exported") // nothing to do, so nobody is asked

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +29,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/apply"
 	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/index"
 	"github.com/seamark-dev/seamark/internal/member"
 	"github.com/seamark-dev/seamark/internal/telemetry"
@@ -39,16 +39,9 @@ import (
 
 // Options are the agent's settings that are not part of the membership.
 type Options struct {
-	// Local reaches this cluster's API server.
-	Local *rest.Config
-	Log   logr.Logger
+	daemon.Options
 	// LeaderElection lets several replicas run with one at work.
 	LeaderElection bool
-	// MetricsAddress and ProbeAddress are where metrics and health are served; "0" turns one off.
-	MetricsAddress string
-	ProbeAddress   string
-	// PprofAddress is where profiles of the process can be taken; nowhere when empty.
-	PprofAddress string
 	// CreateNamespaces makes missing namespaces rather than leaving their services out.
 	CreateNamespaces bool
 	// RenewEvery and LeaseDuration are the heartbeat's times; zero means member.RenewEvery and member.LeaseDuration.
@@ -128,7 +121,7 @@ func (a *agent) readMembership(ctx context.Context) error {
 		return fmt.Errorf("read secret %s/%s: %w", broker.AgentNamespace, broker.MembershipSecret, err)
 	}
 	a.membership, err = broker.MembershipFrom(secret)
-	a.Log = a.Log.WithValues("cluster", a.membership.ClusterID) // on every line: logs of several clusters are read together
+	a.Known(a.membership.ClusterID)
 	return err
 }
 

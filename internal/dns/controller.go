@@ -74,6 +74,9 @@ func newController(s settings, z *zone.Zone, nodeName string) (*controller, erro
 	for _, g := range []*gate{&c.imports, &c.slices, &c.identity} {
 		g.c = make(chan struct{})
 	}
+	if c.fixedID {
+		identified(s.locality.Cluster)
+	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
 }
@@ -117,6 +120,7 @@ func (c *controller) run() {
 	c.build()
 	c.ready.Store(true)
 	setGauge(synced, true)
+	log.Infof("everything is known: %s is answered", c.options.Name)
 	close(c.allKnown)
 	for {
 		select {
@@ -267,7 +271,10 @@ func (c *controller) learnIdentity() {
 	}
 	const id = aboutv1beta1.PropertyClusterID
 	lw := cache.NewListWatchFromClient(c.about, "clusterproperties", metav1.NamespaceAll, fields.OneTermEqualSelector(metav1.ObjectNameField, id))
-	value := func(to string) { c.state.setLocality(func(l *zone.Locality) { l.Cluster = to }) }
+	value := func(to string) {
+		identified(to)
+		c.state.setLocality(func(l *zone.Locality) { l.Cluster = to })
+	}
 	follow(c.ctx, "ClusterProperties", listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}, &aboutv1beta1.ClusterProperty{}, &sink{
 		reduce: func(o any) (any, error) { return o, nil },
 		set:    func(o any) { value(o.(*aboutv1beta1.ClusterProperty).Spec.Value) },

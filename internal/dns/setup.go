@@ -40,6 +40,13 @@ var log = clog.NewWithPlugin(pluginName)
 
 func init() { plugin.Register(pluginName, setup) }
 
+// identified is told the cluster's id when it is known, and when it changes.
+var identified = func(string) {}
+
+// Identified has a function told the cluster's id when it is known, and when it changes. It is for the process around the plugin: call it before
+// a server starts.
+func Identified(tell func(clusterID string)) { identified = tell }
+
 // settings are what a Corefile says.
 type settings struct {
 	zone.Options

@@ -182,6 +182,7 @@ func (p *proxy) locate(ctx context.Context) (model.Location, error) {
 		return here, fmt.Errorf("read ClusterProperty %s: %w", aboutv1beta1.PropertyClusterID, err)
 	}
 	here.Cluster = id.Spec.Value
+	p.Known(here.Cluster)
 	if p.NodeName == "" {
 		return here, nil
 	}

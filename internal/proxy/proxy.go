@@ -15,15 +15,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/proxy/kernel"
 	"github.com/seamark-dev/seamark/internal/proxy/model"
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
@@ -31,16 +30,9 @@ import (
 
 // Options are the proxy's settings.
 type Options struct {
-	// Local reaches this cluster's API server.
-	Local *rest.Config
-	Log   logr.Logger
+	daemon.Options
 	// NodeName is the Node this process runs on. Without it nothing counts as near, and internalTrafficPolicy Local finds nothing.
 	NodeName string
-	// MetricsAddress and ProbeAddress are where metrics and health are served; "0" turns one off.
-	MetricsAddress string
-	ProbeAddress   string
-	// PprofAddress is where profiles of the process can be taken; nowhere when empty.
-	PprofAddress string
 	// CleanupOnExit removes the table when ctx ends. Otherwise it stays and traffic flows on while nobody is here.
 	CleanupOnExit bool
 }
@@ -88,7 +80,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	p.Log.Info("starting", "node", p.NodeName)
+	p.Log.Info("starting")
 	err = p.manager.Start(ctx)
 	if p.CleanupOnExit && ctx.Err() != nil {
 		return errors.Join(err, p.syncer.Remove())

@@ -25,7 +25,9 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/logs"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -123,7 +125,7 @@ func (f *Fleet) Join(ctx context.Context, cp *controlplane.ControlPlane, id stri
 		}
 	}
 	return &Member{ID: id, CP: cp, Client: local, kubeconfig: kubeconfig, Agent: agent.Options{
-		Local: configOf(cp, o), MetricsAddress: "0", ProbeAddress: "0", RenewEvery: renew, LeaseDuration: lease,
+		Options: daemon.Options{Local: configOf(cp, o), MetricsAddress: "0", ProbeAddress: "0"}, RenewEvery: renew, LeaseDuration: lease,
 	}}, nil
 }
 
@@ -168,7 +170,8 @@ func (m *Member) Start() error {
 		return fmt.Errorf("open the agent's log: %w", err)
 	}
 	options := m.Agent
-	options.Log = logr.FromSlogHandler(slog.NewTextHandler(log, nil))
+	lines := logs.New(log, slog.LevelInfo)
+	options.Log, options.Identified = logr.FromSlogHandler(lines), lines.SetCluster
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

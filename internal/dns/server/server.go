@@ -59,5 +59,7 @@ func Run() {
 		debug.SetGCPercent(gcPercent)
 	}
 	Configure()
+	dnsserver.Quiet = true // instead of a banner there is a line in the log
+	logLikeTheOthers()
 	coremain.Run()
 }

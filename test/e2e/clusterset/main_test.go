@@ -82,6 +82,7 @@ func TestClusterset(t *testing.T) {
 				{"RollingRestart", rollingRestart},
 				{"Upgrade", upgrade},
 				{"Failover", failover},
+				{"LogsNameTheClusterAndRepeatNothing", logs},
 				{"LeaveAndRejoin", leaveAndRejoin},
 				{"Uninstall", uninstall},
 			} {

@@ -28,6 +28,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/chart"
+	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -118,7 +119,7 @@ func (b *bed) runAgent(cluster string) (*requests, func()) {
 	done := make(chan error, 1)
 	go func() {
 		done <- agent.Run(ctx, agent.Options{
-			Local: config, Log: logr.Discard(), LeaderElection: true, CreateNamespaces: true, MetricsAddress: "0", ProbeAddress: "0",
+			LeaderElection: true, CreateNamespaces: true, Options: daemon.Options{Local: config, Log: logr.Discard(), MetricsAddress: "0", ProbeAddress: "0"},
 			RenewEvery: time.Second, LeaseDuration: 5 * time.Second,
 		})
 	}()

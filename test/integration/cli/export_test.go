@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/internal/agent"
+	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -26,7 +27,7 @@ func (b *bed) agentFor(where string) (stop func()) {
 	done := make(chan error, 1)
 	go func() {
 		done <- agent.Run(ctx, agent.Options{
-			Local: b.planes[where].Config(), Log: logr.Discard(), MetricsAddress: "0", ProbeAddress: "0",
+			Options:    daemon.Options{Local: b.planes[where].Config(), Log: logr.Discard(), MetricsAddress: "0", ProbeAddress: "0"},
 			RenewEvery: time.Second, LeaseDuration: 5 * time.Second,
 		})
 	}()

@@ -1,0 +1,75 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"io"
+	golog "log"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/coredns/caddy"
+	clog "github.com/coredns/coredns/plugin/pkg/log"
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
+	"github.com/seamark-dev/seamark/internal/dns"
+	"github.com/seamark-dev/seamark/internal/logs"
+	"github.com/seamark-dev/seamark/internal/version"
+)
+
+// logLikeTheOthers makes this process log as Seamark's other daemons do, with the cluster on each line. CoreDNS sets its own output when it
+// starts, and then asks for the Corefile: that is the moment to replace it. JSON stays when it was asked for.
+func logLikeTheOthers() {
+	caddy.RegisterCaddyfileLoader("logs", caddy.LoaderFunc(func(string) (caddy.Input, error) {
+		if clog.IsJSON() {
+			return nil, nil
+		}
+		lines := logs.New(os.Stdout, slog.LevelInfo)
+		dns.Identified(lines.SetCluster)
+		klog.SetLogger(logr.FromSlogHandler(lines).WithName("client"))
+		golog.SetFlags(0)
+		golog.SetOutput(structured(lines))
+		slog.New(lines).Info("starting", "version", version.String())
+		return nil, nil // others load the Corefile
+	}))
+}
+
+// levels are CoreDNS's marks at the beginning of a line.
+var levels = map[string]slog.Level{
+	"[DEBUG]": slog.LevelDebug, "[INFO]": slog.LevelInfo, "[WARNING]": slog.LevelWarn, "[ERROR]": slog.LevelError, "[FATAL]": slog.LevelError,
+}
+
+// structured takes CoreDNS's lines apart, which are `[LEVEL] plugin/NAME: text`.
+func structured(to slog.Handler) io.Writer {
+	return writer(func(line []byte) {
+		level := slog.LevelInfo
+		if mark, rest, ok := bytes.Cut(line, []byte(" ")); ok {
+			if known, ok := levels[string(mark)]; ok {
+				level, line = known, rest
+			}
+		}
+		var plugin []byte
+		if name, rest, ok := bytes.Cut(line, []byte(": ")); ok {
+			if name, ok = bytes.CutPrefix(name, []byte("plugin/")); ok {
+				plugin, line = name, rest
+			}
+		}
+		record := slog.NewRecord(time.Now(), level, string(line), 0)
+		if plugin != nil {
+			record.AddAttrs(slog.String("plugin", string(plugin)))
+		}
+		if to.Enabled(context.Background(), level) {
+			_ = to.Handle(context.Background(), record) // nowhere to complain to
+		}
+	})
+}
+
+// writer is called with each line, without its end.
+type writer func([]byte)
+
+func (w writer) Write(line []byte) (int, error) {
+	w(bytes.TrimRight(line, "\n"))
+	return len(line), nil
+}

@@ -150,6 +150,9 @@ func install(ctx context.Context, cfg *action.Configuration, c *helmchart.Chart,
 	i := action.NewInstall(cfg)
 	i.ReleaseName, i.Namespace, i.Timeout = ReleaseName, Namespace, requestTimeout
 	i.SkipCRDs = true
+	// The API server checks the fields of what is applied, strictly. Helm would read all of its schemas for the same, which takes longer
+	// than everything else together.
+	i.DisableOpenAPIValidation = true
 	i.TakeOwnership = true // joining applied the policies before
 	i.ServerSideApply, i.ForceConflicts = true, true
 	i.WaitStrategy = kube.HookOnlyStrategy
@@ -164,6 +167,7 @@ func upgrade(ctx context.Context, cfg *action.Configuration, c *helmchart.Chart,
 	u := action.NewUpgrade(cfg)
 	u.Namespace, u.Timeout, u.MaxHistory = Namespace, requestTimeout, keptRevisions
 	u.SkipCRDs, u.TakeOwnership, u.ResetValues = true, true, true
+	u.DisableOpenAPIValidation = true
 	u.ServerSideApply, u.ForceConflicts = "true", true
 	u.WaitStrategy = kube.HookOnlyStrategy
 	u.DryRunStrategy = dry

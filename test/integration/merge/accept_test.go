@@ -181,17 +181,23 @@ func labels(count int) []string {
 	return pairs
 }
 
+// crowd is beyond every limit: together in ports, and each 25th by itself in labels; all in annotations.
 func crowd(n int) records {
 	in := make(records, n)
+	tooManyAnnotations, tooManyLabels := annotations(300<<10), labels(500)
 	for c := range in {
 		var ports []v1alpha1.ServicePort
-		for p := range 40 {
-			number := int32(1 + c*40 + p)
+		for p := range 4 {
+			number := int32(1 + c*4 + p)
 			ports = append(ports, mergetest.AppPort(fmt.Sprintf("%s-%05d", strings.Repeat("p", 57), number), number,
 				strings.Repeat("d", 63)+".example.com/"+strings.Repeat("a", 63)))
 		}
+		own := tooManyLabels
+		if c%25 > 0 {
+			own = labels(c % 25)
+		}
 		in[c] = mergetest.Record(fmt.Sprintf("%s-%04d", strings.Repeat("c", 58), c), c, mergetest.Ports(ports...),
-			mergetest.Labels(labels(c%500)...), mergetest.Annotations(annotations(300<<10)...))
+			mergetest.Labels(own...), mergetest.Annotations(tooManyAnnotations...))
 	}
 	return in
 }

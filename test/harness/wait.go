@@ -13,11 +13,13 @@ const PatienceEnv = "SEAMARK_TEST_PATIENCE"
 
 const (
 	pollInterval = 20 * time.Millisecond
+	longestPoll  = 250 * time.Millisecond
 	deadline     = 30 * time.Second
 )
 
-// Eventually calls check every 20 ms until it returns nil. After 30 seconds (times SEAMARK_TEST_PATIENCE) it fails the
-// test with what was expected and the last error. A check that may hang needs a timeout of its own.
+// Eventually calls check until it returns nil: after 20 ms, then less and less often, down to four times a second, because most checks ask
+// an API server, and those that wait would take the processor from what they wait for. After 30 seconds (times SEAMARK_TEST_PATIENCE) it
+// fails the test with what was expected and the last error. A check that may hang needs a timeout of its own.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	limit, err := patience(os.Getenv(PatienceEnv))
@@ -25,7 +27,7 @@ func Eventually(t testing.TB, what string, check func() error) {
 		t.Fatal(err)
 	}
 	started := time.Now()
-	for {
+	for interval := pollInterval; ; interval = min(interval*5/4, longestPoll) {
 		err := check()
 		if err == nil {
 			return
@@ -33,7 +35,7 @@ func Eventually(t testing.TB, what string, check func() error) {
 		if time.Since(started) > limit {
 			t.Fatalf("%s: not so after %s: %v", what, limit, err)
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(interval)
 	}
 }
 

@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -175,8 +177,10 @@ func putBack(t *testing.T, c client.Client, obj client.Object, e edit) {
 	ctx := context.Background()
 	key := client.ObjectKeyFromObject(obj)
 	before := obj.DeepCopyObject().(client.Object)
-	must(t, c.Get(ctx, key, before))
-	must(t, e.do(ctx, c, before.DeepCopyObject().(client.Object)))
+	// The agent may still be at what the edit before left to do.
+	must(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		return errors.Join(c.Get(ctx, key, before), e.do(ctx, c, before.DeepCopyObject().(client.Object)))
+	}))
 	harness.Eventually(t, fmt.Sprintf("%T %s is put back", obj, key), func() error {
 		after := obj.DeepCopyObject().(client.Object)
 		if err := c.Get(ctx, key, after); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -180,8 +179,6 @@ func difference(before, after map[string]string) []string {
 	return out
 }
 
-var requestLine = regexp.MustCompile(`^apiserver_request_total\{(.*)\} (\S+)$`)
-
 // writes counts the write requests a server has served, by verb and resource, refused ones and those that changed nothing
 // included. What API servers write by themselves, and heartbeats, is left out.
 func writes(t *testing.T, cp *controlplane.ControlPlane) map[string]int {
@@ -198,15 +195,16 @@ func writes(t *testing.T, cp *controlplane.ControlPlane) map[string]int {
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		match := requestLine.FindStringSubmatch(lines.Text())
-		if match == nil {
+		series, ok := strings.CutPrefix(lines.Text(), "apiserver_request_total{")
+		if !ok {
 			continue
 		}
-		label := labelsOf(match[1])
+		labels, value, _ := strings.Cut(series, "} ")
+		label := labelsOf(labels)
 		if !slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"}, label["verb"]) || !slices.Contains(ours, label["resource"]) {
 			continue
 		}
-		n, err := strconv.ParseFloat(match[2], 64)
+		n, err := strconv.ParseFloat(value, 64)
 		must(t, err)
 		out[label["verb"]+" "+label["resource"]+"/"+label["subresource"]] += int(n)
 	}

@@ -12,9 +12,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 UNIT_PACKAGES = $(shell go list ./... | grep -v /test/)
 INTEGRATION_PACKAGES = $(shell go list ./test/... | grep -v /test/e2e/)
 TIMEOUT ?= 30m
-# Test packages that run at once: they wait for API servers half of the time, so one more than the two cores of a small machine.
-SIDE_BY_SIDE ?= 3
-GOTEST = go test -race -timeout $(TIMEOUT)
+# Test packages that run at once: they wait for API servers half of the time, so twice the two cores of a small machine.
+SIDE_BY_SIDE ?= 4
+# `make lint` vets; nobody debugs these binaries; and tests have memory to spare for less garbage collection.
+GOTEST = GOGC=300 go test -race -vet=off -ldflags=-w -timeout $(TIMEOUT)
 
 .PHONY: help
 help: ## Show this list
@@ -42,7 +43,7 @@ test-alerts: ## Check the alert rules with promtool
 
 .PHONY: test-e2e
 test-e2e: kube node-parts ## Run the tests with real pods in real clusters (needs root)
-	go test -p 1 -timeout $(TIMEOUT) ./test/e2e/...
+	go test -p 2 -timeout $(TIMEOUT) ./test/e2e/...
 
 .PHONY: bench
 bench: bench-control-plane bench-dns bench-data-plane ## Run the benchmarks (about half an hour; BENCH=-quick for five minutes)

@@ -62,7 +62,10 @@ func (a *agent) add(name string, r reconcile.Reconciler, hop string, writers map
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		LogConstructor: func(request *reconcile.Request) logr.Logger {
 			log := a.Log.WithName(name)
-			if request == nil || request.Namespace == "" {
+			if request == nil {
+				return log.V(1) // how the library starts its parts, a line for each
+			}
+			if request.Namespace == "" {
 				return log // not about a service: the identity is the cluster's
 			}
 			return log.WithValues("service", request.String())

@@ -39,7 +39,7 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := s.down(r); err != nil {
+	if err := s.down(ctx, r); err != nil {
 		return fmt.Errorf("sandbox %s is not gone (run down again): %w", name, err)
 	}
 	err = os.Remove(lockFile(name))
@@ -49,7 +49,7 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 	return err
 }
 
-func (s *Sandbox) down(r *report) error {
+func (s *Sandbox) down(ctx context.Context, r *report) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(s.plan.clusters))
 	for i, c := range s.plan.clusters {
@@ -65,7 +65,7 @@ func (s *Sandbox) down(r *report) error {
 		if err := errors.Join(os.RemoveAll(s.plan.runDir), os.RemoveAll(s.plan.dir)); err != nil {
 			return err
 		}
-		return restoreTunables()
+		return forMachine(ctx, restoreTunables)
 	})
 }
 

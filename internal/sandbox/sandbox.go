@@ -149,13 +149,16 @@ func needRoot() error {
 
 // lock keeps commands for one sandbox apart: the second waits for the first. The lock ends with the process.
 func lock(ctx context.Context, name string, waiting func()) (unlock func(), err error) {
-	if err := os.MkdirAll(runRoot, 0o755); err != nil {
-		return nil, err
-	}
 	var held *os.File
 	told := false
 	err = poll(ctx, func() (bool, error) {
+		if err := os.MkdirAll(runRoot, 0o755); err != nil {
+			return false, err
+		}
 		held, err = tryLock(lockFile(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil // the last sandbox took the folder with it just now
+		}
 		if held == nil && err == nil && !told {
 			told = true
 			waiting()
@@ -166,6 +169,19 @@ func lock(ctx context.Context, name string, waiting func()) (unlock func(), err 
 		return nil, fmt.Errorf("locking sandbox %s: %w", name, err)
 	}
 	return func() { _ = held.Close() }, nil
+}
+
+// machineLock is the name of no sandbox.
+const machineLock = "_machine"
+
+// forMachine does what concerns all sandboxes of the machine while no other command does.
+func forMachine(ctx context.Context, do func() error) error {
+	unlock, err := lock(ctx, machineLock, func() {})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return errors.Join(do(), os.Remove(lockFile(machineLock)))
 }
 
 func lockFile(name string) string { return filepath.Join(runRoot, name+".lock") }

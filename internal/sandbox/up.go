@@ -73,7 +73,7 @@ func Up(ctx context.Context, o Options) (*Sandbox, error) {
 		return nil, err
 	}
 	defer unlock()
-	s, err := settle(o)
+	s, err := settle(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func Up(ctx context.Context, o Options) (*Sandbox, error) {
 }
 
 // settle opens the sandbox that exists, if it is the one asked for, or decides where a new one is.
-func settle(o Options) (*Sandbox, error) {
+func settle(ctx context.Context, o Options) (*Sandbox, error) {
 	existing, err := Open(o.Name)
 	if err == nil {
 		st := existing.state
@@ -101,22 +101,34 @@ func settle(o Options) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	others, err := bridgesOf(filepath.Dir(dir))
+	var s *Sandbox
+	err = forMachine(ctx, func() error {
+		slot, err := unusedSlot(filepath.Dir(dir))
+		if err != nil {
+			return err
+		}
+		s = newSandbox(o.Name, dir, state{Slot: slot, Clusters: o.Clusters, Family: o.Family, DataPlane: o.DataPlane})
+		for _, step := range []func() error{s.claim, s.save} {
+			if err := step(); err != nil {
+				return err
+			}
+		}
+		_, err = s.plan.ensureBridge() // by which others see that the slot is taken
+		return err
+	})
+	return s, err
+}
+
+// unusedSlot is the first that no sandbox has which runs, or has its state below base.
+func unusedSlot(base string) (int, error) {
+	others, err := bridgesOf(base)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	slot, err := freeSlot(func(link string) bool {
+	return freeSlot(func(link string) bool {
 		_, err := os.Stat(filepath.Join("/sys/class/net", link))
 		return err == nil || others[link]
 	})
-	if err != nil {
-		return nil, err
-	}
-	s := newSandbox(o.Name, dir, state{Slot: slot, Clusters: o.Clusters, Family: o.Family, DataPlane: o.DataPlane})
-	if err := s.claim(); err != nil {
-		return nil, err
-	}
-	return s, s.save()
 }
 
 // bridgesOf are the links of all sandboxes with their state below base, also of those that do not run since the machine was restarted.

@@ -205,9 +205,27 @@ func eventually(t *testing.T, what string, ask func() error) {
 	}
 }
 
+// slotOf is the number that the links of the sandbox bear.
+func slotOf(t *testing.T) int {
+	t.Helper()
+	var state struct{ Slot *int }
+	text, err := os.ReadFile(filepath.Join(os.Getenv(sandbox.DirEnv), sandboxName, "sandbox.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &state)
+	}
+	if err != nil || state.Slot == nil {
+		t.Fatalf("the sandbox's state: %v: %s", err, text)
+	}
+	bridge := fmt.Sprintf("seamark%d", *state.Slot)
+	if _, err := netlink.LinkByName(bridge); err != nil {
+		t.Errorf("%s, which is there while the sandbox is: %v", bridge, err)
+	}
+	return *state.Slot
+}
+
 // traces are what of a sandbox the machine still shows: processes, mounts, links, network namespaces, control groups and files. Only what bears
-// its name is looked at, because others work on the machine too.
-func traces(t *testing.T) []string {
+// its name or number is looked at, because others work on the machine too.
+func traces(t *testing.T, slot int) []string {
 	t.Helper()
 	var found []string
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -224,7 +242,7 @@ func traces(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	for _, link := range links {
-		if name := link.Attrs().Name; strings.HasPrefix(name, "seamark") || strings.HasPrefix(name, "smk") {
+		if name := link.Attrs().Name; name == fmt.Sprintf("seamark%d", slot) || strings.HasPrefix(name, fmt.Sprintf("smk%dn", slot)) {
 			found = append(found, "link "+name)
 		}
 	}

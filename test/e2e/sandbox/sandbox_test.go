@@ -53,10 +53,11 @@ func TestTwoClusters(t *testing.T) {
 
 func checkDown(t *testing.T) {
 	t.Helper()
+	slot := slotOf(t)
 	if err := sandbox.Down(t.Context(), sandboxName, testLog{t}); err != nil {
 		t.Fatal(err)
 	}
-	if left := traces(t); len(left) > 0 {
+	if left := traces(t, slot); len(left) > 0 {
 		t.Errorf("down left:\n%s", strings.Join(left, "\n"))
 	}
 }

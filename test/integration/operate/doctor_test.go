@@ -2,6 +2,7 @@ package operate_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -73,9 +74,32 @@ func TestDoctorHealthy(t *testing.T) {
 	}
 }
 
-// The cluster's DNS does not forward, then forwards elsewhere, then as it should.
-func TestDoctorDNSForward(t *testing.T) {
+// What can be wrong, one after the other in one clusterset: each step leaves it as healthy as the next one needs it.
+func TestDoctorFinds(t *testing.T) {
 	b := freshBed(t)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *bed)
+	}{
+		{"a DNS that does not forward", doctorDNSForward},
+		{"a pod that cannot be reached", doctorProbe},
+		{"ranges that overlap", doctorRanges},
+		{"a revoked permission", doctorBrokerPermissions},
+		{"what is dead", doctorFindsWhatIsDead},
+	} {
+		ok := t.Run(step.name, func(t *testing.T) {
+			inner := *b
+			inner.t = t
+			step.run(t, &inner)
+		})
+		if !ok {
+			return
+		}
+	}
+}
+
+// The cluster's DNS does not forward, then forwards elsewhere, then as it should.
+func doctorDNSForward(t *testing.T, b *bed) {
 	ctx := context.Background()
 	service := fleet.NewService("seamark-system", "seamark-dns", func(s *corev1.Service) { s.Spec.Ports = []corev1.ServicePort{fleet.Port("dns", 53)} })
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Data: map[string]string{"Corefile": ".:53 {\n    kubernetes cluster.local\n}\n"}}
@@ -121,8 +145,7 @@ func TestDoctorDNSForward(t *testing.T) {
 }
 
 // A dead agent, a removed member, a revoked credential and a broken workload.
-func TestDoctorFindsWhatIsDead(t *testing.T) {
-	b := freshBed(t)
+func doctorFindsWhatIsDead(t *testing.T, b *bed) {
 	b.consult("doctor", "heartbeat", "east", "pass")
 	b.east.Create(t, deployment("seamark-agent", 2), deployment("seamark-dns", 2))
 	if detail, fix := b.consult("doctor", "agent", "east", "fail"); !strings.Contains(detail, "none of 2 pods") || !strings.Contains(fix, "describe pods") {
@@ -168,8 +191,7 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 }
 
 // Ranges that overlap, as the members tell them.
-func TestDoctorRanges(t *testing.T) {
-	b := freshBed(t)
+func doctorRanges(t *testing.T, b *bed) {
 	for _, m := range b.fleet.Members {
 		m.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + m.ID}, Spec: corev1.NodeSpec{PodCIDR: "10.8.0.0/24", PodCIDRs: []string{"10.8.0.0/24"}}})
 	}
@@ -186,8 +208,7 @@ func TestDoctorRanges(t *testing.T) {
 }
 
 // The probe is a pod that is gone afterwards. Without kubelets, the test plays the part of one.
-func TestDoctorProbe(t *testing.T) {
-	b := freshBed(t)
+func doctorProbe(t *testing.T, b *bed) {
 	ns := b.namespace(b.east, b.west)
 	b.serve(b.east, ns, "web")
 	b.eventually(fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
@@ -223,16 +244,20 @@ func TestDoctorProbe(t *testing.T) {
 }
 
 // A revoked permission of the member on the broker.
-func TestDoctorBrokerPermissions(t *testing.T) {
-	b := freshBed(t)
+func doctorBrokerPermissions(t *testing.T, b *bed) {
 	ctx := context.Background()
 	b.consult("doctor", "broker-permissions", "east", "pass")
 	own := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: broker.DefaultNamespace, Name: broker.MemberAccount("east") + ":own"}}
-	if err := b.fleet.Admin.Delete(ctx, own); err != nil {
+	if err := errors.Join(b.fleet.Admin.Get(ctx, client.ObjectKeyFromObject(own), own), b.fleet.Admin.Delete(ctx, own)); err != nil {
 		t.Fatal(err)
 	}
 	detail, fix := b.consult("doctor", "broker-permissions", "east", "fail")
 	if !strings.Contains(detail, "update leases east") || !strings.Contains(fix, "seamark broker invite east --renew") {
 		t.Errorf("%s: %s", detail, fix)
 	}
+	own.ResourceVersion, own.UID = "", ""
+	if err := b.fleet.Admin.Create(ctx, own); err != nil {
+		t.Fatal(err)
+	}
+	b.consult("doctor", "broker-permissions", "east", "pass")
 }

@@ -15,6 +15,8 @@ INTEGRATION_PACKAGES = $(addprefix ./test/integration/,faults operate chart cli 
 TIMEOUT ?= 30m
 # Test packages that run at once: they wait for API servers half of the time, so twice the two cores of a small machine.
 SIDE_BY_SIDE ?= 4
+# How many times longer than usual tests wait for what has to come: several packages share the processor here.
+export SEAMARK_TEST_PATIENCE ?= 3
 # `make lint` vets; nobody debugs these binaries; and tests have memory to spare for less garbage collection.
 GOTEST = GOGC=300 go test -race -vet=off -ldflags=-w -timeout $(TIMEOUT)
 

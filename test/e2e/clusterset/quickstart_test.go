@@ -4,10 +4,12 @@ package clusterset_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,9 +68,13 @@ func quickStart(w *world) {
 			}
 		}
 	}
-	for _, cluster := range w.Clusters() {
-		w.kubectl(cluster, "delete", "namespace", "shop")
+	gone := make([]error, len(w.Clusters()))
+	var all sync.WaitGroup
+	for i, cluster := range w.Clusters() { // pods take their time to end
+		all.Go(func() { _, gone[i] = w.Kubectl(w.Context(), cluster, "delete", "namespace", "shop") })
 	}
+	all.Wait()
+	w.must(errors.Join(gone...))
 }
 
 // asReader runs a command of the page; a reader tries again for a while when the first try comes too early.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -80,6 +81,16 @@ func (m *Member) Delete(t testing.TB, objects ...client.Object) {
 func (m *Member) Namespace(t testing.TB, name string) {
 	t.Helper()
 	m.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// NewNamespace creates a namespace with a new name in the given members.
+func NewNamespace(t testing.TB, members ...*Member) string {
+	t.Helper()
+	name := "t-" + rand.String(8)
+	for _, m := range members {
+		m.Namespace(t, name)
+	}
+	return name
 }
 
 // Serve creates a Service with a slice of these ready addresses.
@@ -154,4 +165,20 @@ func (m *Member) Condition(namespace, name string, of mcsv1beta1.ServiceExportCo
 		return *c, nil
 	}
 	return metav1.Condition{}, fmt.Errorf("no condition %s yet", of)
+}
+
+// Awaits waits until a member's export has a condition with this status and reason, and returns it.
+func (m *Member) Awaits(t testing.TB, namespace, name string, of mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason mcsv1beta1.ServiceExportConditionReason) metav1.Condition {
+	t.Helper()
+	var c metav1.Condition
+	harness.Eventually(t, fmt.Sprintf("%s=%s/%s on %s/%s in %s", of, status, reason, namespace, name, m.ID), func() (err error) {
+		if c, err = m.Condition(namespace, name, of); err != nil {
+			return err
+		}
+		if c.Status != status || c.Reason != string(reason) {
+			return fmt.Errorf("it is %s/%s: %s", c.Status, c.Reason, c.Message)
+		}
+		return nil
+	})
+	return c
 }

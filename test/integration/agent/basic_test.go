@@ -17,25 +17,9 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// condition waits until a member's export has a condition with this status and reason.
-func condition(t *testing.T, m *fleet.Member, ns, name string, of mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason mcsv1beta1.ServiceExportConditionReason) metav1.Condition {
-	t.Helper()
-	var c metav1.Condition
-	harness.Eventually(t, fmt.Sprintf("%s=%s/%s on %s/%s in %s", of, status, reason, ns, name, m.ID), func() (err error) {
-		if c, err = m.Condition(ns, name, of); err != nil {
-			return err
-		}
-		if c.Status != status || c.Reason != string(reason) {
-			return fmt.Errorf("it is %s/%s: %s", c.Status, c.Reason, c.Message)
-		}
-		return nil
-	})
-	return c
-}
-
 func exportedAndReady(t *testing.T, m *fleet.Member, ns, name string) {
 	t.Helper()
-	condition(t, m, ns, name, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported)
+	m.Awaits(t, ns, name, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported)
 }
 
 func imported(t *testing.T, m *fleet.Member, ns, name string, want map[string][]string) *mcsv1beta1.ServiceImport {
@@ -78,14 +62,14 @@ func notImported(t *testing.T, m *fleet.Member, ns, name string) {
 
 func TestExportAppearsEverywhereAndGoes(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east := f.Members[0]
 	svc := fleet.NewService(ns, "web")
 	east.Serve(t, svc, "10.1.0.1", "10.1.0.2")
 	east.Export(t, ns, "web")
 	exportedAndReady(t, east, ns, "web")
-	condition(t, east, ns, "web", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonValid)
-	condition(t, east, ns, "web", mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoConflicts)
+	east.Awaits(t, ns, "web", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonValid)
+	east.Awaits(t, ns, "web", mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoConflicts)
 	for _, m := range f.Members {
 		si := imported(t, m, ns, "web", map[string][]string{"east": {"10.1.0.1", "10.1.0.2"}})
 		if si.Spec.Type != mcsv1beta1.ClusterSetIP || len(si.Spec.Ports) != 1 || si.Spec.Ports[0].Port != 80 || si.Spec.Ports[0].Name != "http" {
@@ -114,10 +98,10 @@ func TestExportAppearsEverywhereAndGoes(t *testing.T) {
 
 func TestExportBeforeService(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	west := f.Members[1]
 	west.Export(t, ns, "late")
-	c := condition(t, west, ns, "late", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoService)
+	c := west.Awaits(t, ns, "late", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoService)
 	if !strings.Contains(c.Message, "create it") {
 		t.Errorf("message: %s", c.Message)
 	}
@@ -126,13 +110,13 @@ func TestExportBeforeService(t *testing.T) {
 	imported(t, f.Members[2], ns, "late", map[string][]string{"west": {"10.2.0.1"}})
 	// Service deleted under its export: withdrawn.
 	west.Delete(t, fleet.NewService(ns, "late"))
-	condition(t, west, ns, "late", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoService)
+	west.Awaits(t, ns, "late", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoService)
 	notImported(t, f.Members[2], ns, "late")
 }
 
 func TestServiceTypes(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	for name, test := range map[string]struct {
 		change func(*corev1.Service)
@@ -154,7 +138,7 @@ func TestServiceTypes(t *testing.T) {
 		s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.org"}
 	}))
 	east.Export(t, ns, "external")
-	condition(t, east, ns, "external", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonInvalidServiceType)
+	east.Awaits(t, ns, "external", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonInvalidServiceType)
 	notImported(t, west, ns, "external")
 	nothingOnBroker(t, f, ns, "external")
 }
@@ -162,7 +146,7 @@ func TestServiceTypes(t *testing.T) {
 // Everything about a service and its endpoints that means something elsewhere travels; nobody's labels and annotations do.
 func TestWhatTravels(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, north := f.Members[0], f.Members[2]
 	east.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + ns, Labels: map[string]string{corev1.LabelTopologyRegion: "moon"}}})
 	svc := fleet.NewService(ns, "web", func(s *corev1.Service) {

@@ -37,7 +37,7 @@ func newer(t *testing.T, m *fleet.Member, ns, name string) {
 func conflict(t *testing.T, members []*fleet.Member, ns, name string, reason mcsv1beta1.ServiceExportConditionReason, says ...string) {
 	t.Helper()
 	for _, m := range members {
-		c := condition(t, m, ns, name, mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, reason)
+		c := m.Awaits(t, ns, name, mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, reason)
 		for _, text := range says {
 			if !strings.Contains(c.Message, text) {
 				t.Errorf("%s: the message does not say %q: %s", m.ID, text, c.Message)
@@ -49,7 +49,7 @@ func conflict(t *testing.T, members []*fleet.Member, ns, name string, reason mcs
 func noConflict(t *testing.T, members []*fleet.Member, ns, name string) {
 	t.Helper()
 	for _, m := range members {
-		condition(t, m, ns, name, mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoConflicts)
+		m.Awaits(t, ns, name, mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoConflicts)
 	}
 }
 
@@ -76,7 +76,7 @@ var conflictKinds = map[mcsv1beta1.ServiceExportConditionReason]struct {
 // the winner unexporting in the next test.
 func TestConflictsAreToldAndClearedByTheLoser(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	for reason := range conflictKinds {
 		east.Serve(t, fleet.NewService(ns, name(reason)), "10.1.0.1")
@@ -111,7 +111,7 @@ func TestConflictsAreToldAndClearedByTheLoser(t *testing.T) {
 // Lesson: a type conflict stuck for ever after the winning cluster unexported: the loser was never re-evaluated.
 func TestLoserTakesOverWhenTheWinnerUnexports(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west, north := f.Members[0], f.Members[1], f.Members[2]
 	east.Serve(t, fleet.NewService(ns, "db"), "10.1.0.1")
 	east.Export(t, ns, "db")
@@ -139,7 +139,7 @@ func TestLoserTakesOverWhenTheWinnerUnexports(t *testing.T) {
 
 func TestThreeWayConflictsNameEverybody(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	for i, m := range f.Members {
 		m.Serve(t, fleet.NewService(ns, "web", func(s *corev1.Service) {
 			s.Spec.Ports[0].Port = int32(80 + i)
@@ -174,7 +174,7 @@ func TestThreeWayConflictsNameEverybody(t *testing.T) {
 // Lesson: ports in another order counted as a conflict.
 func TestOrderOfPortsIsNoConflict(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	ports := []corev1.ServicePort{fleet.Port("http", 80), fleet.Port("https", 443)}
 	f.Members[0].Serve(t, fleet.NewService(ns, "web", func(s *corev1.Service) { s.Spec.Ports = ports }), "10.1.0.1")
 	f.Members[1].Serve(t, fleet.NewService(ns, "web", func(s *corev1.Service) { s.Spec.Ports = []corev1.ServicePort{ports[1], ports[0]} }), "10.2.0.1")
@@ -187,10 +187,10 @@ func TestOrderOfPortsIsNoConflict(t *testing.T) {
 // Lesson: a local export without a Service stopped that cluster from importing the service from the others.
 func TestExportWithoutServiceStillImports(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	west.Export(t, ns, "web")
-	condition(t, west, ns, "web", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoService)
+	west.Awaits(t, ns, "web", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoService)
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
 	imported(t, west, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
@@ -227,7 +227,7 @@ func eventSeen(t *testing.T, m *fleet.Member, ns, name, reason string) {
 // The winner may give in as well: then the service changes, and nobody disagrees any more.
 func TestConflictsAreClearedByTheWinner(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	sticky := func(seconds int32) func(*corev1.Service) {
 		return func(s *corev1.Service) {

@@ -21,7 +21,7 @@ import (
 // Lesson: two services whose joined names are equal (c/a-b, b-c/a) overwrote each other on the hub.
 func TestNamesThatJoinToTheSame(t *testing.T) {
 	f := clusterset(t)
-	base := namespace(t)
+	base := fleet.NewNamespace(t)
 	first, second := base+"-c", base // service x-y in base-c … and x in …: joined with dashes all would be equal
 	east, west := f.Members[0], f.Members[1]
 	for _, m := range f.Members {
@@ -45,7 +45,7 @@ func TestNamesThatJoinToTheSame(t *testing.T) {
 func TestNamespaceCreatedLater(t *testing.T) {
 	f := clusterset(t)
 	east, west := f.Members[0], f.Members[1]
-	ns := namespace(t, east)
+	ns := fleet.NewNamespace(t, east)
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
 	exportedAndReady(t, east, ns, "web")
@@ -57,17 +57,17 @@ func TestNamespaceCreatedLater(t *testing.T) {
 func TestExcludedNamespaces(t *testing.T) {
 	f := clusterset(t)
 	east := f.Members[0]
-	service := "t" + namespace(t)[1:]
+	service := "t" + fleet.NewNamespace(t)[1:]
 	east.Serve(t, fleet.NewService(metav1.NamespaceSystem, service), "10.1.0.1")
 	east.Export(t, metav1.NamespaceSystem, service)
-	condition(t, east, metav1.NamespaceSystem, service, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, export.ReasonNamespaceNotAllowed)
+	east.Awaits(t, metav1.NamespaceSystem, service, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, export.ReasonNamespaceNotAllowed)
 	nothingOnBroker(t, f, metav1.NamespaceSystem)
 }
 
 // A pod change moves one slice and nothing else.
 func TestEndpointChangesMoveOneSlice(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	svc := fleet.NewService(ns, "big")
 	east.Create(t, svc)
@@ -99,7 +99,7 @@ func TestEndpointChangesMoveOneSlice(t *testing.T) {
 // The properties of a Service may all change while it is exported.
 func TestChangesOfAnExportedService(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
@@ -137,7 +137,7 @@ func TestChangesOfAnExportedService(t *testing.T) {
 // Lesson: headless ↔ ClusterIP flips deleted and recreated the import: a gap, and a new VIP.
 func TestTypeFlipKeepsTheImport(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
@@ -174,7 +174,7 @@ func TestTypeFlipKeepsTheImport(t *testing.T) {
 
 func TestExportDeletedAndMadeAgain(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	for range 3 {
@@ -191,7 +191,7 @@ func TestExportDeletedAndMadeAgain(t *testing.T) {
 // Spec 1: a ServiceImport exists as long as at least one cluster exports the service.
 func TestImportLivesAsLongAsAnyExport(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	for i, m := range f.Members[:2] {
 		m.Serve(t, fleet.NewService(ns, "web"), fmt.Sprintf("10.%d.0.1", i+1))
 		m.Export(t, ns, "web")
@@ -214,7 +214,7 @@ func TestImportLivesAsLongAsAnyExport(t *testing.T) {
 // A local Service of the same name that is not exported has no part in the import.
 func TestLocalServiceOfTheSameNameIsLeftAlone(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	local := fleet.NewService(ns, "web")
 	west.Serve(t, local, "10.2.0.1")

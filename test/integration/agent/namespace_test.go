@@ -27,7 +27,7 @@ func TestNamespaceDeletedAndMadeAgain(t *testing.T) {
 	}
 	defer f.Stop()
 	east, west := f.Members[0], f.Members[1]
-	ns := namespace(t, east, west)
+	ns := fleet.NewNamespace(t, east, west)
 	svc := fleet.NewService(ns, "web")
 	east.Serve(t, svc, "10.1.0.1")
 	east.Export(t, ns, "web")

@@ -28,7 +28,7 @@ func TestOptions(t *testing.T) {
 	stopFirst, stopSecond := replica(t, east), replica(t, east)
 	defer stopSecond()
 
-	ns := namespace(t, east)
+	ns := fleet.NewNamespace(t, east)
 	east.Serve(t, fleet.NewService(ns, "one"), "10.1.0.1")
 	east.Export(t, ns, "one")
 	imported(t, west, ns, "one", map[string][]string{"east": {"10.1.0.1"}})

@@ -32,7 +32,7 @@ func TestCostsDoNotGrowWithServices(t *testing.T) {
 	address := freeAddress(t)
 	west.StartProcess(t)
 	east.StartProcess(t, "--metrics-bind-address="+address)
-	ns := namespace(t, east, west)
+	ns := fleet.NewNamespace(t, east, west)
 	serve := func(from, to int) {
 		t.Helper()
 		for i := from; i < to; i++ {

@@ -23,7 +23,7 @@ import (
 
 func TestAddressOfTheFirstExporterStays(t *testing.T) {
 	east, west, north := clusterset(t)
-	ns := namespace(t, east, west, north)
+	ns := fleet.NewNamespace(t, east, west, north)
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
 	si := allocated(t, shared, ns, "web", 1)
@@ -56,7 +56,7 @@ func TestAddressOfTheFirstExporterStays(t *testing.T) {
 
 func TestALostAggregateComesBackAsItWas(t *testing.T) {
 	east, west, _ := clusterset(t)
-	ns := namespace(t, east, west)
+	ns := fleet.NewNamespace(t, east, west)
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
 	before := allocated(t, shared, ns, "web", 1)
@@ -85,7 +85,7 @@ func TestALostAggregateComesBackAsItWas(t *testing.T) {
 // Two addresses, three services: the third says what is wrong, and gets one when another goes.
 func TestExhaustionIsToldAndHeals(t *testing.T) {
 	_, west, north := clusterset(t)
-	ns := namespace(t, west, north)
+	ns := fleet.NewNamespace(t, west, north)
 	for _, name := range []string{"one", "two"} {
 		north.Serve(t, fleet.NewService(ns, name), "10.3.0.1")
 		north.Export(t, ns, name)
@@ -127,7 +127,7 @@ func TestExhaustionIsToldAndHeals(t *testing.T) {
 // A new cluster gets a block that was another's, whose service lives on: it never gives that address again.
 func TestAReusedBlockGivesNoAddressInUse(t *testing.T) {
 	east, west, _ := clusterset(t)
-	ns := namespace(t, east, west)
+	ns := fleet.NewNamespace(t, east, west)
 	block := netip.MustParsePrefix("243.11.0.0/30")
 	cps := harness.Fresh(t, 2)
 	joined := func(i int, id string) *fleet.Member {
@@ -186,7 +186,7 @@ func TestFamilies(t *testing.T) {
 	}
 	t.Cleanup(f.Stop)
 	four, both, proxied := f.Members[0], f.Members[1], f.Members[2]
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	dual := func(s *corev1.Service) { s.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack) }
 	only6 := func(s *corev1.Service) { s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }
 
@@ -269,7 +269,7 @@ func TestChangingTheDataPlane(t *testing.T) {
 	}
 	t.Cleanup(f.Stop)
 	east, west := f.Members[0], f.Members[1]
-	ns := namespace(t, east, west)
+	ns := fleet.NewNamespace(t, east, west)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
 	west.Export(t, ns, "web")
 	reachable(t, east, ns, "web", 1)
@@ -311,7 +311,7 @@ func TestChangingTheDataPlane(t *testing.T) {
 // Classic services have no clusterset IP: slices hold the clusters' own addresses, with the weight the export asks for.
 func TestClassicModeObjects(t *testing.T) {
 	east, west, north := clusterset(t)
-	ns := namespace(t, east, west, north)
+	ns := fleet.NewNamespace(t, east, west, north)
 	classic := func(e *mcsv1beta1.ServiceExport) {
 		e.Annotations = map[string]string{v1alpha1.AnnotationUseClusterSetIP: "false", v1alpha1.AnnotationWeight: "3"}
 	}

@@ -21,7 +21,7 @@ import (
 
 func TestDerivedServiceMakesAnImportReachable(t *testing.T) {
 	east, west, north := clusterset(t)
-	ns := namespace(t, east, west, north)
+	ns := fleet.NewNamespace(t, east, west, north)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1", "10.2.0.2")
 	west.Export(t, ns, "web")
 	vip := allocated(t, shared, ns, "web", 1).Spec.IPs[0]
@@ -55,7 +55,7 @@ func TestDerivedServiceMakesAnImportReachable(t *testing.T) {
 
 func TestDerivedServiceFollowsEveryChange(t *testing.T) {
 	east, west, _ := clusterset(t)
-	ns := namespace(t, east, west)
+	ns := fleet.NewNamespace(t, east, west)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
 	west.Export(t, ns, "web")
 	reachable(t, east, ns, "web", 1)
@@ -99,7 +99,7 @@ func TestDerivedServiceFollowsEveryChange(t *testing.T) {
 
 func TestHintsKeepTrafficNear(t *testing.T) {
 	east, west, _ := clusterset(t)
-	ns := namespace(t, east, west)
+	ns := fleet.NewNamespace(t, east, west)
 	svc := fleet.NewService(ns, "near", func(s *corev1.Service) { s.Spec.TrafficDistribution = ptr.To("PreferSameNode") })
 	slice := fleet.NewSlice(svc, "abc", "10.2.0.1", "10.2.0.2")
 	slice.Endpoints[0].Zone, slice.Endpoints[0].NodeName = ptr.To("zone-a"), ptr.To("node-a")
@@ -141,7 +141,7 @@ func TestHintsKeepTrafficNear(t *testing.T) {
 
 func TestDerivedServiceIsPutBack(t *testing.T) {
 	east, west, _ := clusterset(t)
-	ns := namespace(t, east, west)
+	ns := fleet.NewNamespace(t, east, west)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
 	west.Export(t, ns, "web")
 	reachable(t, east, ns, "web", 1)
@@ -173,7 +173,7 @@ func TestDerivedServiceIsPutBack(t *testing.T) {
 
 func TestAForeignServiceOfThatNameIsLeftAlone(t *testing.T) {
 	east, west, _ := clusterset(t)
-	ns := namespace(t, east, west)
+	ns := fleet.NewNamespace(t, east, west)
 	theirs := fleet.NewService(ns, broker.DerivedServiceName("web"))
 	east.Create(t, theirs)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
@@ -197,7 +197,7 @@ func TestAForeignServiceOfThatNameIsLeftAlone(t *testing.T) {
 // A service becomes headless, and is one with an address again: both addresses are what they were.
 func TestAddressesSurviveAHeadlessWhile(t *testing.T) {
 	east, west, _ := clusterset(t)
-	ns := namespace(t, east, west)
+	ns := fleet.NewNamespace(t, east, west)
 	svc := fleet.NewService(ns, "web")
 	west.Serve(t, svc, "10.2.0.1")
 	west.Export(t, ns, "web")

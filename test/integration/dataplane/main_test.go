@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -55,15 +54,6 @@ func clusterset(t *testing.T) (east, west, north *fleet.Member) {
 		t.Fatal(errShared)
 	}
 	return shared.Members[0], shared.Members[1], shared.Members[2]
-}
-
-func namespace(t *testing.T, members ...*fleet.Member) string {
-	t.Helper()
-	name := "t-" + rand.String(8)
-	for _, m := range members {
-		m.Namespace(t, name)
-	}
-	return name
 }
 
 // derived is the Service that a member derived from web.

@@ -87,7 +87,7 @@ func TestTokenIsRenewed(t *testing.T) {
 // invitation.
 func TestRevokedCredential(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, north := f.Members[0], f.Members[2]
 	serve(t, north, ns, "old", "10.3.0.1")
 	serve(t, east, ns, "web", "10.1.0.1")

@@ -97,7 +97,7 @@ var brokerSliceEdits = []edit{
 // Whatever somebody does to what the agents own is put back: in members, and by the broker's admin on the broker.
 func TestEditsArePutBack(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web", func(e *mcsv1beta1.ServiceExport) {
@@ -144,7 +144,7 @@ func TestEditsArePutBack(t *testing.T) {
 // member cannot put it back; it says so on the export, and goes on once the admin has deleted the thing.
 func TestRelabelledOnTheBroker(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	serve(t, east, ns, "web", "10.1.0.1")
 	imported(t, west, ns, "web", sources{"east": {"10.1.0.1"}})
@@ -248,7 +248,7 @@ func newOf(obj client.Object) client.Object {
 // ServiceImports and slices that somebody else made are nobody's business.
 func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	foreign := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "foreign"},
@@ -258,7 +258,7 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	slice.Labels = map[string]string{mcsv1beta1.LabelServiceName: "foreign", discoveryv1.LabelManagedBy: "somebody"}
 	west.Create(t, foreign, slice)
 	unchanged := frozen(t, ns, west)
-	serve(t, east, namespace(t, f.Members...), "foreign", "10.1.0.1") // the same name elsewhere
+	serve(t, east, fleet.NewNamespace(t, f.Members...), "foreign", "10.1.0.1") // the same name elsewhere
 	harness.Consistently(t, "they stay as they are", time.Second, unchanged)
 	west.Stop()
 	start(t, west)

@@ -51,7 +51,7 @@ func staleEndpoints(t *testing.T, f *fleet.Fleet, policy v1alpha1.StaleEndpoints
 // otherwise; when it is back, they are.
 func TestSilentMember(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west, north := f.Members[0], f.Members[1], f.Members[2]
 	serve(t, east, ns, "both", "10.1.0.1")
 	serve(t, west, ns, "both", "10.2.0.1")
@@ -98,7 +98,7 @@ func TestSilentMember(t *testing.T) {
 // A member that is cut off is deaf, not alone: it drops nobody, while the others drop it.
 func TestCutOffObserverDropsNobody(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west, north := f.Members[0], f.Members[1], f.Members[2]
 	w := ownWire(t, f, north)
 	all := map[string]sources{"web": {}}
@@ -138,7 +138,7 @@ func TestCutOffObserverDropsNobody(t *testing.T) {
 // when it stops, even if its last renewal lies in the future.
 func TestClocksAnHourApart(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west, north := f.Members[0], f.Members[1], f.Members[2]
 	serve(t, east, ns, "web", "10.1.0.1")
 	serve(t, west, ns, "web", "10.2.0.1")

@@ -72,7 +72,7 @@ func nothingOf(f *fleet.Fleet, id string) error {
 // nothing from that moment.
 func TestRemovalOfADeadMember(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west, north := f.Members[0], f.Members[1], f.Members[2]
 	serve(t, west, ns, "both", "10.2.0.1") // the older one: the removed member has precedence
 	exported(t, west, ns, "both")
@@ -109,7 +109,7 @@ func TestRemovalOfADeadMember(t *testing.T) {
 // A living member that is removed cannot put anything back, and its exports say why.
 func TestRemovalOfALivingMember(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	serve(t, west, ns, "solo", "10.2.0.2")
 	imported(t, east, ns, "solo", sources{"west": {"10.2.0.2"}})
@@ -131,7 +131,7 @@ func TestRemovalOfALivingMember(t *testing.T) {
 // ServiceExports stay, and say so. Joining again brings everything back.
 func TestLeaveWhileOthersExport(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west, north := f.Members[0], f.Members[1], f.Members[2]
 	serve(t, west, ns, "both", "10.2.0.1")
 	exported(t, west, ns, "both")

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/util/rand"
-
 	"github.com/seamark-dev/seamark/internal/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -44,16 +42,6 @@ func clusterset(t *testing.T) *fleet.Fleet {
 		t.Fatal(errShared)
 	}
 	return shared
-}
-
-// namespace creates a namespace with a new name in the given members.
-func namespace(t *testing.T, members ...*fleet.Member) string {
-	t.Helper()
-	name := "t-" + rand.String(8)
-	for _, m := range members {
-		m.Namespace(t, name)
-	}
-	return name
 }
 
 // serve makes a member export a service with these addresses.

@@ -53,7 +53,7 @@ func TestOutages(t *testing.T) {
 func settled(t *testing.T, f *fleet.Fleet) (ns string) {
 	t.Helper()
 	east, west := f.Members[0], f.Members[1]
-	ns = namespace(t, f.Members...)
+	ns = fleet.NewNamespace(t, f.Members...)
 	for _, name := range []string{"both", "quiet-1", "quiet-2"} {
 		serve(t, east, ns, name, "10.1.0.1", "10.1.0.2")
 		serve(t, west, ns, name, "10.2.0.1")

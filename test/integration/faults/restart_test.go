@@ -29,7 +29,7 @@ const bulk = 100
 // with exactly what is exported: nothing missing, nothing left over, on the broker or in any member.
 func TestKilledInTheMiddleOfABulkExport(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east := f.Members[0]
 	each(bulk, func(i int) { east.Serve(t, fleet.NewService(ns, svc(i)), address(i)) })
 	east.Stop()
@@ -81,7 +81,7 @@ func TestKilledInTheMiddleOfABulkExport(t *testing.T) {
 // Agents that start again when nothing has changed write nothing: no object, no status, no event, no refused attempt.
 func TestRestartWritesNothing(t *testing.T) {
 	f := clusterset(t)
-	ns := namespace(t, f.Members...)
+	ns := fleet.NewNamespace(t, f.Members...)
 	east, west, north := f.Members[0], f.Members[1], f.Members[2]
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + ns}}
 	west.Create(t, node)

@@ -42,7 +42,7 @@ func TestTwoAgentsWithTheSameID(t *testing.T) {
 	f := clusterset(t)
 	west, north := f.Members[1], f.Members[2]
 	twin := twinOf(t, west)
-	ns := namespace(t, append([]*fleet.Member{twin}, f.Members...)...)
+	ns := fleet.NewNamespace(t, append([]*fleet.Member{twin}, f.Members...)...)
 	serve(t, west, ns, "web", "10.2.0.1")
 	serve(t, west, ns, "only-first", "10.2.0.2")
 	serve(t, twin, ns, "web", "10.9.0.1")

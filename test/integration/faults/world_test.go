@@ -57,17 +57,7 @@ func notImported(t *testing.T, m *fleet.Member, ns, name string) {
 // ready waits until a member's export has this Ready condition, and returns it.
 func ready(t *testing.T, m *fleet.Member, ns, name string, status metav1.ConditionStatus, reason mcsv1beta1.ServiceExportConditionReason) metav1.Condition {
 	t.Helper()
-	var c metav1.Condition
-	harness.Eventually(t, fmt.Sprintf("Ready=%s/%s on %s/%s in %s", status, reason, ns, name, m.ID), func() (err error) {
-		if c, err = m.Condition(ns, name, mcsv1beta1.ServiceExportConditionReady); err != nil {
-			return err
-		}
-		if c.Status != status || c.Reason != string(reason) {
-			return fmt.Errorf("it is %s/%s: %s", c.Status, c.Reason, c.Message)
-		}
-		return nil
-	})
-	return c
+	return m.Awaits(t, ns, name, mcsv1beta1.ServiceExportConditionReady, status, reason)
 }
 
 func exported(t *testing.T, m *fleet.Member, ns, name string) {

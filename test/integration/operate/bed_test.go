@@ -15,7 +15,6 @@ import (
 
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
@@ -104,11 +103,7 @@ func bedOn(t testing.TB, f *fleet.Fleet) *bed {
 // namespace makes a namespace with a new name.
 func (b *bed) namespace(in ...*fleet.Member) string {
 	b.t.Helper()
-	name := "t-" + rand.String(8)
-	for _, m := range in {
-		m.Namespace(b.t, name)
-	}
-	return name
+	return fleet.NewNamespace(b.t, in...)
 }
 
 // outcome is what a command left on the screen.

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"path/filepath"
@@ -99,6 +100,13 @@ func TestOptions(t *testing.T) {
 			}
 		}
 	}
+	lacks := func(object, path, text string) func(*testing.T, map[string]*unstructured.Unstructured) {
+		return func(t *testing.T, o map[string]*unstructured.Unstructured) {
+			if got := at(t, o[object], path); got == nil || strings.Contains(fmt.Sprint(got), text) {
+				t.Errorf("%s of %s is %v, with %q", path, object, got, text)
+			}
+		}
+	}
 	there := func(names ...string) func(*testing.T, map[string]*unstructured.Unstructured) {
 		return func(t *testing.T, o map[string]*unstructured.Unstructured) {
 			for _, name := range names {
@@ -131,6 +139,10 @@ func TestOptions(t *testing.T) {
 		{"logLevel=debug", holds("Deployment seamark-agent", agentContainer+"/args", "--log-level=info"),
 			holds("Deployment seamark-agent", agentContainer+"/args", "--log-level=debug")},
 		{"logLevel=debug", there(), holds("ConfigMap seamark-dns", "data/Corefile", "    log\n")},
+		{"profiling=true", lacks("ConfigMap seamark-dns", "data/Corefile", "pprof"), holds("ConfigMap seamark-dns", "data/Corefile", "pprof 127.0.0.1:9444\n")},
+		{"profiling=true", lacks("Deployment seamark-agent", agentContainer+"/args", "pprof"),
+			holds("Deployment seamark-agent", agentContainer+"/args", "--pprof-bind-address=127.0.0.1:9444")},
+		{"profiling=true,dataPlane=nftables", there(), holds("DaemonSet seamark-proxy", agentContainer+"/args", "--pprof-bind-address=127.0.0.1:9444")},
 		{"tolerations[0].operator=Exists", same("Deployment seamark-dns", agentPod+"/tolerations", nil),
 			same("Deployment seamark-dns", agentPod+"/tolerations/[0]/operator", "Exists")},
 		{"priorityClassName=high", same("Deployment seamark-dns", agentPod+"/priorityClassName", nil),

@@ -23,6 +23,7 @@ import (
 	_ "github.com/coredns/coredns/plugin/log"
 	_ "github.com/coredns/coredns/plugin/loop"
 	_ "github.com/coredns/coredns/plugin/metrics"
+	_ "github.com/coredns/coredns/plugin/pprof"
 	_ "github.com/coredns/coredns/plugin/ready"
 	_ "github.com/coredns/coredns/plugin/reload"
 	_ "github.com/coredns/coredns/plugin/template"
@@ -35,7 +36,7 @@ import (
 // directives are all plugins, first the one that sees a query first. `clusterset` comes after `kubernetes`: a reverse name that the
 // cluster's own services have is theirs.
 var directives = []string{
-	"reload", "bind", "ready", "health", "prometheus", "errors", "log", "loadbalance", "cache", "template", "hosts",
+	"reload", "bind", "ready", "health", "pprof", "prometheus", "errors", "log", "loadbalance", "cache", "template", "hosts",
 	"kubernetes", "clusterset", "loop", "forward", "whoami",
 }
 

@@ -76,8 +76,7 @@ func whilePoliciesSettle(ctx context.Context, try func(context.Context) error) e
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, policyPoll, policyPatience, true, func(ctx context.Context) (bool, error) {
 		last = try(ctx)
-		// The refusal has no reason code of its own to tell it by.
-		if last != nil && strings.Contains(last.Error(), "failed to configure policy") {
+		if Unsettled(last) {
 			return false, nil
 		}
 		return true, last
@@ -86,4 +85,10 @@ func whilePoliciesSettle(ctx context.Context, try func(context.Context) error) e
 		return last
 	}
 	return err
+}
+
+// Unsettled tells the refusals of an API server that does not know yet the kind of a policy's parameter: it has just started, or the kind is
+// new. They have no reason code of their own.
+func Unsettled(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "failed to configure policy")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/broker"
 )
 
 var errNotConnected = errors.New("the broker has not been reached since the agent started")
@@ -44,7 +45,7 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome, starved err
 			"waiting for the broker: it has not been reached since the agent started; the export completes by itself")
 	case apierrors.IsConflict(outcome) || apierrors.IsAlreadyExists(outcome):
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "being published")
-	case (apierrors.IsForbidden(outcome) || apierrors.IsInvalid(outcome)) && !starting(outcome):
+	case (apierrors.IsForbidden(outcome) || apierrors.IsInvalid(outcome)) && !broker.Unsettled(outcome):
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, "the broker refused it: "+outcome.Error())
 	}
 	return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
@@ -61,15 +62,11 @@ func cause(err error) string {
 		return "connection refused"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return "it does not answer"
-	case starting(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err), apierrors.IsServerTimeout(err):
+	case broker.Unsettled(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err), apierrors.IsServerTimeout(err):
 		return "it is overloaded or starting"
 	}
 	return "it cannot be reached"
 }
-
-// starting tells the refusals of an API server that has just started and does not know yet the kind that holds the members'
-// grants. They have no reason code of their own.
-func starting(err error) bool { return strings.Contains(err.Error(), "failed to configure policy") }
 
 // validityOffline judges an export as far as it can be judged without the broker's settings.
 func validityOffline(in Input) metav1.Condition {

@@ -79,6 +79,7 @@ func TestRemovalOfADeadMember(t *testing.T) {
 	serve(t, east, ns, "both", "10.1.0.1")
 	serve(t, west, ns, "solo", "10.2.0.2")
 	importsExactly(t, north, ns, map[string]sources{"both": {"east": {"10.1.0.1"}, "west": {"10.2.0.1"}}, "solo": {"west": {"10.2.0.2"}}})
+	brokerHolds(t, f, ns, 8) // three records and slices, and the two aggregates, which come after imports
 	west.Stop()
 	credential := asMember(t, membershipOf(t, west))
 	t.Cleanup(func() { invite(t, f, west); start(t, west) })

@@ -3,7 +3,6 @@ SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-export CGO_ENABLED ?= 1
 TOOLS := build/tools
 # Cached binaries of pinned tools; `go tool` would link them anew for each call from another folder.
 TOOLBIN := $(CURDIR)/bin/tools
@@ -30,14 +29,14 @@ build: ## Build the binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/seamark-dev/seamark/internal/version.version=$(VERSION)" -o bin/ ./cmd/...
 
 .PHONY: test
-test: setup test-unit test-integration test-alerts test-e2e ## Run every test (builds Kubernetes first if it is not cached)
+test: test-unit test-integration test-alerts test-e2e ## Run every test (builds Kubernetes first if it is not cached)
 
 .PHONY: test-unit
-test-unit: ## Run the tests beside the code
+test-unit: setup ## Run the tests beside the code
 	$(GOTEST) $(UNIT_PACKAGES)
 
 .PHONY: test-integration
-test-integration: kube ## Run the tests against real Kubernetes API servers and a real kernel
+test-integration: setup kube ## Run the tests against real Kubernetes API servers and a real kernel
 	$(GOTEST) -p $(SIDE_BY_SIDE) $(INTEGRATION_PACKAGES)
 
 .PHONY: test-alerts
@@ -45,7 +44,7 @@ test-alerts: ## Check the alert rules with promtool
 	@test/monitoring/promtool.sh
 
 .PHONY: test-e2e
-test-e2e: kube node-parts ## Run the tests with real pods in real clusters (needs root)
+test-e2e: setup kube node-parts ## Run the tests with real pods in real clusters (needs root)
 	go test -p 2 -timeout $(TIMEOUT) ./test/e2e/...
 
 .PHONY: bench
@@ -85,7 +84,7 @@ generate: $(TOOLBIN)/controller-gen $(TOOLBIN)/crd-ref-docs ## Generate deepcopy
 	$(TOOLBIN)/crd-ref-docs --source-path=./api --config=build/tools/api-reference.yaml --renderer=markdown --output-path=docs/api-reference.md --log-level=ERROR
 
 .PHONY: lint
-lint: $(TOOLBIN)/golangci-lint ## Check format, vet and golangci-lint
+lint: setup $(TOOLBIN)/golangci-lint ## Check format, vet and golangci-lint
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [[ -z "$$unformatted" ]] || { echo "not gofmt'ed: $$unformatted"; exit 1; }
 	go vet ./...
 	$(TOOLBIN)/golangci-lint run ./...

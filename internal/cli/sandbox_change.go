@@ -6,18 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/sandbox"
 )
 
+// loaded is what is told of images that were loaded.
+type loaded struct {
+	Images   []string `json:"images"`
+	Clusters []string `json:"clusters"`
+}
+
 func newSandboxLoad(s *session, f *sandboxFlags) *cobra.Command {
-	return &cobra.Command{
+	var out format
+	cmd := &cobra.Command{
 		Use:   "load IMAGE.tar",
 		Short: "Give an image to every cluster",
-		Long: "load imports the image in a file (as `docker save` and `go run ./build/images -o` write it) into every cluster. Nodes of a sandbox do\n" +
-			"not reach the internet, so this is how images get there.",
+		Long: "load imports the images in a file (a docker-archive or OCI archive with names, as `docker save`, skopeo and `go run ./build/images -o` write\n" +
+			"it; gzip is fine) into every cluster. Nodes of a sandbox do not reach the internet, so this is how images get there.",
 		Example: "  sudo seamark sandbox load my-app.tar",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -25,9 +33,19 @@ func newSandboxLoad(s *session, f *sandboxFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return opened.Load(cmd.Context(), args[0], s.ErrOut)
+			images, err := opened.Load(cmd.Context(), args[0], s.ErrOut)
+			if err != nil {
+				return err
+			}
+			return out.print(s.Out, loaded{images, opened.Clusters()}, func(w io.Writer) {
+				for _, image := range images {
+					fmt.Fprintf(w, "Pods of %s can use the image %s\n", strings.Join(opened.Clusters(), ", "), image)
+				}
+			})
 		},
 	}
+	addOutput(cmd, &out)
+	return cmd
 }
 
 // cut is what is told of partitions.

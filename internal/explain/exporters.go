@@ -223,6 +223,7 @@ func count(slices []discoveryv1.EndpointSlice) (ready, total int) {
 	return ready, total
 }
 
+// describeService says what the Service is to the clusterset, in the words of records.
 func describeService(svc *corev1.Service) string {
 	if svc == nil {
 		return "none"
@@ -234,11 +235,11 @@ func describeService(svc *corev1.Service) string {
 	for i, p := range svc.Spec.Ports {
 		ports[i] = describePort(p.Name, p.Protocol, p.Port)
 	}
-	kind := string(svc.Spec.Type)
+	kind := mcsv1beta1.ClusterSetIP
 	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
-		kind = "Headless"
+		kind = mcsv1beta1.Headless
 	}
-	return strings.TrimSpace(kind + " " + strings.Join(ports, ","))
+	return strings.TrimSpace(string(kind) + " " + strings.Join(ports, ","))
 }
 
 func describeRecord(spec *v1alpha1.ExportRecordSpec) string {

@@ -22,9 +22,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// containerdName is the annotation by which containerd names what it imports; OCI's own holds a tag only.
-const containerdName = "io.containerd.image.name"
-
 // WriteTar writes images of one name to a file that `ctr images import`, `docker load` and `seamark sandbox load` take. One image becomes a
 // docker-archive, several (one per architecture) an OCI layout with an index. The file appears when it is complete, or not at all.
 func WriteTar(file, reference string, images ...v1.Image) (err error) {
@@ -67,7 +64,7 @@ func writeLayout(w io.Writer, tag name.Tag, images []v1.Image) (err error) {
 	if err != nil {
 		return err
 	}
-	annotations := map[string]string{containerdName: tag.Name(), "org.opencontainers.image.ref.name": tag.TagStr()}
+	annotations := map[string]string{containerdName: fullTag(tag), refName: tag.TagStr()}
 	if err := target.AppendIndex(index, layout.WithAnnotations(annotations)); err != nil {
 		return err
 	}

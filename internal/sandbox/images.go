@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -123,14 +124,54 @@ func (c cluster) importImage(ctx context.Context, has parts, file string) error 
 	if err != nil {
 		return err
 	}
-	if err := c.ctr(ctx, has, "--namespace", containerdNamespace, "images", "import", "--digests", file); err != nil {
+	if err := c.ctr(ctx, has, "images", "import", file); err != nil {
 		return fmt.Errorf("cluster %s: loading %s: %w", c.name, file, err)
 	}
 	return nil
 }
 
+// Load imports the images of a tar, a docker-archive or an OCI archive, into every cluster, and tells their names. Pods use them by these and never
+// pull them, unless the tag is `latest`, which Kubernetes always pulls. It fails when a cluster does not run and when the file has no image with a name.
+func (s *Sandbox) Load(ctx context.Context, file string, progress io.Writer) ([]string, error) {
+	names, err := image.Names(file)
+	if err != nil {
+		return nil, err
+	}
+	if s.state.NodeParts == "" {
+		return nil, fmt.Errorf("sandbox %s never came up: run seamark sandbox up first", s.plan.name)
+	}
+	r, has := newReport(progress), parts{node: s.state.NodeParts}
+	full := make([]string, len(names))
+	for i, n := range names {
+		full[i] = n.Full
+	}
+	for _, c := range s.plan.clusters {
+		if err := r.step(c.name+": loaded "+strings.Join(full, ", "), func() error { return c.importNamed(ctx, has, file, names) }); err != nil {
+			return nil, err
+		}
+	}
+	return full, nil
+}
+
+// importNamed loads a file, and gives its images the names that Kubernetes asks for where the file has shorter ones.
+func (c cluster) importNamed(ctx context.Context, has parts, file string, names []image.Name) error {
+	if err := c.importImage(ctx, has, file); err != nil {
+		return err
+	}
+	for _, n := range names {
+		if n.Full == n.Stored {
+			continue
+		}
+		if err := c.ctr(ctx, has, "images", "tag", "--force", n.Stored, n.Full); err != nil {
+			return fmt.Errorf("cluster %s: naming %s: %w", c.name, n.Full, err)
+		}
+	}
+	return nil
+}
+
 func (c cluster) ctr(ctx context.Context, has parts, args ...string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(has.node, "ctr"), append([]string{"--address", c.containerdSocket()}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(has.node, "ctr"), append([]string{"--address", c.containerdSocket(), "--namespace", containerdNamespace}, args...)...)
+	cmd.Env = append(os.Environ(), "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=true") // which would hide the error
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(output)))

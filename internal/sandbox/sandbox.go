@@ -45,6 +45,8 @@ type state struct {
 	// Image is the daemons' image that was loaded last, Pause that of pod sandboxes and test workloads.
 	Image string `json:"image"`
 	Pause string `json:"workloadImage"`
+	// NodeParts is the folder of the containerd that runs, and its tools: other commands need no checkout to find them.
+	NodeParts string `json:"nodeParts"`
 	// Partitions are pairs of clusters that do not hear each other.
 	Partitions []Pair `json:"partitions,omitempty"`
 }

@@ -5,7 +5,6 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -132,20 +131,4 @@ func texts[T fmt.Stringer](values []T) []string {
 		list[i] = v.String()
 	}
 	return list
-}
-
-// Load imports an image from a tar, a docker-archive or an OCI archive, into every cluster. Pods use it by the name in the file and never pull
-// it, unless its tag is `latest`, which Kubernetes always pulls. It fails when a cluster does not run and when the file is no image.
-func (s *Sandbox) Load(ctx context.Context, file string, progress io.Writer) error {
-	r := newReport(progress)
-	var has parts
-	if err := has.find(ctx, r); err != nil {
-		return err
-	}
-	for _, c := range s.plan.clusters {
-		if err := r.step(c.name+": loaded "+file, func() error { return c.importImage(ctx, has, file) }); err != nil {
-			return err
-		}
-	}
-	return nil
 }

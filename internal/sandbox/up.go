@@ -156,7 +156,7 @@ func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
 		label string
 		do    func() error
 	}{
-		{"Kubernetes, containerd and CNI plugins are built", func() error { return has.find(ctx, r) }},
+		{"Kubernetes, containerd and CNI plugins are built", func() (err error) { err = has.find(ctx, r); s.state.NodeParts = has.node; return err }},
 		{"images are built from this checkout", func() (err error) { built, err = s.buildImages(ctx); return err }},
 		{"network is set up", func() error { return s.setUpNetwork(ctx) }},
 	} {

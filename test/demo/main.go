@@ -207,8 +207,7 @@ func (d *demo) conflict() error {
 	if err := d.kubectl(d.two, "-n", "shop", "wait", "--for=condition=Conflict", "--timeout=60s", "serviceexport/web"); err != nil {
 		return err
 	}
-	return d.kubectl(d.two, "-n", "shop", "get", "serviceexport", "web",
-		"-o", `jsonpath={range .status.conditions[*]}{.type}={.status} {.reason}: {.message}{"\n"}{end}`)
+	return d.seamark("--context", d.two, "explain", "web", "-n", "shop")
 }
 
 // requests sends twenty.

@@ -1,14 +1,21 @@
 package sandbox_test
 
 import (
+	"archive/tar"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 
 	"github.com/seamark-dev/seamark/internal/image"
 	"github.com/seamark-dev/seamark/internal/kubeparts"
@@ -158,7 +165,7 @@ func checkPartition(t *testing.T, s *sandbox.Sandbox) {
 	}
 }
 
-// An image of any name that was never in a registry runs after it was loaded.
+// An image that was never in a registry runs after it was loaded, under the name in its file, or the long form of it.
 func checkLoad(t *testing.T, s *sandbox.Sandbox) {
 	root, err := kubeparts.Root()
 	if err != nil {
@@ -168,16 +175,49 @@ func checkLoad(t *testing.T, s *sandbox.Sandbox) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "image.tar")
-	if err := image.WriteTar(file, "example.com/loaded:v1", built); err != nil {
+	whole, short := filepath.Join(t.TempDir(), "whole.tar"), filepath.Join(t.TempDir(), "short.tar")
+	if err := image.WriteTar(whole, "example.com/loaded:v1", built); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Load(t.Context(), file, testLog{t}); err != nil {
+	writeLayout(t, short, "someone/short:v1", built)
+	for _, c := range []struct{ file, pod, asked, told string }{
+		{whole, "loaded", "example.com/loaded:v1", "example.com/loaded:v1"},
+		{short, "short", "someone/short:v1", "docker.io/someone/short:v1"},
+	} {
+		t.Chdir(t.TempDir()) // where images lie, which is no checkout
+		names, err := s.Load(t.Context(), c.file, testLog{t})
+		t.Chdir(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(names, []string{c.told}) {
+			t.Errorf("told %v instead of %s", names, c.told)
+		}
+		for _, cluster := range s.Clusters() {
+			mustKubectl(t, s, cluster, "run", c.pod, "--image", c.asked)
+			mustKubectl(t, s, cluster, "wait", "--for=condition=Ready", "pod/"+c.pod, "--timeout=60s")
+		}
+	}
+}
+
+// writeLayout writes an OCI archive as skopeo does: its name is where other tools have a tag only.
+func writeLayout(t *testing.T, file, name string, built v1.Image) {
+	t.Helper()
+	dir := t.TempDir()
+	target, err := layout.Write(dir, empty.Index)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, cluster := range s.Clusters() {
-		mustKubectl(t, s, cluster, "run", "loaded", "--image", "example.com/loaded:v1")
-		mustKubectl(t, s, cluster, "wait", "--for=condition=Ready", "pod/loaded", "--timeout=60s")
+	if err := target.AppendImage(built, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": name})); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := tar.NewWriter(f)
+	if err := errors.Join(archive.AddFS(os.DirFS(dir)), archive.Close(), f.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 

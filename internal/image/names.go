@@ -1,0 +1,148 @@
+package image
+
+import (
+	"archive/tar"
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Name is what an image in an archive is called.
+type Name struct {
+	Stored string // as containerd takes it from the archive
+	Full   string // as Kubernetes asks for it, with registry and tag
+}
+
+const (
+	// containerdName is the annotation by which containerd names what it imports.
+	containerdName = "io.containerd.image.name"
+	// refName is OCI's own: some tools write a whole name, others a tag only.
+	refName = "org.opencontainers.image.ref.name"
+	// Metadata of archives is some hundred bytes per image.
+	maxMetadata = 8 << 20
+)
+
+// Names reads the names of the images in a docker-archive or OCI archive, which may be compressed with gzip. An archive without a name is an
+// error: it could be loaded, but no pod could use it.
+func Names(file string) ([]Name, error) {
+	metadata, err := readMetadata(file)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := storedNames(metadata)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	names := make([]Name, len(stored))
+	for i, s := range stored {
+		full, err := fullName(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		names[i] = Name{Stored: s, Full: full}
+	}
+	return names, nil
+}
+
+const (
+	dockerMetadata = "manifest.json"
+	ociMetadata    = "index.json"
+)
+
+func readMetadata(file string) (map[string][]byte, error) {
+	archive, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer archive.Close()
+	var content io.Reader = bufio.NewReader(archive)
+	if magic, err := content.(*bufio.Reader).Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
+		if content, err = gzip.NewReader(content); err != nil {
+			return nil, notAnArchive(file, err)
+		}
+	}
+	metadata := map[string][]byte{}
+	for reader := tar.NewReader(content); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return metadata, nil
+		}
+		if err != nil {
+			return nil, notAnArchive(file, err)
+		}
+		if path := strings.TrimPrefix(header.Name, "./"); path == dockerMetadata || path == ociMetadata {
+			if metadata[path], err = io.ReadAll(io.LimitReader(reader, maxMetadata)); err != nil {
+				return nil, notAnArchive(file, err)
+			}
+		}
+	}
+}
+
+func notAnArchive(file string, err error) error {
+	return fmt.Errorf("%s is no tar of images, as docker save and skopeo write it: %w", file, err)
+}
+
+// storedNames are the names that containerd takes from an archive. It looks at Docker's metadata only if there is none of OCI.
+func storedNames(metadata map[string][]byte) ([]string, error) {
+	var names []string
+	switch index, manifest := metadata[ociMetadata], metadata[dockerMetadata]; {
+	case index != nil:
+		var parsed v1.IndexManifest
+		if err := json.Unmarshal(index, &parsed); err != nil {
+			return nil, fmt.Errorf("its %s cannot be read: %w", ociMetadata, err)
+		}
+		for _, d := range parsed.Manifests {
+			if n := d.Annotations[containerdName]; n != "" {
+				names = append(names, n)
+			} else if n := d.Annotations[refName]; strings.ContainsAny(n, "/:@") { // else it is a tag
+				names = append(names, n)
+			}
+		}
+	case manifest != nil:
+		var parsed []struct{ RepoTags []string }
+		if err := json.Unmarshal(manifest, &parsed); err != nil {
+			return nil, fmt.Errorf("its %s cannot be read: %w", dockerMetadata, err)
+		}
+		for _, image := range parsed {
+			for _, tag := range image.RepoTags { // these containerd completes itself
+				full, err := fullName(tag)
+				if err != nil {
+					return nil, err
+				}
+				names = append(names, full)
+			}
+		}
+	default:
+		return nil, fmt.Errorf("there is neither %s nor %s in it, so it holds no image", ociMetadata, dockerMetadata)
+	}
+	if len(names) == 0 {
+		return nil, errors.New("its images have no name, so no pod could use them: write it again with one " +
+			"(docker save NAME:TAG; skopeo copy … docker-archive:FILE:NAME:TAG)")
+	}
+	return names, nil
+}
+
+// fullName says where Docker's short names are from, as container runtimes do.
+func fullName(short string) (string, error) {
+	tag, err := name.NewTag(short)
+	if err != nil {
+		return "", fmt.Errorf("%q is no name of an image with a tag: %w", short, err)
+	}
+	return fullTag(tag), nil
+}
+
+func fullTag(tag name.Tag) string {
+	registry := tag.RegistryStr()
+	if registry == name.DefaultRegistry {
+		registry = "docker.io"
+	}
+	return registry + "/" + tag.RepositoryStr() + ":" + tag.TagStr()
+}

@@ -62,7 +62,7 @@ func readMetadata(file string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer archive.Close()
+	defer func() { _ = archive.Close() }() // it was only read
 	var content io.Reader = bufio.NewReader(archive)
 	if magic, err := content.(*bufio.Reader).Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
 		if content, err = gzip.NewReader(content); err != nil {

@@ -3,6 +3,8 @@ SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+# Git says nothing about a checkout of somebody else's, and Go would then refuse to build; VERSION is what is stamped.
+export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 TOOLS := build/tools
 # Cached binaries of pinned tools; `go tool` would link them anew for each call from another folder.
 TOOLBIN := $(CURDIR)/bin/tools

@@ -82,7 +82,19 @@ func tellUp(w io.Writer, status sandbox.Status) {
 	for i, c := range status.Clusters {
 		names[i] = c.Name
 	}
-	fmt.Fprintf(w, "Next: export KUBECONFIG=%s\n      then use the contexts %s\n", status.Kubeconfig, strings.Join(names, ", "))
+	fmt.Fprintf(w, "Next: %s\n      then use the contexts %s\n", useKubeconfig(status, os.Args[0], os.Getenv("SUDO_UID") != ""), strings.Join(names, ", "))
+}
+
+// useKubeconfig is what to type to use the clusters. The file is root's; somebody who came by sudo needs one of their own.
+func useKubeconfig(status sandbox.Status, program string, sudo bool) string {
+	if !sudo {
+		return "export KUBECONFIG=" + status.Kubeconfig
+	}
+	name := ""
+	if status.Name != sandbox.DefaultName {
+		name = " --name " + status.Name
+	}
+	return "(umask 077; sudo " + program + " sandbox kubeconfig" + name + " >sandbox.kubeconfig); export KUBECONFIG=$PWD/sandbox.kubeconfig"
 }
 
 func newSandboxStatus(s *session, f *sandboxFlags) *cobra.Command {

@@ -5,6 +5,7 @@ package sandbox
 import (
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -153,6 +154,24 @@ func TestMissingPackages(t *testing.T) {
 	got := missingPackages(func(program string) bool { return program != "nft" && program != "runc" })
 	if !slices.Equal(got, []string{"runc", "nftables"}) {
 		t.Errorf("missing: %v", got)
+	}
+}
+
+// sudo's PATH has no Go that was installed by its own installer.
+func TestGoIsFoundWhereItsInstallerPutIt(t *testing.T) {
+	installer := t.TempDir()
+	t.Setenv("PATH", "/usr/sbin")
+	if err := ensureGo(installer); err == nil || !strings.Contains(err.Error(), "sudo env PATH=$PATH") {
+		t.Errorf("nothing is there: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(installer, "go"), nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := ensureGo(installer); err != nil || os.Getenv("PATH") != "/usr/sbin:"+installer {
+		t.Errorf("PATH is %s, %v", os.Getenv("PATH"), err)
+	}
+	if err := ensureGo("/nowhere"); err != nil {
+		t.Errorf("it is on the PATH now: %v", err)
 	}
 }
 

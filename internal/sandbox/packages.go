@@ -57,6 +57,21 @@ func missingPackages(there func(program string) bool) []string {
 	return missing
 }
 
+// goInstaller is where Go's own installer puts it, which is not on the PATH that sudo gives.
+const goInstaller = "/usr/local/go/bin"
+
+// ensureGo puts Go on the PATH if it is only where its installer put it.
+func ensureGo(installer string) error {
+	if _, err := exec.LookPath("go"); err == nil {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(installer, "go")); err != nil {
+		return errors.New("Go is needed to build what clusters are made of, and is not on the PATH: install it (https://go.dev/dl); " +
+			"if you have it, keep your PATH with sudo env PATH=$PATH")
+	}
+	return os.Setenv("PATH", os.Getenv("PATH")+string(os.PathListSeparator)+installer)
+}
+
 // tunables are settings of the whole machine that kubelet changes when it starts.
 var tunables = []string{
 	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",

@@ -64,7 +64,7 @@ func Up(ctx context.Context, o Options) (*Sandbox, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	if err := needRoot(); err != nil {
+	if err := errors.Join(needRoot(), ensureGo(goInstaller)); err != nil {
 		return nil, err
 	}
 	r := newReport(o.Progress)

@@ -77,13 +77,26 @@ func (c cluster) ensureDNS(ctx context.Context, from loadable) error {
 	})
 }
 
-// askDNS asks cluster DNS, from the node, for the name that every cluster has.
+// askDNS asks cluster DNS for the name that every cluster has.
 func (c cluster) askDNS(ctx context.Context) error {
-	question := new(dns.Msg)
-	question.SetQuestion("kubernetes.default.svc.cluster.local.", dns.TypeA)
+	kind := dns.TypeA
 	if c.nodeIP().Is6() {
-		question.SetQuestion("kubernetes.default.svc.cluster.local.", dns.TypeAAAA)
+		kind = dns.TypeAAAA
 	}
+	return c.resolves(ctx, "kubernetes.default.svc.cluster.local.", kind)
+}
+
+// awaitClusterset waits until cluster DNS has read that clusterset.local is somebody else's, which takes it some seconds.
+func (c cluster) awaitClusterset(ctx context.Context) error {
+	return c.await(ctx, kubelet, "cluster DNS to answer for clusterset.local", func(ctx context.Context) error {
+		return c.resolves(ctx, "clusterset.local.", dns.TypeSOA)
+	})
+}
+
+// resolves asks cluster DNS, from the node.
+func (c cluster) resolves(ctx context.Context, name string, kind uint16) error {
+	question := new(dns.Msg)
+	question.SetQuestion(name, kind)
 	server := net.JoinHostPort(c.dnsIP(0).String(), "53")
 	return inNetns(c.netns, func() error {
 		answer, _, err := (&dns.Client{Timeout: 2 * time.Second}).ExchangeContext(ctx, question, server)
@@ -91,7 +104,7 @@ func (c cluster) askDNS(ctx context.Context) error {
 			return fmt.Errorf("asking %s: %w", server, err)
 		}
 		if len(answer.Answer) == 0 {
-			return fmt.Errorf("asking %s: %s, without an answer", server, dns.RcodeToString[answer.Rcode])
+			return fmt.Errorf("asking %s for %s: %s, without an answer", server, name, dns.RcodeToString[answer.Rcode])
 		}
 		return nil
 	})

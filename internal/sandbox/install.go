@@ -16,9 +16,13 @@ func (s *Sandbox) install(ctx context.Context, r *report, seamark func(ctx conte
 		return err
 	}
 	return s.forEach(ctx, func(ctx context.Context, c cluster) error {
-		return r.step(c.name+": Seamark is installed and the cluster has joined", func() error {
+		err := r.step(c.name+": Seamark is installed and the cluster has joined", func() error {
 			return seamark(ctx, in(c, "join", "--broker-context", hub.name, "--broker-server", hub.server(), "--clusterid", c.name,
 				"--dataplane", string(s.state.DataPlane), "--image", s.Image())...)
 		})
+		if err != nil {
+			return err
+		}
+		return r.step(c.name+": clusterset.local is answered", func() error { return c.awaitClusterset(ctx) })
 	})
 }

@@ -66,7 +66,7 @@ func ensureGo(installer string) error {
 		return nil
 	}
 	if _, err := os.Stat(filepath.Join(installer, "go")); err != nil {
-		return errors.New("Go is needed to build what clusters are made of, and is not on the PATH: install it (https://go.dev/dl); " +
+		return errors.New("building what clusters are made of takes Go, which is not on the PATH: install it (https://go.dev/dl); " +
 			"if you have it, keep your PATH with sudo env PATH=$PATH")
 	}
 	return os.Setenv("PATH", os.Getenv("PATH")+string(os.PathListSeparator)+installer)

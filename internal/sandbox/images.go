@@ -138,7 +138,7 @@ func (s *Sandbox) Load(ctx context.Context, file string, progress io.Writer) ([]
 		return nil, err
 	}
 	if s.state.NodeParts == "" {
-		return nil, fmt.Errorf("sandbox %s never came up: run seamark sandbox up first", s.plan.name)
+		return nil, fmt.Errorf("sandbox %s has not come up, or was made by an older version: run seamark sandbox up, which completes it", s.plan.name)
 	}
 	r, has := newReport(progress), parts{node: s.state.NodeParts}
 	full := make([]string, len(names))

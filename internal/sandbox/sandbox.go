@@ -86,7 +86,8 @@ func Open(name string) (*Sandbox, error) {
 	}
 	var st state
 	if err := json.Unmarshal(text, &st); err != nil {
-		return nil, fmt.Errorf("sandbox %s: %s is damaged: %w", name, filepath.Join(dir, stateFile), err)
+		return nil, fmt.Errorf("sandbox %s: %s is damaged: remove it, and its copy in %s is used: %w",
+			name, filepath.Join(dir, stateFile), filepath.Join(runRoot, name), err)
 	}
 	return newSandbox(name, dir, st), nil
 }

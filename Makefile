@@ -51,7 +51,7 @@ test-e2e: setup kube node-parts ## Run the tests with real pods in real clusters
 
 .PHONY: bench
 bench: bench-control-plane bench-dns bench-data-plane ## Run the benchmarks (about half an hour; BENCH=-quick for five minutes)
-	go test -run '^$$' -bench . -benchmem ./internal/merge/ ./internal/vip/ ./internal/dns/zone/
+	go test -run '^$$' -bench . -benchmem ./internal/merge/ ./internal/agent/vip/ ./internal/dns/zone/
 
 .PHONY: bench-control-plane
 bench-control-plane: kube ## Measure exports beside the bare chain (about five minutes; BENCH=-quick for one)

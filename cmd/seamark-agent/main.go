@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/agent"
+	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/daemon"
-	"github.com/seamark-dev/seamark/internal/member"
 	"github.com/seamark-dev/seamark/internal/version"
 )
 

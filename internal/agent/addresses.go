@@ -12,10 +12,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/aggregate"
+	"github.com/seamark-dev/seamark/internal/agent/aggregate"
+	"github.com/seamark-dev/seamark/internal/agent/imports"
+	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/imports"
-	"github.com/seamark-dev/seamark/internal/member"
 )
 
 // followAddresses keeps the pool of clusterset IPs true: what all aggregates have is in use, and what this cluster remembers of them.

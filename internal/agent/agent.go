@@ -27,14 +27,14 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/apply"
+	"github.com/seamark-dev/seamark/internal/agent/apply"
+	"github.com/seamark-dev/seamark/internal/agent/index"
+	"github.com/seamark-dev/seamark/internal/agent/member"
+	"github.com/seamark-dev/seamark/internal/agent/telemetry"
+	"github.com/seamark-dev/seamark/internal/agent/trigger"
+	"github.com/seamark-dev/seamark/internal/agent/vip"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/daemon"
-	"github.com/seamark-dev/seamark/internal/index"
-	"github.com/seamark-dev/seamark/internal/member"
-	"github.com/seamark-dev/seamark/internal/telemetry"
-	"github.com/seamark-dev/seamark/internal/trigger"
-	"github.com/seamark-dev/seamark/internal/vip"
 )
 
 // Options are the agent's settings that are not part of the membership.

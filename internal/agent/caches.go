@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/apply"
+	"github.com/seamark-dev/seamark/internal/agent/apply"
+	"github.com/seamark-dev/seamark/internal/agent/imports"
+	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/imports"
-	"github.com/seamark-dev/seamark/internal/member"
 )
 
 // localCache keeps of this cluster's objects what the agent needs. The budget is 80 MiB of resident memory at 1,000 exports;

@@ -26,15 +26,15 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/aggregate"
-	"github.com/seamark-dev/seamark/internal/apply"
+	"github.com/seamark-dev/seamark/internal/agent/aggregate"
+	"github.com/seamark-dev/seamark/internal/agent/apply"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/internal/agent/imports"
+	"github.com/seamark-dev/seamark/internal/agent/index"
+	"github.com/seamark-dev/seamark/internal/agent/member"
+	"github.com/seamark-dev/seamark/internal/agent/telemetry"
+	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/export"
-	"github.com/seamark-dev/seamark/internal/imports"
-	"github.com/seamark-dev/seamark/internal/index"
-	"github.com/seamark-dev/seamark/internal/member"
-	"github.com/seamark-dev/seamark/internal/telemetry"
-	"github.com/seamark-dev/seamark/internal/trigger"
 )
 
 // Retries of a failed reconcile: quick at first, then rare enough not to burden a server in trouble.
@@ -85,7 +85,7 @@ func (a *agent) add(name string, r reconcile.Reconciler, hop string, writers map
 func (a *agent) addExport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
 	later := trigger.NewLater(&a.rush)
-	return a.add("export", &export.Reconciler{
+	return a.add("export", &exports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: a.localWriter, BrokerWriter: a.brokerWriter,
 		Settings: a.state.ExportSettings, Taken: a.heartbeat.Taken, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
 		Later: later, Starved: a.hunger.get, Observed: a.observeExport,

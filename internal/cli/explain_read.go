@@ -20,10 +20,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/index"
+	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/explain"
-	"github.com/seamark-dev/seamark/internal/index"
-	"github.com/seamark-dev/seamark/internal/member"
 )
 
 // readService reads all there is of one service. What cannot be read is told in what it returns.

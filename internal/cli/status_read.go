@@ -17,9 +17,9 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/explain"
-	"github.com/seamark-dev/seamark/internal/imports"
 	"github.com/seamark-dev/seamark/internal/merge"
 )
 

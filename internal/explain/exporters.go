@@ -15,7 +15,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/export"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
 )
 
 // explainBroker tells what keeps the whole picture from being seen.
@@ -138,7 +138,7 @@ func (e *explainer) judgeExport(c *Cluster, record *v1alpha1.ExportRecord) strin
 		e.find(externalName, c.ID, fmt.Sprintf("the Service %s/%s in %s only points to %s", e.Namespace, e.Name, c.ID, c.Service.Spec.ExternalName),
 			"create the same ExternalName Service in each cluster instead, and take the export back")
 		return "not exported: ExternalName"
-	case valid != nil && valid.Status == metav1.ConditionFalse && valid.Reason == string(export.ReasonNamespaceNotAllowed):
+	case valid != nil && valid.Status == metav1.ConditionFalse && valid.Reason == string(exports.ReasonNamespaceNotAllowed):
 		e.find(namespaceNotAllowed, c.ID, valid.Message, fmt.Sprintf(
 			"the broker's admin lists the namespaces of this member: seamark broker invite %s --renew --allow-namespaces %s,…", c.ID, e.Namespace))
 		return "not exported: namespace not allowed"
@@ -163,7 +163,7 @@ func (e *explainer) judgeReady(c *Cluster, ready *metav1.Condition, record *v1al
 		return "not published"
 	case ready.Status == metav1.ConditionTrue:
 		return e.judgeRecord(c, c.ID)
-	case strings.Contains(ready.Message, export.ErrTaken.Error()) || strings.Contains(ready.Message, "is used by another cluster"):
+	case strings.Contains(ready.Message, exports.ErrTaken.Error()) || strings.Contains(ready.Message, "is used by another cluster"):
 		e.find(idTaken, c.ID, ready.Message, fmt.Sprintf("in the cluster that should not have the id: seamark leave%s, then join with another --clusterid", c.contextFlag()))
 		return "not published: id taken"
 	case ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed):

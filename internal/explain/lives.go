@@ -6,7 +6,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/seamark-dev/seamark/internal/member"
+	"github.com/seamark-dev/seamark/internal/agent/member"
 )
 
 // Life is what a member's lease tells.

@@ -16,9 +16,9 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/export"
-	"github.com/seamark-dev/seamark/internal/imports"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/test/fleet"
 )
@@ -37,7 +37,7 @@ type view struct {
 // now: no broker, no cache, no event is involved in the expectation.
 func (w *world) compare() error {
 	records := map[types.NamespacedName][]*v1alpha1.ExportRecord{}
-	sources := map[string]map[types.NamespacedName]export.Input{}
+	sources := map[string]map[types.NamespacedName]exports.Input{}
 	for _, m := range w.fleet.Members {
 		exported, err := w.exportsOf(m)
 		if err != nil {
@@ -45,7 +45,7 @@ func (w *world) compare() error {
 		}
 		sources[m.ID] = exported
 		for key, in := range exported {
-			if plan := export.Decide(in); plan.Record != nil {
+			if plan := exports.Decide(in); plan.Record != nil {
 				records[key] = append(records[key], plan.Record)
 			}
 		}
@@ -70,7 +70,7 @@ func (w *world) compare() error {
 }
 
 // expected is what one cluster should have imported of a service.
-func expected(cluster string, key types.NamespacedName, recs []*v1alpha1.ExportRecord, sources map[string]map[types.NamespacedName]export.Input) view {
+func expected(cluster string, key types.NamespacedName, recs []*v1alpha1.ExportRecord, sources map[string]map[types.NamespacedName]exports.Input) view {
 	specs := make([]v1alpha1.ExportRecordSpec, len(recs))
 	for i, r := range recs {
 		specs[i] = r.Spec
@@ -81,7 +81,7 @@ func expected(cluster string, key types.NamespacedName, recs []*v1alpha1.ExportR
 		Service:  key, Records: recs, IsNodeAddress: func(netip.Addr) bool { return false },
 	}
 	for _, r := range recs {
-		in.Slices = append(in.Slices, export.Slices(sources[string(r.Spec.ClusterID)][key], mode)...)
+		in.Slices = append(in.Slices, exports.Slices(sources[string(r.Spec.ClusterID)][key], mode)...)
 	}
 	plan := imports.Decide(in)
 	out := make([]discoveryv1.EndpointSlice, len(plan.Slices))
@@ -111,8 +111,8 @@ func viewOf(si *mcsv1beta1.ServiceImport, items []discoveryv1.EndpointSlice) vie
 }
 
 // exportsOf reads what a cluster exports.
-func (w *world) exportsOf(m *fleet.Member) (map[types.NamespacedName]export.Input, error) {
-	out := map[types.NamespacedName]export.Input{}
+func (w *world) exportsOf(m *fleet.Member) (map[types.NamespacedName]exports.Input, error) {
+	out := map[types.NamespacedName]exports.Input{}
 	for _, ns := range w.namespaces {
 		var exports mcsv1beta1.ServiceExportList
 		var services corev1.ServiceList
@@ -123,8 +123,8 @@ func (w *world) exportsOf(m *fleet.Member) (map[types.NamespacedName]export.Inpu
 			}
 		}
 		for i := range exports.Items {
-			in := export.Input{
-				Settings: export.Settings{ClusterID: m.ID, BrokerNamespace: broker.DefaultNamespace, UseClusterSetIP: true},
+			in := exports.Input{
+				Settings: exports.Settings{ClusterID: m.ID, BrokerNamespace: broker.DefaultNamespace, UseClusterSetIP: true},
 				Export:   &exports.Items[i], RegionOf: func(string) string { return "" },
 			}
 			for j := range services.Items {

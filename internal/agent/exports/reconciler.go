@@ -1,4 +1,4 @@
-package export
+package exports
 
 import (
 	"cmp"
@@ -20,9 +20,9 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/apply"
-	"github.com/seamark-dev/seamark/internal/index"
-	"github.com/seamark-dev/seamark/internal/trigger"
+	"github.com/seamark-dev/seamark/internal/agent/apply"
+	"github.com/seamark-dev/seamark/internal/agent/index"
+	"github.com/seamark-dev/seamark/internal/agent/trigger"
 )
 
 const (

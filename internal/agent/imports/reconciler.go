@@ -21,12 +21,12 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/apply"
+	"github.com/seamark-dev/seamark/internal/agent/apply"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/internal/agent/index"
+	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/export"
-	"github.com/seamark-dev/seamark/internal/index"
 	"github.com/seamark-dev/seamark/internal/merge"
-	"github.com/seamark-dev/seamark/internal/trigger"
 )
 
 // Reconciler imports the clusterset's services into this cluster.
@@ -196,9 +196,9 @@ func (r *Reconciler) localSlices(ctx context.Context, key types.NamespacedName, 
 	if err := r.Local.Get(ctx, key, exported); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	return export.Slices(export.Input{
+	return exports.Slices(exports.Input{
 		Export:   exported,
-		Settings: export.Settings{ClusterID: clusterID, BrokerNamespace: r.BrokerNamespace},
+		Settings: exports.Settings{ClusterID: clusterID, BrokerNamespace: r.BrokerNamespace},
 		Service:  svc, Slices: sources, RegionOf: r.RegionOf,
 	}, mode), nil
 }

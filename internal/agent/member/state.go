@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/export"
-	"github.com/seamark-dev/seamark/internal/imports"
 )
 
 // State is what this member knows of its clusterset: whether it is connected, what it may do, who is alive.
@@ -126,8 +126,8 @@ func (s *State) Connected() bool {
 }
 
 // ExportSettings are the settings of this member's exports.
-func (s *State) ExportSettings() (export.Settings, bool) {
-	settings := export.Settings{ClusterID: s.Membership.ClusterID, BrokerNamespace: s.Membership.Namespace}
+func (s *State) ExportSettings() (exports.Settings, bool) {
+	settings := exports.Settings{ClusterID: s.Membership.ClusterID, BrokerNamespace: s.Membership.Namespace}
 	if !s.Connected() {
 		return settings, false
 	}

@@ -14,11 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/apply"
+	"github.com/seamark-dev/seamark/internal/agent/apply"
+	"github.com/seamark-dev/seamark/internal/agent/index"
+	"github.com/seamark-dev/seamark/internal/agent/trigger"
+	"github.com/seamark-dev/seamark/internal/agent/vip"
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/index"
-	"github.com/seamark-dev/seamark/internal/trigger"
-	"github.com/seamark-dev/seamark/internal/vip"
 )
 
 // Reconciler keeps the aggregates this member is responsible for.

@@ -1,8 +1,8 @@
-// Package export publishes this cluster's exported services: ServiceExport + Service + EndpointSlices become an
+// Package exports publishes this cluster's exported services: ServiceExport + Service + EndpointSlices become an
 // ExportRecord and EndpointSlices on the broker, and the ServiceExport's conditions tell how that went.
 //
 // decide.go and slices.go decide, without any I/O; reconciler.go reads, asks them, and writes the difference.
-package export
+package exports
 
 import (
 	"fmt"

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/export"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
 )
 
 // Heartbeat renews this member's lease on the broker. The lease also settles who the id belongs to: its holder is the uid of
@@ -106,7 +106,7 @@ func (h *Heartbeat) Taken() error {
 type takenError struct{ id, holder string }
 
 // Is makes it known to exports, which say it to the user.
-func (e *takenError) Is(target error) bool { return target == export.ErrTaken }
+func (e *takenError) Is(target error) bool { return target == exports.ErrTaken }
 
 func (e *takenError) Error() string {
 	return fmt.Sprintf("the cluster id %s is used by another cluster (kube-system uid %s): run seamark leave here and join with another id", e.id, e.holder)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/seamark-dev/seamark/internal/bench"
+	"github.com/seamark-dev/seamark/internal/cli/bench"
 )
 
 func newBench(s *session) *cobra.Command {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/internal/chart"
-	"github.com/seamark-dev/seamark/internal/corefile"
+	"github.com/seamark-dev/seamark/internal/dns/corefile"
 )
 
 // Where clusters keep the configuration of CoreDNS, if that is their DNS, as kubeadm, kind, EKS and others do.

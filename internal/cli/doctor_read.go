@@ -23,9 +23,9 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/cli/doctor"
+	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/crds"
-	"github.com/seamark-dev/seamark/internal/doctor"
-	"github.com/seamark-dev/seamark/internal/explain"
 )
 
 type doctorOptions struct {

@@ -25,9 +25,9 @@ import (
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/cli/doctor"
+	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/crds"
-	"github.com/seamark-dev/seamark/internal/doctor"
-	"github.com/seamark-dev/seamark/internal/explain"
 	"github.com/seamark-dev/seamark/internal/version"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/seamark-dev/seamark/internal/explain"
+	"github.com/seamark-dev/seamark/internal/cli/explain"
 )
 
 // look is how a command that looks at things prints: the formats of all commands, and wide.

@@ -26,7 +26,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/explain"
+	"github.com/seamark-dev/seamark/internal/cli/explain"
 )
 
 var updateGolden = flag.Bool("update", false, "write the golden files anew")

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/corefile"
+	"github.com/seamark-dev/seamark/internal/dns/corefile"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )

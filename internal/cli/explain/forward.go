@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seamark-dev/seamark/internal/corefile"
+	"github.com/seamark-dev/seamark/internal/dns/corefile"
 )
 
 // answersItself finds a DNS server that needs nobody to forward to: one with our own plugin, or CoreDNS's kubernetes plugin with the option for it.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/seamark-dev/seamark/internal/explain"
+	"github.com/seamark-dev/seamark/internal/cli/explain"
 )
 
 // Status is the outcome of a check.

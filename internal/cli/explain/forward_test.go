@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seamark-dev/seamark/internal/corefile"
+	"github.com/seamark-dev/seamark/internal/dns/corefile"
 )
 
 func TestForwarding(t *testing.T) {

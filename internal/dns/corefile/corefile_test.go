@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/seamark-dev/seamark/internal/corefile"
+	"github.com/seamark-dev/seamark/internal/dns/corefile"
 )
 
 // usual is what kubeadm writes.

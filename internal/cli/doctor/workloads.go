@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/explain"
+	"github.com/seamark-dev/seamark/internal/cli/explain"
 )
 
 // shown is how many names a line tells before it counts.

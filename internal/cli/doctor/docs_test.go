@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/seamark-dev/seamark/internal/explain"
+	"github.com/seamark-dev/seamark/internal/cli/explain"
 )
 
 // Every code that is printed has a section in docs/troubleshooting.md, and no section is about a code that there is not.

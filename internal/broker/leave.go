@@ -24,7 +24,7 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/policies"
+	"github.com/seamark-dev/seamark/internal/install/policies"
 )
 
 // AgentLease is the Lease in the agent's namespace by which its replicas agree on one that works.

@@ -5,8 +5,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/crds"
-	"github.com/seamark-dev/seamark/internal/policies"
+	"github.com/seamark-dev/seamark/internal/install/crds"
+	"github.com/seamark-dev/seamark/internal/install/policies"
 )
 
 // installKinds installs the kinds that a broker or a member needs.

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/chart"
 	"github.com/seamark-dev/seamark/internal/dns/corefile"
+	"github.com/seamark-dev/seamark/internal/install/chart"
 )
 
 // Where clusters keep the configuration of CoreDNS, if that is their DNS, as kubeadm, kind, EKS and others do.

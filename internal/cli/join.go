@@ -13,7 +13,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/chart"
+	"github.com/seamark-dev/seamark/internal/install/chart"
 )
 
 // joined is what is told of a join.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/chart"
+	"github.com/seamark-dev/seamark/internal/install/chart"
 )
 
 // readyTimeout is how long join waits for the workloads: pulling an image may take minutes.

@@ -9,8 +9,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/crds"
-	"github.com/seamark-dev/seamark/internal/policies"
+	"github.com/seamark-dev/seamark/internal/install/crds"
+	"github.com/seamark-dev/seamark/internal/install/policies"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 

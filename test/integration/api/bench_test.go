@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/policies"
+	"github.com/seamark-dev/seamark/internal/install/policies"
 )
 
 // BenchmarkMemberWrites is the price of admission: a member creates a slice of 100 endpoints beside 0, 50 and 500 other members.

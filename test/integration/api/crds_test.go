@@ -17,7 +17,7 @@ import (
 	aboutv1alpha1 "github.com/seamark-dev/seamark/api/about/v1alpha1"
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/crds"
+	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/chart"
+	"github.com/seamark-dev/seamark/internal/install/chart"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 

@@ -23,8 +23,8 @@ import (
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	"github.com/seamark-dev/seamark/internal/controlplane"
-	"github.com/seamark-dev/seamark/internal/crds"
 	"github.com/seamark-dev/seamark/internal/dns/server"
+	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 

@@ -22,7 +22,7 @@ import (
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	"github.com/seamark-dev/seamark/internal/controlplane"
-	"github.com/seamark-dev/seamark/internal/crds"
+	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/test/harness"
 	"github.com/seamark-dev/seamark/test/integration/proxy/netbed"
 )

@@ -18,7 +18,7 @@ func TestDaemonsAreFreeOfHelm(t *testing.T) {
 			t.Fatalf("go list names nothing of ours for %s", daemon)
 		}
 		for pkg := range strings.Lines(string(out)) {
-			if pkg = strings.TrimSpace(pkg); strings.HasPrefix(pkg, "helm.sh/") || strings.HasSuffix(pkg, "seamark/internal/chart") {
+			if pkg = strings.TrimSpace(pkg); strings.HasPrefix(pkg, "helm.sh/") || strings.HasSuffix(pkg, "seamark/internal/install/chart") {
 				t.Errorf("%s depends on %s", daemon, pkg)
 			}
 		}

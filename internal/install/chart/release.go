@@ -51,7 +51,7 @@ type Release struct {
 
 // Install installs the chart, or upgrades what is there. Values that an earlier installation chose stay, but for those given here. When
 // nothing would differ and every object is there, nothing is written. CustomResourceDefinitions are not touched: package
-// internal/crds decides about those. It does not wait for pods; Wait does.
+// internal/install/crds decides about those. It does not wait for pods; Wait does.
 func Install(ctx context.Context, config *rest.Config, values map[string]any) (Release, error) {
 	result := Release{Name: ReleaseName, Namespace: Namespace}
 	c, err := Load()

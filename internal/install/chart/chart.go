@@ -22,7 +22,7 @@ import (
 
 	"github.com/seamark-dev/seamark/deploy"
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/crds"
+	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/version"
 )
 
@@ -93,7 +93,7 @@ func plain(obj any) ([]byte, error) {
 const servedProperty = `about.k8s.io/{{ and (.Capabilities.APIVersions.Has "about.k8s.io/v1alpha1") ` +
 	`(not (.Capabilities.APIVersions.Has "about.k8s.io/v1beta1")) | ternary "v1alpha1" "v1beta1" }}`
 
-// policyTemplate makes a template of the member's policies, which are the same files that package internal/policies applies.
+// policyTemplate makes a template of the member's policies, which are the same files that package internal/install/policies applies.
 func policyTemplate() ([]byte, error) {
 	files, err := fs.Glob(deploy.Policies, policiesDir+"/*.yaml")
 	if err != nil || len(files) == 0 {

@@ -28,7 +28,7 @@ help: ## Show this list
 .PHONY: build
 build: ## Build the binaries into bin/
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/seamark-dev/seamark/internal/version.version=$(VERSION)" -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/seamark-dev/seamark/internal/daemon/version.version=$(VERSION)" -o bin/ ./cmd/...
 
 .PHONY: test
 test: test-unit test-integration test-alerts test-e2e ## Run every test (builds Kubernetes first if it is not cached)

@@ -18,8 +18,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/seamark-dev/seamark/internal/image"
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox/image"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 type options struct {

@@ -17,7 +17,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent"
 	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/daemon"
-	"github.com/seamark-dev/seamark/internal/version"
+	"github.com/seamark-dev/seamark/internal/daemon/version"
 )
 
 func main() { daemon.Main(command()) }

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/daemon"
+	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/proxy"
-	"github.com/seamark-dev/seamark/internal/version"
 )
 
 func main() { daemon.Main(command()) }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/member"
-	"github.com/seamark-dev/seamark/internal/version"
+	"github.com/seamark-dev/seamark/internal/daemon/version"
 )
 
 // statusEvery is how often the member compares what it tells about itself with what is true. Only a difference is written.

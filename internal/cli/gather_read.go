@@ -27,8 +27,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/cli/doctor"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/install/crds"
-	"github.com/seamark-dev/seamark/internal/version"
 )
 
 // all gathers everything. What cannot be had is noted, and the rest goes on.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/seamark-dev/seamark/internal/version"
+	"github.com/seamark-dev/seamark/internal/daemon/version"
 )
 
 // Exit codes.

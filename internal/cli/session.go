@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/internal/broker"
-	"github.com/seamark-dev/seamark/internal/version"
+	"github.com/seamark-dev/seamark/internal/daemon/version"
 )
 
 // session is what all commands of one run share: where they read and write, and which cluster they talk to.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/seamark-dev/seamark/internal/pki"
+	"github.com/seamark-dev/seamark/internal/sandbox/pki"
 )
 
 // certFiles are a certificate and its key on disk.

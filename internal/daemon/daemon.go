@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/seamark-dev/seamark/internal/logs"
+	"github.com/seamark-dev/seamark/internal/daemon/logs"
 )
 
 // Options are what every daemon works with.

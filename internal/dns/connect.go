@@ -11,7 +11,7 @@ import (
 	mcsclient "sigs.k8s.io/mcs-api/pkg/client/clientset/versioned/typed/apis/v1beta1"
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
-	"github.com/seamark-dev/seamark/internal/version"
+	"github.com/seamark-dev/seamark/internal/daemon/version"
 )
 
 // clients speak to the local API server.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/seamark-dev/seamark/internal/pki"
+	"github.com/seamark-dev/seamark/internal/sandbox/pki"
 )
 
 // identities are the users of a cluster that have a kubeconfig, by the name of their certificate.

@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/seamark-dev/seamark/internal/image"
-	"github.com/seamark-dev/seamark/internal/kubeparts"
-	"github.com/seamark-dev/seamark/internal/version"
+	"github.com/seamark-dev/seamark/internal/daemon/version"
+	"github.com/seamark-dev/seamark/internal/sandbox/image"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 // containerdNamespace is where kubelet's images are.

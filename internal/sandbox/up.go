@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 // Options say what a sandbox should be. Everything has a default.

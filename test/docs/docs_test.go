@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 func root(t *testing.T) string {

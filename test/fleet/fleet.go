@@ -26,8 +26,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/controlplane"
 	"github.com/seamark-dev/seamark/internal/daemon"
-	"github.com/seamark-dev/seamark/internal/kubeparts"
-	"github.com/seamark-dev/seamark/internal/logs"
+	"github.com/seamark-dev/seamark/internal/daemon/logs"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/seamark-dev/seamark/internal/controlplane"
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 // LogsEnv names the environment variable that moves the logs of failed tests away from the folder for temporary files.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 // defined are the metrics that the code defines, with the names a scrape shows.

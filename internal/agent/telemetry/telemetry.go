@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/seamark-dev/seamark/internal/version"
+	"github.com/seamark-dev/seamark/internal/daemon/version"
 )
 
 // Metrics are the agent's.

@@ -14,9 +14,9 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/seamark-dev/seamark/internal/daemon/logs"
+	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/dns"
-	"github.com/seamark-dev/seamark/internal/logs"
-	"github.com/seamark-dev/seamark/internal/version"
 )
 
 // logLikeTheOthers makes this process log as Seamark's other daemons do, with the cluster on each line. CoreDNS sets its own output when it

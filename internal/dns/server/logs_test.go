@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seamark-dev/seamark/internal/logs"
+	"github.com/seamark-dev/seamark/internal/daemon/logs"
 )
 
 func TestStructured(t *testing.T) {

@@ -29,8 +29,8 @@ import (
 	_ "github.com/coredns/coredns/plugin/template"
 	_ "github.com/coredns/coredns/plugin/whoami"
 
+	"github.com/seamark-dev/seamark/internal/daemon/version"
 	_ "github.com/seamark-dev/seamark/internal/dns"
-	"github.com/seamark-dev/seamark/internal/version"
 )
 
 // directives are all plugins, first the one that sees a query first. `clusterset` comes after `kubernetes`: a reverse name that the

@@ -22,8 +22,8 @@ import (
 
 	"github.com/seamark-dev/seamark/deploy"
 	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/install/crds"
-	"github.com/seamark-dev/seamark/internal/version"
 )
 
 const (

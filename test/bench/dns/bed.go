@@ -19,7 +19,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/controlplane"
 	"github.com/seamark-dev/seamark/internal/install/crds"
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 

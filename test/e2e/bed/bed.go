@@ -19,8 +19,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seamark-dev/seamark/internal/kubeparts"
 	"github.com/seamark-dev/seamark/internal/sandbox"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 // Bed is a running sandbox.

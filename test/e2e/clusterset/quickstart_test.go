@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 // TestQuickStart names the test that docs/quick-start.md speaks of: the commands run as the first step of every sandbox in TestClusterset,

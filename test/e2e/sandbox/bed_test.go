@@ -20,8 +20,8 @@ import (
 	"github.com/vishvananda/netlink"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/seamark-dev/seamark/internal/kubeparts"
 	"github.com/seamark-dev/seamark/internal/sandbox"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 // sandboxName is not the default, so that a developer's own sandbox does not mind.

@@ -17,9 +17,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
-	"github.com/seamark-dev/seamark/internal/image"
-	"github.com/seamark-dev/seamark/internal/kubeparts"
 	"github.com/seamark-dev/seamark/internal/sandbox"
+	"github.com/seamark-dev/seamark/internal/sandbox/image"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 // One sandbox, from its beginning to its end and once more: each step stands on the one before.

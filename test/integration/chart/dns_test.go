@@ -21,7 +21,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/controlplane"
 	"github.com/seamark-dev/seamark/internal/install/chart"
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 

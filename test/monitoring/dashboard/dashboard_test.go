@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 const small = `{

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/seamark-dev/seamark/internal/controlplane"
-	"github.com/seamark-dev/seamark/internal/kubeparts"
+	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
 // Server is a running Prometheus.

@@ -130,7 +130,7 @@ func (c Content) Image() (v1.Image, error) {
 // compile builds the programs in one call of the Go tool, which knows best what they share.
 func (b Builder) compile(ctx context.Context, programs []string, arch, dir string) error {
 	args := []string{"build", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X github.com/seamark-dev/seamark/internal/version.version=" + b.Version,
+		"-ldflags", "-s -w -X github.com/seamark-dev/seamark/internal/daemon/version.version=" + b.Version,
 		"-o", dir + string(filepath.Separator)}
 	for _, program := range programs {
 		args = append(args, "./"+program)

@@ -21,7 +21,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/test/controlplane"
 )
 
 // Scheme returns a new scheme with every type the project deals in: those of Kubernetes itself,

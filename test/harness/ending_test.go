@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/seamark-dev/seamark/internal/controlplane"
+	"github.com/seamark-dev/seamark/test/controlplane"
 )
 
 const helperEnv = "SEAMARK_HARNESS_HELPER"

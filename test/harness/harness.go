@@ -29,8 +29,8 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/seamark-dev/seamark/internal/controlplane"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
+	"github.com/seamark-dev/seamark/test/controlplane"
 )
 
 // pool is the control planes of this test binary.

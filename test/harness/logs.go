@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/seamark-dev/seamark/internal/controlplane"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
+	"github.com/seamark-dev/seamark/test/controlplane"
 )
 
 // LogsEnv names the environment variable that moves the logs of failed tests away from the folder for temporary files.

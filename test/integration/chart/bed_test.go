@@ -30,8 +30,8 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/broker"
 	"github.com/seamark-dev/seamark/internal/cli"
-	"github.com/seamark-dev/seamark/internal/controlplane"
 	"github.com/seamark-dev/seamark/internal/install/chart"
+	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 

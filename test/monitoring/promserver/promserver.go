@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seamark-dev/seamark/internal/controlplane"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
+	"github.com/seamark-dev/seamark/test/controlplane"
 )
 
 // Server is a running Prometheus.

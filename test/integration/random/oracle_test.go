@@ -114,18 +114,18 @@ func viewOf(si *mcsv1beta1.ServiceImport, items []discoveryv1.EndpointSlice) vie
 func (w *world) exportsOf(m *fleet.Member) (map[types.NamespacedName]exports.Input, error) {
 	out := map[types.NamespacedName]exports.Input{}
 	for _, ns := range w.namespaces {
-		var exports mcsv1beta1.ServiceExportList
+		var listed mcsv1beta1.ServiceExportList
 		var services corev1.ServiceList
 		var sources discoveryv1.EndpointSliceList
-		for _, list := range []client.ObjectList{&exports, &services, &sources} {
+		for _, list := range []client.ObjectList{&listed, &services, &sources} {
 			if err := m.Client.List(context.Background(), list, client.InNamespace(ns)); err != nil {
 				return nil, err
 			}
 		}
-		for i := range exports.Items {
+		for i := range listed.Items {
 			in := exports.Input{
 				Settings: exports.Settings{ClusterID: m.ID, BrokerNamespace: broker.DefaultNamespace, UseClusterSetIP: true},
-				Export:   &exports.Items[i], RegionOf: func(string) string { return "" },
+				Export:   &listed.Items[i], RegionOf: func(string) string { return "" },
 			}
 			for j := range services.Items {
 				if services.Items[j].Name == in.Export.Name {

@@ -6,12 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
 func newDeploy(s *session) *cobra.Command {
 	var (
-		options broker.DeployOptions
+		options brokeradmin.DeployOptions
 		enable  bool
 		ranges  []string
 		out     format
@@ -34,7 +34,7 @@ func newDeploy(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := broker.Deploy(cmd.Context(), connection.client, options)
+			result, err := brokeradmin.Deploy(cmd.Context(), connection.client, options)
 			if err != nil {
 				return err
 			}
@@ -43,15 +43,15 @@ func newDeploy(s *session) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	addNamespace(cmd, &options.Namespace, broker.DefaultNamespace, "namespace of the broker: one namespace is one clusterset")
-	flags.StringVar(&options.ClusterSet, "clusterset", "", fmt.Sprintf("name of the clusterset (default %q)", broker.DefaultClusterSet))
+	addNamespace(cmd, &options.Namespace, brokeradmin.DefaultNamespace, "namespace of the broker: one namespace is one clusterset")
+	flags.StringVar(&options.ClusterSet, "clusterset", "", fmt.Sprintf("name of the clusterset (default %q)", brokeradmin.DefaultClusterSet))
 	flags.BoolVar(&enable, "enable-clusterset-ip", true, "give exported services an IP of the clusterset unless they say otherwise")
 	flags.StringSliceVar(&ranges, "clusterset-ip-cidr-range", nil, "range of clusterset IPs, one per address family (default 243.0.0.0/8,fd00:243::/48)")
 	addOutput(cmd, &out)
 	return cmd
 }
 
-func tellDeployed(w io.Writer, r broker.DeployResult) {
+func tellDeployed(w io.Writer, r brokeradmin.DeployResult) {
 	mode := "on unless an export says otherwise"
 	if !r.EnableClusterSetIP {
 		mode = "off unless an export asks for one"

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
 // invited is what is told of an invitation: all but the credential.
@@ -29,7 +29,7 @@ type invited struct {
 
 func newInvite(s *session) *cobra.Command {
 	var (
-		options broker.InviteOptions
+		options brokeradmin.InviteOptions
 		target  invitationFile
 		blocks  []string
 		allow   []string
@@ -63,7 +63,7 @@ func newInvite(s *session) *cobra.Command {
 			if options.Server, options.CAData, err = connection.server(server); err != nil {
 				return err
 			}
-			result, err := broker.Invite(cmd.Context(), connection.client, id, options)
+			result, err := brokeradmin.Invite(cmd.Context(), connection.client, id, options)
 			if err != nil {
 				return err
 			}
@@ -73,14 +73,14 @@ func newInvite(s *session) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	addNamespace(cmd, &options.Namespace, broker.DefaultNamespace, "namespace of the broker")
+	addNamespace(cmd, &options.Namespace, brokeradmin.DefaultNamespace, "namespace of the broker")
 	flags.StringSliceVar(&blocks, "clusterset-ip-cidr", nil, "address block for this cluster's clusterset IPs, one per family (default: the next free ones)")
 	flags.StringSliceVar(&allow, "allow-namespaces", nil, "the only namespaces whose services this cluster may exchange (default: all but kube-* and seamark-*)")
 	flags.StringVar(&target.path, "file", "", `file to write, "-" for standard output (default "ID.invitation.yaml")`)
 	flags.BoolVar(&target.force, "force", false, "replace an existing file")
 	flags.BoolVar(&options.Renew, "renew", false, "issue a new credential for a cluster that is registered already")
 	flags.BoolVar(&options.Revoke, "revoke", false, "with --renew: make all earlier credentials of the cluster invalid")
-	flags.DurationVar(&options.TokenLifetime, "token-lifetime", broker.DefaultTokenLifetime, "how long the credential is valid unless the agent renews it")
+	flags.DurationVar(&options.TokenLifetime, "token-lifetime", brokeradmin.DefaultTokenLifetime, "how long the credential is valid unless the agent renews it")
 	flags.StringVar(&server, "server", "", "address under which the cluster reaches the broker (default: that of this context)")
 	addOutput(cmd, &target.format)
 	return cmd
@@ -109,8 +109,8 @@ func (f *invitationFile) prepare(id string) error {
 	return nil
 }
 
-func (f *invitationFile) write(s *session, result broker.Invited) error {
-	text, err := broker.EncodeInvitation(result.Membership)
+func (f *invitationFile) write(s *session, result brokeradmin.Invited) error {
+	text, err := brokeradmin.EncodeInvitation(result.Membership)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (f *invitationFile) write(s *session, result broker.Invited) error {
 		_, err = s.Out.Write(text)
 		return err
 	}
-	if err := broker.WriteInvitation(f.path, text, f.force); err != nil {
+	if err := brokeradmin.WriteInvitation(f.path, text, f.force); err != nil {
 		return fmt.Errorf("cluster %s is registered, but its invitation is not written (run seamark broker invite %s --renew): %w",
 			told.ClusterID, told.ClusterID, err)
 	}

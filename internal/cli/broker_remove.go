@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
 func newBrokerRemove(s *session) *cobra.Command {
@@ -28,7 +28,7 @@ func newBrokerRemove(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := broker.Dismantle(cmd.Context(), connection.client, namespace, force)
+			result, err := brokeradmin.Dismantle(cmd.Context(), connection.client, namespace, force)
 			if err != nil {
 				return err
 			}
@@ -37,13 +37,13 @@ func newBrokerRemove(s *session) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	addNamespace(cmd, &namespace, broker.DefaultNamespace, "namespace of the broker")
+	addNamespace(cmd, &namespace, brokeradmin.DefaultNamespace, "namespace of the broker")
 	flags.BoolVar(&force, "force", false, "remove the members too: their services vanish from all clusters")
 	addOutput(cmd, &out)
 	return cmd
 }
 
-func tellDismantled(w io.Writer, r broker.Dismantled) {
+func tellDismantled(w io.Writer, r brokeradmin.Dismantled) {
 	if !r.Found && len(r.Steps) == 0 {
 		fmt.Fprintf(w, "There is no broker in namespace %s.\n", r.Namespace)
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
 func newClusterList(s *session) *cobra.Command {
@@ -28,22 +28,22 @@ func newClusterList(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			members, err := broker.ListClusters(cmd.Context(), connection.client, namespace)
+			members, err := brokeradmin.ListClusters(cmd.Context(), connection.client, namespace)
 			if err != nil {
 				return err
 			}
 			value := struct {
-				Clusters []broker.Member `json:"clusters"`
+				Clusters []brokeradmin.Member `json:"clusters"`
 			}{members}
 			return out.print(s.Out, value, func(w io.Writer) { tellMembers(w, members, time.Now()) })
 		},
 	}
-	addNamespace(cmd, &namespace, broker.DefaultNamespace, "namespace of the broker")
+	addNamespace(cmd, &namespace, brokeradmin.DefaultNamespace, "namespace of the broker")
 	addOutput(cmd, &out)
 	return cmd
 }
 
-func tellMembers(w io.Writer, members []broker.Member, now time.Time) {
+func tellMembers(w io.Writer, members []brokeradmin.Member, now time.Time) {
 	if len(members) == 0 {
 		fmt.Fprintln(w, "No clusters yet. Next: seamark broker invite ID")
 		return

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
 func newClusterRemove(s *session) *cobra.Command {
@@ -27,25 +27,25 @@ func newClusterRemove(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			removed, err := broker.Remove(cmd.Context(), connection.client, namespace, args[0])
+			removed, err := brokeradmin.Remove(cmd.Context(), connection.client, namespace, args[0])
 			if err != nil {
 				return err
 			}
-			var known []broker.Member
+			var known []brokeradmin.Member
 			if !removed.Found {
-				if known, err = broker.ListClusters(cmd.Context(), connection.client, namespace); err != nil {
+				if known, err = brokeradmin.ListClusters(cmd.Context(), connection.client, namespace); err != nil {
 					return err
 				}
 			}
 			return out.print(s.Out, removed, func(w io.Writer) { tellRemoved(w, removed, known) })
 		},
 	}
-	addNamespace(cmd, &namespace, broker.DefaultNamespace, "namespace of the broker")
+	addNamespace(cmd, &namespace, brokeradmin.DefaultNamespace, "namespace of the broker")
 	addOutput(cmd, &out)
 	return cmd
 }
 
-func tellRemoved(w io.Writer, r broker.Removed, known []broker.Member) {
+func tellRemoved(w io.Writer, r brokeradmin.Removed, known []brokeradmin.Member) {
 	if !r.Found {
 		ids := make([]string, len(known))
 		for i, m := range known {

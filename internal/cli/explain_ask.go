@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/transport/spdy"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
@@ -110,7 +110,7 @@ func (s *site) readyPod(ctx context.Context, component string) (*corev1.Pod, str
 
 func (s *site) pods(ctx context.Context, component string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	err := s.client.List(ctx, &pods, client.InNamespace(broker.AgentNamespace),
+	err := s.client.List(ctx, &pods, client.InNamespace(brokeradmin.AgentNamespace),
 		client.MatchingLabels{"app.kubernetes.io/name": "seamark", "app.kubernetes.io/component": component})
 	return pods.Items, err
 }

@@ -16,16 +16,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
 const exportPoll = 100 * time.Millisecond
 
 // exported is what is told of an export.
 type exported struct {
-	Namespace string        `json:"namespace"`
-	Name      string        `json:"name"`
-	Action    broker.Action `json:"action"`
+	Namespace string             `json:"namespace"`
+	Name      string             `json:"name"`
+	Action    brokeradmin.Action `json:"action"`
 	// Ready tells that the clusterset has it; only known after waiting, or from before.
 	Ready      bool               `json:"ready"`
 	Conditions []metav1.Condition `json:"conditions"`
@@ -95,10 +95,10 @@ func (s *session) export(ctx context.Context, c client.Client, key types.Namespa
 		return nil, fmt.Errorf("the Service %s is of type ExternalName, which cannot be exported: create one in each cluster instead", key)
 	}
 	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	result := &exported{Namespace: key.Namespace, Name: key.Name, Action: broker.Created}
+	result := &exported{Namespace: key.Namespace, Name: key.Name, Action: brokeradmin.Created}
 	err = c.Create(ctx, export)
 	if apierrors.IsAlreadyExists(err) {
-		result.Action = broker.Unchanged
+		result.Action = brokeradmin.Unchanged
 		err = c.Get(ctx, key, export)
 	}
 	if meta.IsNoMatchError(err) {
@@ -108,7 +108,7 @@ func (s *session) export(ctx context.Context, c client.Client, key types.Namespa
 		return nil, fmt.Errorf("create ServiceExport %s: %w", key, err)
 	}
 	result.observe(export)
-	local, err := broker.ReadLocal(ctx, c)
+	local, err := brokeradmin.ReadLocal(ctx, c)
 	if err == nil && local.ClusterSet == "" {
 		fmt.Fprintln(s.ErrOut, "warning: this cluster is not a member of a clusterset: nothing is published before seamark join")
 	}
@@ -171,7 +171,7 @@ func tellExported(w io.Writer, r *exported) {
 	switch {
 	case r.Ready:
 		fmt.Fprintf(w, "Service %s/%s is published to the clusterset as %s.%s.svc.clusterset.local.\n", r.Namespace, r.Name, r.Name, r.Namespace)
-	case r.Action == broker.Created:
+	case r.Action == brokeradmin.Created:
 		fmt.Fprintf(w, "Service %s/%s is exported. Its state: kubectl -n %s get serviceexport %s, or --wait.\n", r.Namespace, r.Name, r.Namespace, r.Name)
 	default:
 		fmt.Fprintf(w, "Service %s/%s was exported already.\n", r.Namespace, r.Name)

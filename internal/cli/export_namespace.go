@@ -19,7 +19,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/internal/agent/imports"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
 // bulkFlags are those of exporting many services at once.
@@ -222,10 +222,10 @@ func createMany(ctx context.Context, c client.Client, items []bulkItem) error {
 
 // warnNamespace tells when nobody will publish what was exported.
 func (s *session) warnNamespace(ctx context.Context, c client.Client, namespace string) {
-	if local, err := broker.ReadLocal(ctx, c); err == nil && local.ClusterSet == "" {
+	if local, err := brokeradmin.ReadLocal(ctx, c); err == nil && local.ClusterSet == "" {
 		fmt.Fprintln(s.ErrOut, "warning: this cluster is not a member of a clusterset: nothing is published before seamark join")
 	}
-	if broker.IsReserved(namespace) {
+	if brokeradmin.IsReserved(namespace) {
 		fmt.Fprintf(s.ErrOut, "warning: %s is a system namespace: nothing of it is published unless the broker's admin allows it\n", namespace)
 	}
 }

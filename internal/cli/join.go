@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/install/chart"
 )
 
 // joined is what is told of a join.
 type joined struct {
-	broker.Joined
+	brokeradmin.Joined
 	// Release is the installed chart, DNS what became of the cluster's DNS; nil where that was not asked for.
 	Release *chart.Release `json:"release,omitempty"`
 	DNS     *dnsHook       `json:"dns,omitempty"`
@@ -28,7 +28,7 @@ type joined struct {
 
 // joinFlags are the flags of join.
 type joinFlags struct {
-	broker.JoinOptions
+	brokeradmin.JoinOptions
 	dataPlane string
 	enable    bool
 
@@ -68,7 +68,7 @@ func newJoin(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var membership broker.Membership
+			var membership brokeradmin.Membership
 			if len(args) == 1 {
 				membership, err = s.readInvitation(args[0])
 			} else {
@@ -77,7 +77,7 @@ func newJoin(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := broker.Join(cmd.Context(), local.client, membership, f.JoinOptions)
+			result, err := brokeradmin.Join(cmd.Context(), local.client, membership, f.JoinOptions)
 			if err != nil {
 				return err
 			}
@@ -100,7 +100,7 @@ func newJoin(s *session) *cobra.Command {
 	flags.StringVar(&f.dataPlane, "dataplane", "", "how imported services are reached here: service, nftables or none (default service)")
 	flags.BoolVar(&f.enable, "enable-clusterset-ip", true, "give this cluster's exports an IP of the clusterset unless they say otherwise (default: as the clusterset has it)")
 	flags.StringVar(&f.brokerContext, "broker-context", "", "context of the broker's admin: invite and join in one step")
-	flags.StringVar(&f.brokerNamespace, "broker-namespace", broker.DefaultNamespace, "with --broker-context: namespace of the broker")
+	flags.StringVar(&f.brokerNamespace, "broker-namespace", brokeradmin.DefaultNamespace, "with --broker-context: namespace of the broker")
 	flags.StringVar(&f.brokerServer, "broker-server", "", "with --broker-context: address under which this cluster reaches the broker (default: that of the context)")
 	flags.StringSliceVar(&f.blocks, "clusterset-ip-cidr", nil, "with --broker-context: address block for this cluster's clusterset IPs, one per family (default: the next free ones)")
 	f.install.add(cmd)
@@ -130,7 +130,7 @@ func (f *joinFlags) check(cmd *cobra.Command, args []string) error {
 }
 
 // readInvitation reads an invitation from a file, or from standard input.
-func (s *session) readInvitation(path string) (broker.Membership, error) {
+func (s *session) readInvitation(path string) (brokeradmin.Membership, error) {
 	var text []byte
 	var err error
 	if path == standardOutput {
@@ -139,9 +139,9 @@ func (s *session) readInvitation(path string) (broker.Membership, error) {
 		text, err = os.ReadFile(path)
 	}
 	if err != nil {
-		return broker.Membership{}, fmt.Errorf("read the invitation: %w", err)
+		return brokeradmin.Membership{}, fmt.Errorf("read the invitation: %w", err)
 	}
-	membership, err := broker.DecodeInvitation(text)
+	membership, err := brokeradmin.DecodeInvitation(text)
 	if err != nil {
 		return membership, fmt.Errorf("%s: %w", path, err)
 	}
@@ -149,35 +149,35 @@ func (s *session) readInvitation(path string) (broker.Membership, error) {
 }
 
 // invite makes the invitation on the spot, after making sure that this cluster could use it.
-func (f *joinFlags) invite(ctx context.Context, s *session, local connection, blocks []netip.Prefix) (broker.Membership, error) {
-	none := broker.Membership{}
+func (f *joinFlags) invite(ctx context.Context, s *session, local connection, blocks []netip.Prefix) (brokeradmin.Membership, error) {
+	none := brokeradmin.Membership{}
 	hub, err := s.connectContext(f.brokerContext)
 	if err != nil {
 		return none, err
 	}
-	here, err := broker.ReadLocal(ctx, local.client)
+	here, err := brokeradmin.ReadLocal(ctx, local.client)
 	if err != nil {
 		return none, err
 	}
-	id, err := broker.ChooseID(f.ClusterID, here.ClusterID, "", here.KubeSystemUID)
+	id, err := brokeradmin.ChooseID(f.ClusterID, here.ClusterID, "", here.KubeSystemUID)
 	if err != nil {
 		return none, err
 	}
-	clusterSet, err := broker.ClusterSetName(ctx, hub.client, f.brokerNamespace)
+	clusterSet, err := brokeradmin.ClusterSetName(ctx, hub.client, f.brokerNamespace)
 	if err != nil {
 		return none, fmt.Errorf("the broker of context %s: %w", f.brokerContext, err)
 	}
-	options := broker.InviteOptions{Namespace: f.brokerNamespace, Blocks: blocks, For: here.KubeSystemUID}
+	options := brokeradmin.InviteOptions{Namespace: f.brokerNamespace, Blocks: blocks, For: here.KubeSystemUID}
 	if options.Server, options.CAData, err = hub.server(f.brokerServer); err != nil {
 		return none, err
 	}
-	if err := here.MayJoin(broker.Membership{ClusterID: id, ClusterSet: clusterSet, Server: options.Server, CAData: options.CAData}); err != nil {
+	if err := here.MayJoin(brokeradmin.Membership{ClusterID: id, ClusterSet: clusterSet, Server: options.Server, CAData: options.CAData}); err != nil {
 		return none, err
 	}
-	result, err := broker.Invite(ctx, hub.client, id, options)
-	if errors.Is(err, broker.ErrInUse) && here.Membership != nil && here.Membership.ClusterID == id {
+	result, err := brokeradmin.Invite(ctx, hub.client, id, options)
+	if errors.Is(err, brokeradmin.ErrInUse) && here.Membership != nil && here.Membership.ClusterID == id {
 		options.Renew, options.Blocks = true, nil
-		result, err = broker.Invite(ctx, hub.client, id, options)
+		result, err = brokeradmin.Invite(ctx, hub.client, id, options)
 	}
 	if err != nil {
 		return none, err

@@ -10,7 +10,7 @@ import (
 	"helm.sh/helm/v4/pkg/strvals"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/install/chart"
 )
 
@@ -105,7 +105,7 @@ func splitImage(image string) (repository, tag string, err error) {
 }
 
 // install brings the workloads to a cluster that has joined, and its DNS to them.
-func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *session, local connection, member broker.Joined) (chart.Release, *dnsHook, error) {
+func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *session, local connection, member brokeradmin.Joined) (chart.Release, *dnsHook, error) {
 	values, err := f.values(cmd, member.DataPlane)
 	if err != nil {
 		return chart.Release{}, nil, err

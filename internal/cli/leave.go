@@ -8,18 +8,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/install/chart"
 )
 
 // left is what is told of leaving.
 type left struct {
-	broker.Left
+	brokeradmin.Left
 	// Release is the chart that was uninstalled, DNS what became of the cluster's DNS.
 	Release chart.Release `json:"release"`
 	DNS     *dnsHook      `json:"dns,omitempty"`
 	// Removed is what was removed on the broker with --broker-context.
-	Removed *broker.Removed `json:"removed,omitempty"`
+	Removed *brokeradmin.Removed `json:"removed,omitempty"`
 	// AdminCommand is what the broker's admin should run, if anything.
 	AdminCommand string `json:"adminCommand,omitempty"`
 }
@@ -60,7 +60,7 @@ func newLeave(s *session) *cobra.Command {
 			}
 			result := told.Left
 			if result.Member && brokerContext != "" {
-				removed, err := broker.Remove(cmd.Context(), hub.client, brokerNamespace, result.ClusterID)
+				removed, err := brokeradmin.Remove(cmd.Context(), hub.client, brokerNamespace, result.ClusterID)
 				if err != nil {
 					return fmt.Errorf("this cluster left, but its registration is still on the broker: %w", err)
 				}
@@ -74,7 +74,7 @@ func newLeave(s *session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&brokerContext, "broker-context", "", "context of the broker's admin: remove the registration too")
-	flags.StringVar(&brokerNamespace, "broker-namespace", broker.DefaultNamespace, "with --broker-context: namespace of the broker")
+	flags.StringVar(&brokerNamespace, "broker-namespace", brokeradmin.DefaultNamespace, "with --broker-context: namespace of the broker")
 	flags.BoolVar(&noWait, "no-wait", false, "do not wait until the workloads' pods are gone; the namespace then stays for a later leave")
 	flags.DurationVar(&timeout, "timeout", leaveTimeout, "how long to wait until the workloads' pods are gone")
 	addOutput(cmd, &out)
@@ -90,7 +90,7 @@ func takeDown(ctx context.Context, local connection, patience time.Duration) (to
 	if err := chart.StopAgent(ctx, local.client, patience); err != nil {
 		return told, err
 	}
-	if told.Left, err = broker.Leave(ctx, local.client); err != nil {
+	if told.Left, err = brokeradmin.Leave(ctx, local.client); err != nil {
 		return told, err
 	}
 	if patience > 0 {
@@ -101,7 +101,7 @@ func takeDown(ctx context.Context, local connection, patience time.Duration) (to
 	if told.Release, err = chart.Uninstall(ctx, local.config, local.client, patience); err != nil {
 		return told, err
 	}
-	return told, broker.RemoveAgentNamespace(ctx, local.client)
+	return told, brokeradmin.RemoveAgentNamespace(ctx, local.client)
 }
 
 // leaveTimeout is more than the half minute that pods have to end.

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
 // format is the value of -o: empty for people, json or yaml for programs.
@@ -77,9 +77,9 @@ func details(w io.Writer, fields ...field) {
 }
 
 // changes sums up steps.
-func changes(steps []broker.Step) string {
+func changes(steps []brokeradmin.Step) string {
 	var parts []string
-	for _, action := range []broker.Action{broker.Created, broker.Updated, broker.Deleted} {
+	for _, action := range []brokeradmin.Action{brokeradmin.Created, brokeradmin.Updated, brokeradmin.Deleted} {
 		count := 0
 		for _, step := range steps {
 			if step.Action == action {

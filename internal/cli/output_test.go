@@ -9,14 +9,14 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
 func TestMembersForPeople(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	at := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
 	var out bytes.Buffer
-	tellMembers(&out, []broker.Member{
+	tellMembers(&out, []brokeradmin.Member{
 		{ClusterID: "east", Blocks: []v1alpha1.CIDR{"243.0.0.0/16", "fd00:243::/112"}, AgentVersion: "v0.1.0", DataPlane: "service", LastHeartbeat: at(3 * time.Second), Exports: 12},
 		{ClusterID: "west", AllowedNamespaces: []string{"a", "b", "c", "d", "e"}, AgentVersion: "v0.1.0", DataPlane: "none", LastHeartbeat: at(49 * time.Hour)},
 		{ClusterID: "ahead", Blocks: []v1alpha1.CIDR{"243.2.0.0/16"}, LastHeartbeat: at(-time.Hour)},
@@ -37,7 +37,7 @@ new     243.3.0.0/16                   (default)     -        -            never
 func TestLeftWithoutTheBroker(t *testing.T) {
 	var out bytes.Buffer
 	tellLeft(&out, left{
-		Left:         broker.Left{Member: true, ClusterID: "east", ClusterSet: "prod", Problem: "the broker at https://hub cannot be asked from here", Imports: 1, ImportedSlices: 2, Exports: 1},
+		Left:         brokeradmin.Left{Member: true, ClusterID: "east", ClusterSet: "prod", Problem: "the broker at https://hub cannot be asked from here", Imports: 1, ImportedSlices: 2, Exports: 1},
 		AdminCommand: "seamark cluster remove east",
 	})
 	want := strings.TrimPrefix(`

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 )
 
@@ -49,7 +49,7 @@ func open(flags *genericclioptions.ConfigFlags) (connection, error) {
 	config.QPS = -1 // the API server's own limits are enough
 	config.UserAgent = "seamark/" + version.String()
 	config.WarningHandler = rest.NoWarnings{}
-	c, err := broker.NewClient(config)
+	c, err := brokeradmin.NewClient(config)
 	if err != nil {
 		return connection{}, fmt.Errorf("no access to the cluster at %s: %w", config.Host, err)
 	}
@@ -114,7 +114,7 @@ func optional[T any](cmd *cobra.Command, flag string, value T) *T {
 
 // parseRanges parses ranges given by a flag; a mistake in them is one of usage.
 func parseRanges(texts []string) ([]netip.Prefix, error) {
-	ranges, err := broker.ParseRanges(texts)
+	ranges, err := brokeradmin.ParseRanges(texts)
 	if err != nil {
 		return nil, usageError{err}
 	}

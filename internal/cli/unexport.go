@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
 // unexported is what is told of an unexport.
 type unexported struct {
-	Namespace string        `json:"namespace"`
-	Name      string        `json:"name"`
-	Action    broker.Action `json:"action"`
+	Namespace string             `json:"namespace"`
+	Name      string             `json:"name"`
+	Action    brokeradmin.Action `json:"action"`
 }
 
 func newUnexportService(s *session) *cobra.Command {
@@ -39,11 +39,11 @@ func newUnexportService(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result := unexported{Namespace: ns, Name: args[0], Action: broker.Deleted}
+			result := unexported{Namespace: ns, Name: args[0], Action: brokeradmin.Deleted}
 			export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: args[0]}}
 			err = connection.client.Delete(cmd.Context(), export)
 			if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-				result.Action, err = broker.Unchanged, nil
+				result.Action, err = brokeradmin.Unchanged, nil
 			}
 			if err != nil {
 				return fmt.Errorf("delete ServiceExport %s/%s: %w", ns, args[0], err)
@@ -57,7 +57,7 @@ func newUnexportService(s *session) *cobra.Command {
 }
 
 func tellUnexported(w io.Writer, r unexported) {
-	if r.Action == broker.Unchanged {
+	if r.Action == brokeradmin.Unchanged {
 		fmt.Fprintf(w, "Service %s/%s was not exported.\n", r.Namespace, r.Name)
 		return
 	}

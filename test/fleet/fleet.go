@@ -23,7 +23,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/daemon/logs"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
@@ -75,12 +75,12 @@ var directions = []string{"east", "west", "north", "south", "centre", "up", "dow
 
 // New deploys a broker on host and makes every one of cps a member. Agents are not started.
 func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlplane.ControlPlane, o Options) (*Fleet, error) {
-	admin, err := broker.NewClient(configOf(host, o))
+	admin, err := brokeradmin.NewClient(configOf(host, o))
 	if err != nil {
 		return nil, err
 	}
 	f := &Fleet{Broker: host, Admin: admin}
-	if _, err := broker.Deploy(ctx, admin, broker.DeployOptions{EnableClusterSetIP: o.EnableClusterSetIP}); err != nil {
+	if _, err := brokeradmin.Deploy(ctx, admin, brokeradmin.DeployOptions{EnableClusterSetIP: o.EnableClusterSetIP}); err != nil {
 		return nil, fmt.Errorf("deploy the broker: %w", err)
 	}
 	for i, cp := range cps {
@@ -99,18 +99,18 @@ func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlpla
 
 // Join makes one more control plane a member; its agent is not started, and it is not one of Members.
 func (f *Fleet) Join(ctx context.Context, cp *controlplane.ControlPlane, id string, o Options) (*Member, error) {
-	local, err := broker.NewClient(configOf(cp, o))
+	local, err := brokeradmin.NewClient(configOf(cp, o))
 	if err != nil {
 		return nil, err
 	}
 	cfg := configOf(f.Broker, o)
-	invited, err := broker.Invite(ctx, f.Admin, id, broker.InviteOptions{
+	invited, err := brokeradmin.Invite(ctx, f.Admin, id, brokeradmin.InviteOptions{
 		Server: cfg.Host, CAData: cfg.CAData, AllowedNamespaces: o.AllowedNamespaces[id], Blocks: o.Blocks[id],
 	})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := broker.Join(ctx, local, invited.Membership, broker.JoinOptions{ClusterID: id, DataPlane: o.DataPlanes[id]}); err != nil {
+	if _, err := brokeradmin.Join(ctx, local, invited.Membership, brokeradmin.JoinOptions{ClusterID: id, DataPlane: o.DataPlanes[id]}); err != nil {
 		return nil, err
 	}
 	renew, lease := o.RenewEvery, o.LeaseDuration

@@ -15,7 +15,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/merge"
 )
 
@@ -96,12 +96,12 @@ func weightAnnotation(export *mcsv1beta1.ServiceExport) map[string]string {
 }
 
 func newSlice(in Input, service types.NamespacedName, source string, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
-	labels := broker.Labels(service, in.ClusterID)
-	labels[discoveryv1.LabelManagedBy] = broker.ManagedBy
+	labels := brokeradmin.Labels(service, in.ClusterID)
+	labels[discoveryv1.LabelManagedBy] = brokeradmin.ManagedBy
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: in.BrokerNamespace,
-			Name:      broker.SliceName(service, in.ClusterID, source),
+			Name:      brokeradmin.SliceName(service, in.ClusterID, source),
 			Labels:    labels,
 		},
 		AddressType: family,

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
 // Options say what is measured.
@@ -106,7 +106,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 }
 
 func newClient(config *rest.Config) (client.WithWatch, error) {
-	c, err := client.NewWithWatch(config, client.Options{Scheme: broker.NewScheme()})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: brokeradmin.NewScheme()})
 	if err != nil {
 		return nil, fmt.Errorf("reach the cluster at %s: %w", config.Host, err)
 	}

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/deploy"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 )
@@ -30,7 +30,7 @@ const (
 	// ReleaseName is the name of the release in each member; the chart can be installed once per cluster.
 	ReleaseName = "seamark"
 	// Namespace is where the release lives.
-	Namespace = broker.AgentNamespace
+	Namespace = brokeradmin.AgentNamespace
 
 	chartDir    = "chart/seamark"
 	policiesDir = "policies/member"

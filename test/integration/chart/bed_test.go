@@ -28,7 +28,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli"
 	"github.com/seamark-dev/seamark/internal/install/chart"
 	"github.com/seamark-dev/seamark/test/controlplane"
@@ -68,7 +68,7 @@ func newBed(t testing.TB, names ...string) *bed {
 // client is an admin's client that knows the kinds there are now.
 func (b *bed) client(name string) client.Client {
 	b.t.Helper()
-	c, err := broker.NewClient(b.planes[name].Config())
+	c, err := brokeradmin.NewClient(b.planes[name].Config())
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -80,7 +80,7 @@ func bedOn(t testing.TB, cps []*controlplane.ControlPlane) *bed {
 
 func newClient(t testing.TB, config *rest.Config) client.Client {
 	t.Helper()
-	c, err := broker.NewClient(config)
+	c, err := brokeradmin.NewClient(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,19 +143,19 @@ func decode[T any](b *bed, format string, args ...any) T {
 func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
 
 // invite invites a cluster and returns its invitation.
-func (b *bed) invite(namespace, id, more string) broker.Membership {
+func (b *bed) invite(namespace, id, more string) brokeradmin.Membership {
 	b.t.Helper()
 	b.must("broker invite %s --context hub -n %s --file %s %s", id, namespace, b.path(id+".yaml"), more)
 	return b.invitation(id)
 }
 
-func (b *bed) invitation(id string) broker.Membership {
+func (b *bed) invitation(id string) brokeradmin.Membership {
 	b.t.Helper()
 	text, err := os.ReadFile(b.path(id + ".yaml"))
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	var m broker.Membership
+	var m brokeradmin.Membership
 	if err := yaml.Unmarshal(text, &m); err != nil {
 		b.t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func (b *bed) dismantle(namespace string) {
 }
 
 // finalize does what a controller-manager would: it lets a deleted, empty namespace go.
-func (b *bed) finalize(name string) { b.finalizeNamespace(name, broker.AgentNamespace) }
+func (b *bed) finalize(name string) { b.finalizeNamespace(name, brokeradmin.AgentNamespace) }
 
 func (b *bed) finalizeNamespace(name, what string) {
 	b.t.Helper()
@@ -232,7 +232,7 @@ func (b *bed) create(where string, objects ...client.Object) {
 }
 
 // as is a client of the broker with a member's own credential.
-func as(t testing.TB, m broker.Membership) client.Client {
+func as(t testing.TB, m brokeradmin.Membership) client.Client {
 	t.Helper()
 	return newClient(t, m.Config())
 }

@@ -16,7 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -157,7 +157,7 @@ func TestAReusedBlockGivesNoAddressInUse(t *testing.T) {
 		return nil
 	})
 	old.Stop()
-	if _, err := broker.Remove(context.Background(), shared.Admin, broker.DefaultNamespace, "old"); err != nil {
+	if _, err := brokeradmin.Remove(context.Background(), shared.Admin, brokeradmin.DefaultNamespace, "old"); err != nil {
 		t.Fatal(err)
 	}
 	fresh := joined(1, "fresh")
@@ -278,14 +278,14 @@ func TestChangingTheDataPlane(t *testing.T) {
 		t.Helper()
 		east.Stop()
 		secret := &corev1.Secret{}
-		if err := east.Client.Get(context.Background(), types.NamespacedName{Namespace: broker.AgentNamespace, Name: broker.MembershipSecret}, secret); err != nil {
+		if err := east.Client.Get(context.Background(), types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret); err != nil {
 			t.Fatal(err)
 		}
-		membership, err := broker.MembershipFrom(secret)
+		membership, err := brokeradmin.MembershipFrom(secret)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := broker.Join(context.Background(), east.Client, membership, broker.JoinOptions{DataPlane: plane}); err != nil {
+		if _, err := brokeradmin.Join(context.Background(), east.Client, membership, brokeradmin.JoinOptions{DataPlane: plane}); err != nil {
 			t.Fatal(err)
 		}
 		if err := east.Start(); err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/member"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -35,7 +35,7 @@ func TestTokenIsRenewed(t *testing.T) {
 	membership := membershipOf(t, north)
 	good := membership.Token
 	store := func(token string) {
-		fleet.Update(t, north, broker.AgentNamespace, broker.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte(token) })
+		fleet.Update(t, north, brokeradmin.AgentNamespace, brokeradmin.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte(token) })
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -80,7 +80,7 @@ func TestTokenIsRenewed(t *testing.T) {
 	if renewed.Token == good || renewed.ClusterID != membership.ClusterID || renewed.Server != membership.Server || renewed.DataPlane != membership.DataPlane {
 		t.Errorf("stored %+v", renewed)
 	}
-	must(t, asMember(t, renewed).List(context.Background(), &v1alpha1.ClusterList{}, client.InNamespace(broker.DefaultNamespace)))
+	must(t, asMember(t, renewed).List(context.Background(), &v1alpha1.ClusterList{}, client.InNamespace(brokeradmin.DefaultNamespace)))
 }
 
 // A member whose credential was revoked keeps what it has, says on new exports what to do, and works again with a new
@@ -95,14 +95,14 @@ func TestRevokedCredential(t *testing.T) {
 	imported(t, north, ns, "web", sources{"east": {"10.1.0.1"}})
 	quiet(t, f.Broker, north.CP)
 	unchanged := frozen(t, ns, north)
-	invited, err := broker.Invite(context.Background(), f.Admin, north.ID, broker.InviteOptions{
+	invited, err := brokeradmin.Invite(context.Background(), f.Admin, north.ID, brokeradmin.InviteOptions{
 		Server: f.Broker.Config().Host, CAData: f.Broker.Config().CAData, Renew: true, Revoke: true,
 	})
 	must(t, err)
 	joined := false
 	join := func() {
 		if !joined {
-			_, err := broker.Join(context.Background(), north.Client, invited.Membership, broker.JoinOptions{})
+			_, err := brokeradmin.Join(context.Background(), north.Client, invited.Membership, brokeradmin.JoinOptions{})
 			must(t, err)
 			joined = true
 		}
@@ -112,9 +112,9 @@ func TestRevokedCredential(t *testing.T) {
 	// API servers remember for ten seconds that a token was good; then it is not.
 	harness.Eventually(t, "the old token is refused", func() error {
 		names := &v1alpha1.ClusterList{}
-		c, err := broker.NewClient(membershipOf(t, north).Config())
+		c, err := brokeradmin.NewClient(membershipOf(t, north).Config())
 		if err == nil {
-			err = c.List(context.Background(), names, client.InNamespace(broker.DefaultNamespace))
+			err = c.List(context.Background(), names, client.InNamespace(brokeradmin.DefaultNamespace))
 		}
 		if err == nil {
 			return fmt.Errorf("it still reads %d clusters", len(names.Items))

@@ -16,38 +16,38 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // membershipOf reads the membership a member has stored.
-func membershipOf(t *testing.T, m *fleet.Member) broker.Membership {
+func membershipOf(t *testing.T, m *fleet.Member) brokeradmin.Membership {
 	t.Helper()
 	secret := &corev1.Secret{}
-	must(t, m.Client.Get(context.Background(), types.NamespacedName{Namespace: broker.AgentNamespace, Name: broker.MembershipSecret}, secret))
-	membership, err := broker.MembershipFrom(secret)
+	must(t, m.Client.Get(context.Background(), types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret))
+	membership, err := brokeradmin.MembershipFrom(secret)
 	must(t, err)
 	return membership
 }
 
 // invite invites a member, or renews its invitation, and makes it join with what it got.
-func invite(t *testing.T, f *fleet.Fleet, m *fleet.Member, change ...func(*broker.InviteOptions)) {
+func invite(t *testing.T, f *fleet.Fleet, m *fleet.Member, change ...func(*brokeradmin.InviteOptions)) {
 	t.Helper()
-	o := broker.InviteOptions{Server: f.Broker.Config().Host, CAData: f.Broker.Config().CAData}
+	o := brokeradmin.InviteOptions{Server: f.Broker.Config().Host, CAData: f.Broker.Config().CAData}
 	for _, c := range change {
 		c(&o)
 	}
-	invited, err := broker.Invite(context.Background(), f.Admin, m.ID, o)
+	invited, err := brokeradmin.Invite(context.Background(), f.Admin, m.ID, o)
 	must(t, err)
-	_, err = broker.Join(context.Background(), m.Client, invited.Membership, broker.JoinOptions{})
+	_, err = brokeradmin.Join(context.Background(), m.Client, invited.Membership, brokeradmin.JoinOptions{})
 	must(t, err)
 }
 
 // asMember is a client with a member's credential.
-func asMember(t *testing.T, membership broker.Membership) client.Client {
+func asMember(t *testing.T, membership brokeradmin.Membership) client.Client {
 	t.Helper()
-	c, err := broker.NewClient(membership.Config())
+	c, err := brokeradmin.NewClient(membership.Config())
 	must(t, err)
 	must(t, c.List(context.Background(), &v1alpha1.ExportRecordList{}, client.InNamespace(membership.Namespace))) // discovery comes with the first
 	return c
@@ -60,7 +60,7 @@ func nothingOf(f *fleet.Fleet, id string) error {
 		return fmt.Errorf("left on the broker: %v %w", names, err)
 	}
 	for _, obj := range []client.Object{&v1alpha1.Cluster{}, &coordinationv1.Lease{}} {
-		err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: broker.DefaultNamespace, Name: id}, obj)
+		err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: brokeradmin.DefaultNamespace, Name: id}, obj)
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("%T is left on the broker (%w)", obj, err)
 		}
@@ -84,9 +84,9 @@ func TestRemovalOfADeadMember(t *testing.T) {
 	credential := asMember(t, membershipOf(t, west))
 	t.Cleanup(func() { invite(t, f, west); start(t, west) })
 	kept := watchImports(t, &fleet.Fleet{Members: []*fleet.Member{east, north}}, ns, map[string]sources{"both": {"east": {"10.1.0.1"}}})
-	removed, err := broker.Remove(context.Background(), f.Admin, broker.DefaultNamespace, "west")
+	removed, err := brokeradmin.Remove(context.Background(), f.Admin, brokeradmin.DefaultNamespace, "west")
 	must(t, err)
-	err = credential.List(context.Background(), &v1alpha1.ExportRecordList{}, client.InNamespace(broker.DefaultNamespace))
+	err = credential.List(context.Background(), &v1alpha1.ExportRecordList{}, client.InNamespace(brokeradmin.DefaultNamespace))
 	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		t.Errorf("the credential of a removed member still reads: %v", err)
 	}
@@ -114,7 +114,7 @@ func TestRemovalOfALivingMember(t *testing.T) {
 	east, west := f.Members[0], f.Members[1]
 	serve(t, west, ns, "solo", "10.2.0.2")
 	imported(t, east, ns, "solo", sources{"west": {"10.2.0.2"}})
-	_, err := broker.Remove(context.Background(), f.Admin, broker.DefaultNamespace, "west")
+	_, err := brokeradmin.Remove(context.Background(), f.Admin, brokeradmin.DefaultNamespace, "west")
 	must(t, err)
 	t.Cleanup(func() { west.Stop(); invite(t, f, west); start(t, west) })
 	notImported(t, east, ns, "solo")
@@ -144,12 +144,12 @@ func TestLeaveWhileOthersExport(t *testing.T) {
 	}
 	kept := watchImports(t, &fleet.Fleet{Members: []*fleet.Member{east, north}}, ns, map[string]sources{"both": {"east": {"10.1.0.1"}}})
 	// Something of somebody's in the agent's namespace keeps it: without a controller-manager it would never be gone.
-	west.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: broker.AgentNamespace, Name: "mine"}})
-	left, err := broker.Leave(context.Background(), west.Client)
+	west.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: brokeradmin.AgentNamespace, Name: "mine"}})
+	left, err := brokeradmin.Leave(context.Background(), west.Client)
 	must(t, err)
 	t.Cleanup(func() {
 		west.Stop()
-		invite(t, f, west, func(o *broker.InviteOptions) { o.Renew = true })
+		invite(t, f, west, func(o *brokeradmin.InviteOptions) { o.Renew = true })
 		start(t, west)
 		importsExactly(t, north, ns, all)
 		importsExactly(t, west, ns, all)

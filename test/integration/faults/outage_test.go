@@ -15,7 +15,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -174,10 +174,10 @@ func acceptsWrites(t *testing.T, f *fleet.Fleet) {
 	t.Helper()
 	begun := time.Now()
 	for {
-		c, err := broker.NewClient(membershipOf(t, f.Members[0]).Config())
+		c, err := brokeradmin.NewClient(membershipOf(t, f.Members[0]).Config())
 		if err == nil {
 			record := &v1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{
-				Namespace: broker.DefaultNamespace, Name: "dry.run.east", Labels: broker.Labels(types.NamespacedName{Namespace: "run", Name: "dry"}, "east"),
+				Namespace: brokeradmin.DefaultNamespace, Name: "dry.run.east", Labels: brokeradmin.Labels(types.NamespacedName{Namespace: "run", Name: "dry"}, "east"),
 			}}
 			record.Spec = v1alpha1.ExportRecordSpec{
 				ServiceName: "dry", ServiceNamespace: "run", ClusterID: "east", ExportedAt: metav1.Now(), Type: "ClusterSetIP",

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -21,15 +21,15 @@ import (
 func twinOf(t *testing.T, m *fleet.Member) *fleet.Member {
 	t.Helper()
 	ctx := context.Background()
-	c, err := broker.NewClient(spare.Config())
+	c, err := brokeradmin.NewClient(spare.Config())
 	must(t, err)
 	_, err = crds.Install(ctx, c, crds.Member)
 	must(t, err)
 	secret := &corev1.Secret{}
-	must(t, m.Client.Get(ctx, types.NamespacedName{Namespace: broker.AgentNamespace, Name: broker.MembershipSecret}, secret))
+	must(t, m.Client.Get(ctx, types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret))
 	twin := &fleet.Member{ID: "twin of " + m.ID, CP: spare, Client: c, Agent: m.Agent}
 	twin.Agent.Local = spare.Config()
-	twin.Namespace(t, broker.AgentNamespace)
+	twin.Namespace(t, brokeradmin.AgentNamespace)
 	twin.Create(t, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}, Data: secret.Data,
 	})

@@ -19,7 +19,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/broker"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -45,23 +45,23 @@ type scene struct {
 	// east and narrow hold those members' credentials.
 	east, narrow client.WithWatch
 	config       *rest.Config
-	memberships  map[string]broker.Membership
+	memberships  map[string]brokeradmin.Membership
 }
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	ctx, cp := t.Context(), harness.Clusters(t, 1)[0]
-	admin, err := broker.NewClient(cp.Config())
+	admin, err := brokeradmin.NewClient(cp.Config())
 	must(t, err)
-	s := &scene{admin: admin, memberships: map[string]broker.Membership{}}
-	_, err = broker.Deploy(ctx, admin, broker.DeployOptions{Namespace: namespace})
+	s := &scene{admin: admin, memberships: map[string]brokeradmin.Membership{}}
+	_, err = brokeradmin.Deploy(ctx, admin, brokeradmin.DeployOptions{Namespace: namespace})
 	must(t, err)
 	for _, id := range []string{"east", "west", "narrow"} {
-		o := broker.InviteOptions{Namespace: namespace, Server: cp.Config().Host, CAData: cp.Config().CAData}
+		o := brokeradmin.InviteOptions{Namespace: namespace, Server: cp.Config().Host, CAData: cp.Config().CAData}
 		if id == "narrow" {
 			o.AllowedNamespaces = []string{"shop"}
 		}
-		invited, err := broker.Invite(ctx, admin, id, o)
+		invited, err := brokeradmin.Invite(ctx, admin, id, o)
 		must(t, err)
 		s.memberships[id] = invited.Membership
 	}
@@ -74,7 +74,7 @@ func newScene(t *testing.T) *scene {
 
 func (s *scene) as(t testing.TB, id string) client.WithWatch {
 	t.Helper()
-	c, err := client.NewWithWatch(s.memberships[id].Config(), client.Options{Scheme: broker.NewScheme()})
+	c, err := client.NewWithWatch(s.memberships[id].Config(), client.Options{Scheme: brokeradmin.NewScheme()})
 	must(t, err)
 	return c
 }
@@ -133,7 +133,7 @@ func must(t testing.TB, err error) {
 
 func record(id string, service types.NamespacedName) *v1alpha1.ExportRecord {
 	return &v1alpha1.ExportRecord{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: broker.RecordName(service, id), Labels: broker.Labels(service, id)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: brokeradmin.RecordName(service, id), Labels: brokeradmin.Labels(service, id)},
 		Spec: v1alpha1.ExportRecordSpec{
 			ServiceName: service.Name, ServiceNamespace: service.Namespace, ClusterID: v1alpha1.ClusterID(id), ExportedAt: metav1.Unix(1_000_000, 0),
 			Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, UseClusterSetIP: true, RequestedClusterSetIP: true,
@@ -144,21 +144,21 @@ func record(id string, service types.NamespacedName) *v1alpha1.ExportRecord {
 
 func slice(id string, service types.NamespacedName) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: broker.SliceName(service, id, "one"), Labels: broker.Labels(service, id)},
+		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: brokeradmin.SliceName(service, id, "one"), Labels: brokeradmin.Labels(service, id)},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.1.2.3"}}},
 	}
-	s.Labels[discoveryv1.LabelManagedBy] = broker.ManagedBy
+	s.Labels[discoveryv1.LabelManagedBy] = brokeradmin.ManagedBy
 	return s
 }
 
 func aggregate(writer string, service types.NamespacedName, ips ...string) *mcsv1beta1.ServiceImport {
 	si := &mcsv1beta1.ServiceImport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: broker.AggregateName(service), Labels: broker.Labels(service, "")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: brokeradmin.AggregateName(service), Labels: brokeradmin.Labels(service, "")},
 		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}, IPs: ips},
 	}
 	si.Labels[v1alpha1.LabelWrittenBy] = writer
-	si.Labels[broker.LabelManagedBy] = broker.ManagedBySeamark
+	si.Labels[brokeradmin.LabelManagedBy] = brokeradmin.ManagedBySeamark
 	return si
 }
 

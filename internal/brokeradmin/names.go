@@ -1,6 +1,6 @@
-// Package broker knows the broker: what objects on it are called and labelled, how a member reaches it, and how the broker's
+// Package brokeradmin knows the broker: what objects on it are called and labelled, how a member reaches it, and how the broker's
 // admin sets it up, invites and removes members.
-package broker
+package brokeradmin
 
 import (
 	"crypto/sha256"

@@ -1,4 +1,4 @@
-package broker
+package brokeradmin
 
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"

@@ -1,4 +1,4 @@
-package broker
+package brokeradmin
 
 import (
 	"sigs.k8s.io/controller-runtime/pkg/client"

@@ -15,14 +15,14 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/aggregate"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/agent/member"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // followAddresses keeps the pool of clusterset IPs true: what all aggregates have is in use, and what this cluster remembers of them.
 func (a *agent) followAddresses(ctx context.Context) error {
 	a.pool.Heal = a.aggregate.Push
 	published, err := member.Watch(ctx, a.broker.GetCache(), &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport, gone bool) {
-		service, ok := brokeradmin.ServiceOf(si)
+		service, ok := objects.ServiceOf(si)
 		switch {
 		case !ok:
 		case gone:

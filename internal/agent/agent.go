@@ -33,8 +33,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/agent/vip"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/daemon"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Options are the agent's settings that are not part of the membership.
@@ -52,7 +52,7 @@ type Options struct {
 // agent is what the parts share while they are put together.
 type agent struct {
 	Options
-	membership   brokeradmin.Membership
+	membership   objects.Membership
 	manager      manager.Manager
 	broker       cluster.Cluster
 	brokerDirect client.Client
@@ -114,13 +114,13 @@ func (a *agent) readMembership(ctx context.Context) error {
 		return fmt.Errorf("reach this cluster: %w", err)
 	}
 	secret := &corev1.Secret{}
-	err = a.localDirect.Get(ctx, types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret)
+	err = a.localDirect.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
 	if apierrors.IsNotFound(err) {
 		secret = nil
 	} else if err != nil {
-		return fmt.Errorf("read secret %s/%s: %w", brokeradmin.AgentNamespace, brokeradmin.MembershipSecret, err)
+		return fmt.Errorf("read secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
 	}
-	a.membership, err = brokeradmin.MembershipFrom(secret)
+	a.membership, err = objects.MembershipFrom(secret)
 	a.Known(a.membership.ClusterID)
 	return err
 }
@@ -141,7 +141,7 @@ func (a *agent) connect(context.Context) error {
 		PprofBindAddress:              a.PprofAddress,
 		LeaderElection:                a.LeaderElection,
 		LeaderElectionID:              "seamark-agent",
-		LeaderElectionNamespace:       brokeradmin.AgentNamespace,
+		LeaderElectionNamespace:       objects.AgentNamespace,
 		LeaderElectionReleaseOnCancel: true,
 		Controller: config.Controller{
 			MaxConcurrentReconciles: 16,

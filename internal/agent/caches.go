@@ -12,7 +12,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/agent/member"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // localCache keeps of this cluster's objects what the agent needs. The budget is 80 MiB of resident memory at 1,000 exports;
@@ -33,8 +33,8 @@ func localCache() cache.Options {
 // membershipOnly limits Secrets to the one that makes this cluster a member: nobody else's are ours to read.
 func membershipOnly() cache.ByObject {
 	return cache.ByObject{
-		Namespaces: map[string]cache.Config{brokeradmin.AgentNamespace: {}},
-		Field:      fields.OneTermEqualSelector(metav1.ObjectNameField, brokeradmin.MembershipSecret),
+		Namespaces: map[string]cache.Config{objects.AgentNamespace: {}},
+		Field:      fields.OneTermEqualSelector(metav1.ObjectNameField, objects.MembershipSecret),
 	}
 }
 
@@ -85,7 +85,7 @@ func stripSlice(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	if s.Labels[discoveryv1.LabelManagedBy] == brokeradmin.ManagedBy {
+	if s.Labels[discoveryv1.LabelManagedBy] == objects.ManagedBy {
 		apply.Shorten(s)
 	}
 	for i := range s.Endpoints {

@@ -34,7 +34,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Retries of a failed reconcile: quick at first, then rare enough not to burden a server in trouble.
@@ -159,7 +159,7 @@ func (a *agent) addImport() error {
 // noteLost remembers the services of objects that the broker may have lost.
 func noteLost[T client.Object](lost *imports.Lost) func(T) {
 	return func(obj T) {
-		if service, ok := brokeradmin.ServiceOf(obj); ok {
+		if service, ok := objects.ServiceOf(obj); ok {
 			lost.Note(service)
 		}
 	}
@@ -169,7 +169,7 @@ func (a *agent) addIdentity() error {
 	one := types.NamespacedName{Name: a.membership.ClusterID}
 	stillMember := func(ctx context.Context) (bool, error) {
 		secret := &corev1.Secret{}
-		err := a.localDirect.Get(ctx, types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret)
+		err := a.localDirect.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
 		return err == nil && secret.DeletionTimestamp == nil, client.IgnoreNotFound(err)
 	}
 	all := func() []types.NamespacedName { return []types.NamespacedName{one} }
@@ -190,7 +190,7 @@ func keyOf[T client.Object](of func(T) (types.NamespacedName, bool)) trigger.Key
 }
 
 func ofBroker[T client.Object](obj T) []types.NamespacedName {
-	return keyOf(func(o T) (types.NamespacedName, bool) { return brokeradmin.ServiceOf(o) })(obj)
+	return keyOf(func(o T) (types.NamespacedName, bool) { return objects.ServiceOf(o) })(obj)
 }
 
 // servicesOf are the services the clusterset has in a namespace: they appear with it.
@@ -209,7 +209,7 @@ func (a *agent) onBroker(ctx context.Context, list client.ObjectList, opts ...cl
 	if !a.state.Connected() {
 		return nil
 	}
-	keys, err := keysIn(ctx, a.broker.GetClient(), brokeradmin.ServiceOf, list, opts...)
+	keys, err := keysIn(ctx, a.broker.GetClient(), objects.ServiceOf, list, opts...)
 	if err != nil {
 		a.Log.Error(err, "cannot list what the broker has", "kind", fmt.Sprintf("%T", list))
 	}
@@ -226,7 +226,7 @@ func (a *agent) lookAgain(ctx context.Context) {
 	}
 	exported, err := keysIn(ctx, a.manager.GetClient(), named, &mcsv1beta1.ServiceExportList{})
 	imported, err2 := keysIn(ctx, a.manager.GetClient(), named, &mcsv1beta1.ServiceImportList{},
-		client.MatchingLabels{brokeradmin.LabelManagedBy: brokeradmin.ManagedBySeamark})
+		client.MatchingLabels{objects.LabelManagedBy: objects.ManagedBySeamark})
 	if err := errors.Join(err, err2); err != nil {
 		a.Log.Error(err, "cannot list what is exported and imported here")
 	}

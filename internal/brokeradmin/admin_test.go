@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Of two Clusters with a common block, the one created first must never give way when the other does not, and both never stay.
@@ -133,7 +134,7 @@ func TestHeldByOther(t *testing.T) {
 }
 
 func TestPlanJoin(t *testing.T) {
-	invitation := Membership{ClusterID: "east", ClusterSet: "prod", Namespace: "hub", Server: "https://a", CAData: []byte("a"), Token: "new"}
+	invitation := objects.Membership{ClusterID: "east", ClusterSet: "prod", Namespace: "hub", Server: "https://a", CAData: []byte("a"), Token: "new"}
 	member := invitation
 	member.Token, member.DataPlane, member.UseClusterSetIP = "old", v1alpha1.DataPlaneNone, ptr.To(false)
 	moved := member
@@ -153,7 +154,7 @@ func TestPlanJoin(t *testing.T) {
 		"the same broker by another address": {Local{ClusterID: "east", ClusterSet: "prod", Membership: &renamedServer}, JoinOptions{}, v1alpha1.DataPlaneNone, nil},
 		"another clusterset":                 {Local{ClusterID: "east", ClusterSet: "test"}, JoinOptions{}, "", []string{"member of clusterset test", "seamark leave"}},
 		"another id":                         {Local{ClusterID: "west", ClusterSet: "prod"}, JoinOptions{ClusterID: "east"}, "", []string{"as west, not as east", "seamark leave"}},
-		"half joined elsewhere":              {Local{Membership: &Membership{ClusterID: "east", ClusterSet: "test"}}, JoinOptions{}, "", []string{"clusterset test", "seamark leave"}},
+		"half joined elsewhere":              {Local{Membership: &objects.Membership{ClusterID: "east", ClusterSet: "test"}}, JoinOptions{}, "", []string{"clusterset test", "seamark leave"}},
 		"a broker with the same names":       {Local{ClusterID: "east", ClusterSet: "prod", Membership: &moved}, JoinOptions{}, "", []string{"another broker (https://b)", "seamark leave"}},
 		"a former id":                        {Local{ClusterID: "west"}, JoinOptions{}, "", []string{"--clusterid east"}},
 		"a former id, given up":              {Local{ClusterID: "west"}, JoinOptions{ClusterID: "east"}, v1alpha1.DataPlaneService, nil},
@@ -169,7 +170,7 @@ func TestPlanJoin(t *testing.T) {
 }
 
 func TestInvitationFile(t *testing.T) {
-	m := Membership{ClusterID: "east", ClusterSet: "prod", Namespace: "hub", Server: "https://a:6443", CAData: []byte("ca"), Token: "secret"}
+	m := objects.Membership{ClusterID: "east", ClusterSet: "prod", Namespace: "hub", Server: "https://a:6443", CAData: []byte("ca"), Token: "secret"}
 	text, err := EncodeInvitation(m)
 	checkError(t, err)
 	read, err := DecodeInvitation(text)
@@ -177,7 +178,7 @@ func TestInvitationFile(t *testing.T) {
 	if diff := cmp.Diff(m, read); diff != "" {
 		t.Error(diff)
 	}
-	_, err = EncodeInvitation(Membership{ClusterID: "east"})
+	_, err = EncodeInvitation(objects.Membership{ClusterID: "east"})
 	checkError(t, err, "clusterSet")
 	for name, tc := range map[string]struct{ text, err string }{
 		"another kind":      {strings.Replace(string(text), "Invitation", "Secret", 1), "seamark broker invite"},

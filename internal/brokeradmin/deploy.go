@@ -18,6 +18,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/install/policies"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Defaults of a clusterset.
@@ -56,7 +57,7 @@ type DeployResult struct {
 // writes only what differs. It refuses to rename a clusterset and to change its ranges, from which addresses are in use; a
 // range of a family that had none can be added.
 func Deploy(ctx context.Context, c client.Client, o DeployOptions) (DeployResult, error) {
-	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
 	result := DeployResult{Namespace: o.Namespace}
 	if o.ClusterSet != "" {
 		if err := CheckClusterSetName(o.ClusterSet); err != nil {

@@ -2,7 +2,6 @@ package brokeradmin
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/internal/install/crds"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 const (
@@ -76,7 +76,7 @@ func whilePoliciesSettle(ctx context.Context, try func(context.Context) error) e
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, policyPoll, policyPatience, true, func(ctx context.Context) (bool, error) {
 		last = try(ctx)
-		if Unsettled(last) {
+		if objects.Unsettled(last) {
 			return false, nil
 		}
 		return true, last
@@ -85,10 +85,4 @@ func whilePoliciesSettle(ctx context.Context, try func(context.Context) error) e
 		return last
 	}
 	return err
-}
-
-// Unsettled tells the refusals of an API server that does not know yet the kind of a policy's parameter: it has just started, or the kind is
-// new. They have no reason code of their own.
-func Unsettled(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "failed to configure policy")
 }

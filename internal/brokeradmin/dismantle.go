@@ -19,6 +19,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/install/policies"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Dismantled is what Dismantle did.
@@ -100,12 +101,12 @@ func (d *Dismantled) objects(ctx context.Context, c client.Client) error {
 
 // ours tells a broker's objects from others of a kind that everybody has.
 func (d *Dismantled) ours(kind client.Object, obj metav1.Object) bool {
-	_, ofService := ServiceOf(obj)
+	_, ofService := objects.ServiceOf(obj)
 	switch kind.(type) {
 	case *discoveryv1.EndpointSlice, *mcsv1beta1.ServiceImport:
 		return ofService
 	case *coordinationv1.Lease:
-		return obj.GetLabels()[LabelManagedBy] == ManagedBySeamark
+		return obj.GetLabels()[objects.LabelManagedBy] == objects.ManagedBySeamark
 	}
 	return true
 }

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // InvitationKind is the kind of an invitation file.
@@ -18,11 +19,11 @@ const InvitationKind = "Invitation"
 type invitation struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	Membership
+	objects.Membership
 }
 
 // EncodeInvitation is the text of an invitation file. It holds that member's credential and nothing else that is secret.
-func EncodeInvitation(m Membership) ([]byte, error) {
+func EncodeInvitation(m objects.Membership) ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
@@ -30,24 +31,24 @@ func EncodeInvitation(m Membership) ([]byte, error) {
 }
 
 // DecodeInvitation reads an invitation file, YAML or JSON. It refuses other files, other versions, unknown and missing fields.
-func DecodeInvitation(text []byte) (Membership, error) {
+func DecodeInvitation(text []byte) (objects.Membership, error) {
 	var header struct {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 	}
 	if err := yaml.Unmarshal(text, &header); err != nil {
-		return Membership{}, fmt.Errorf("not an invitation: %w", err)
+		return objects.Membership{}, fmt.Errorf("not an invitation: %w", err)
 	}
 	if want := v1alpha1.GroupVersion.String(); header.Kind != InvitationKind || header.APIVersion != want {
-		return Membership{}, fmt.Errorf("not an invitation (kind %q of %q): it must be of kind %s of %s, as seamark broker invite writes it",
+		return objects.Membership{}, fmt.Errorf("not an invitation (kind %q of %q): it must be of kind %s of %s, as seamark broker invite writes it",
 			header.Kind, header.APIVersion, InvitationKind, want)
 	}
 	var in invitation
 	if err := yaml.UnmarshalStrict(text, &in); err != nil {
-		return Membership{}, fmt.Errorf("the invitation cannot be read (is this seamark older than the one that wrote it?): %w", err)
+		return objects.Membership{}, fmt.Errorf("the invitation cannot be read (is this seamark older than the one that wrote it?): %w", err)
 	}
 	if err := in.Validate(); err != nil {
-		return Membership{}, fmt.Errorf("the invitation is incomplete: %w", err)
+		return objects.Membership{}, fmt.Errorf("the invitation is incomplete: %w", err)
 	}
 	return in.Membership, CheckClusterID(in.ClusterID)
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/install/policies"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 const (
@@ -63,7 +64,7 @@ type InviteOptions struct {
 
 // Invited is the outcome of an invitation.
 type Invited struct {
-	Membership Membership
+	Membership objects.Membership
 	Blocks     []v1alpha1.CIDR
 	Namespaces []string
 	// Renewed tells that the member existed.
@@ -79,7 +80,7 @@ var ErrInUse = errors.New("the id is in use")
 // or in use and blocks that are not free. The Cluster object is what counts: when a later step fails, the member exists and
 // Invite with Renew completes it.
 func Invite(ctx context.Context, c client.Client, id string, o InviteOptions) (Invited, error) {
-	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
 	o.TokenLifetime = cmp.Or(o.TokenLifetime, DefaultTokenLifetime)
 	if err := checkInvite(id, o); err != nil {
 		return Invited{}, err
@@ -92,7 +93,7 @@ func Invite(ctx context.Context, c client.Client, id string, o InviteOptions) (I
 	if err != nil {
 		return Invited{}, err
 	}
-	membership := Membership{ClusterID: id, ClusterSet: set.Name, Namespace: o.Namespace, Server: o.Server, CAData: o.CAData}
+	membership := objects.Membership{ClusterID: id, ClusterSet: set.Name, Namespace: o.Namespace, Server: o.Server, CAData: o.CAData}
 	expires, err := admit(ctx, c, &membership, o)
 	if err != nil {
 		return Invited{}, fmt.Errorf("cluster %s is registered, but its credential is not complete: run seamark broker invite %s --renew: %w",
@@ -265,7 +266,7 @@ func withdraw(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster) e
 }
 
 // admit gives the member its account, rights and lease, whichever of them are missing, and a token.
-func admit(ctx context.Context, c client.Client, m *Membership, o InviteOptions) (expires time.Time, err error) {
+func admit(ctx context.Context, c client.Client, m *objects.Membership, o InviteOptions) (expires time.Time, err error) {
 	namespace, id := m.Namespace, m.ClusterID
 	// The policies first: from the first moment of the credential the member is held to its grants.
 	if _, err := policies.Apply(ctx, c, policies.MemberBindings(namespace, v1alpha1.ClusterID(id))...); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/install/policies"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 const (
@@ -41,7 +42,7 @@ type Local struct {
 	ClusterID  string
 	ClusterSet string
 	// Membership is nil when there is none, or none that can be read.
-	Membership *Membership
+	Membership *objects.Membership
 	// Secret is the one the membership is kept in, nil when there is none.
 	Secret *corev1.Secret
 }
@@ -62,15 +63,15 @@ func ReadLocal(ctx context.Context, c client.Client) (Local, error) {
 		*value = p.Spec.Value
 	}
 	secret := &corev1.Secret{}
-	err := c.Get(ctx, types.NamespacedName{Namespace: AgentNamespace, Name: MembershipSecret}, secret)
+	err := c.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
 	if apierrors.IsNotFound(err) {
 		return l, nil
 	}
 	if err != nil {
-		return l, fmt.Errorf("read secret %s/%s: %w", AgentNamespace, MembershipSecret, err)
+		return l, fmt.Errorf("read secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
 	}
 	l.Secret = secret
-	if m, err := MembershipFrom(secret); err == nil {
+	if m, err := objects.MembershipFrom(secret); err == nil {
 		l.Membership = &m
 	}
 	return l, nil
@@ -78,7 +79,7 @@ func ReadLocal(ctx context.Context, c client.Client) (Local, error) {
 
 // MayJoin refuses a cluster that is already a member of something else: of another clusterset, with another id, or of a
 // clusterset of the same name at another broker. Joining again what it already is a member of is allowed.
-func (l Local) MayJoin(m Membership) error {
+func (l Local) MayJoin(m objects.Membership) error {
 	const leave = "run seamark leave first"
 	if l.ClusterSet != "" && l.ClusterSet != m.ClusterSet {
 		return fmt.Errorf("this cluster is a member of clusterset %s: %s", l.ClusterSet, leave)
@@ -119,7 +120,7 @@ type Joined struct {
 
 // Join makes the cluster a member: kinds, the credential, the identity that says so with the membership last, and the policies that guard it. Before anything is written it makes sure that the cluster is free to join, that the broker accepts the credential, and that
 // no other cluster uses the id. Joining again writes only what differs.
-func Join(ctx context.Context, c client.Client, m Membership, o JoinOptions) (Joined, error) {
+func Join(ctx context.Context, c client.Client, m objects.Membership, o JoinOptions) (Joined, error) {
 	if err := m.Validate(); err != nil {
 		return Joined{}, err
 	}
@@ -142,7 +143,7 @@ func Join(ctx context.Context, c client.Client, m Membership, o JoinOptions) (Jo
 }
 
 // plan is the membership as it will be stored, or the reason why not.
-func (l Local) plan(m Membership, o JoinOptions) (Membership, error) {
+func (l Local) plan(m objects.Membership, o JoinOptions) (objects.Membership, error) {
 	existing := l.ClusterID
 	if l.ClusterSet != "" && existing != "" && existing != m.ClusterID {
 		return m, l.MayJoin(m) // a member's id cannot be changed, so do not ask for --clusterid
@@ -158,7 +159,7 @@ func (l Local) plan(m Membership, o JoinOptions) (Membership, error) {
 	default:
 		return m, fmt.Errorf("there is no data plane %q: choose service, nftables or none", o.DataPlane)
 	}
-	var old Membership
+	var old objects.Membership
 	if l.Membership != nil {
 		old = *l.Membership
 	}
@@ -168,7 +169,7 @@ func (l Local) plan(m Membership, o JoinOptions) (Membership, error) {
 }
 
 // checkBroker asks the broker, as the member, for what the agent will need first.
-func checkBroker(ctx context.Context, m Membership, holder string) error {
+func checkBroker(ctx context.Context, m objects.Membership, holder string) error {
 	config := m.Config()
 	config.Timeout = brokerTimeout
 	config.UserAgent = "seamark-join/" + m.ClusterID
@@ -193,12 +194,12 @@ func checkBroker(ctx context.Context, m Membership, holder string) error {
 }
 
 // explainBroker puts into words why the broker does not take a member, and what to do.
-func explainBroker(m Membership, err error) error {
+func explainBroker(m objects.Membership, err error) error {
 	what, remedy := brokerProblem(m, err)
 	return fmt.Errorf("%s; %s: %w", what, remedy, err)
 }
 
-func brokerProblem(m Membership, err error) (what, remedy string) {
+func brokerProblem(m objects.Membership, err error) (what, remedy string) {
 	renew := fmt.Sprintf("get a new invitation (seamark broker invite %s --renew)", m.ClusterID)
 	switch {
 	case apierrors.IsUnauthorized(err):
@@ -238,7 +239,7 @@ func heldByOther(lease *coordinationv1.Lease, holder string, now time.Time) bool
 
 // install writes what makes the cluster a member. The policies come last: they guard the identity from then on, but for up to half a minute the API server
 // may not know the kind of their parameter, and refuse what they match.
-func install(ctx context.Context, c client.Client, m Membership) ([]Step, error) {
+func install(ctx context.Context, c client.Client, m objects.Membership) ([]Step, error) {
 	steps, err := installKinds(ctx, c, crds.Member)
 	if err != nil {
 		return steps, err
@@ -259,8 +260,8 @@ func install(ctx context.Context, c client.Client, m Membership) ([]Step, error)
 		return steps, err
 	}
 	steps = append(steps, step)
-	for _, obj := range Identity(m) {
-		want := IdentityValue(obj)
+	for _, obj := range objects.Identity(m) {
+		want := objects.IdentityValue(obj)
 		var step Step
 		err := whilePoliciesSettle(ctx, func(ctx context.Context) (err error) {
 			step, err = ensure(ctx, c, obj, func(have client.Object) bool { return setIdentity(have, want) })
@@ -279,19 +280,19 @@ func install(ctx context.Context, c client.Client, m Membership) ([]Step, error)
 func ensureAgentNamespace(ctx context.Context, c client.Client) (Step, error) {
 	var step Step
 	err := wait.PollUntilContextTimeout(ctx, namespacePoll, namespacePatience, true, func(ctx context.Context) (bool, error) {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: AgentNamespace, Labels: managedLabels("")}}
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: objects.AgentNamespace, Labels: managedLabels("")}}
 		var err error
 		step, err = ensure(ctx, c, namespace, nil)
 		return namespace.DeletionTimestamp == nil, err
 	})
 	if wait.Interrupted(err) {
-		return step, fmt.Errorf("namespace %s is being deleted: wait until it is gone and try again: %w", AgentNamespace, err)
+		return step, fmt.Errorf("namespace %s is being deleted: wait until it is gone and try again: %w", objects.AgentNamespace, err)
 	}
 	return step, err
 }
 
 func setIdentity(obj client.Object, value string) bool {
-	if IdentityValue(obj) == value {
+	if objects.IdentityValue(obj) == value {
 		return false
 	}
 	switch typed := obj.(type) {

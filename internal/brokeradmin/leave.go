@@ -21,14 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
-	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/install/policies"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
-
-// AgentLease is the Lease in the agent's namespace by which its replicas agree on one that works.
-const AgentLease = "seamark-agent"
 
 // LeftMessage is what a ServiceExport says of itself after its cluster left.
 const LeftMessage = "this cluster left the clusterset: run seamark join to export again"
@@ -103,7 +99,7 @@ func (l *Left) withdraw(ctx context.Context, local Local) {
 	l.Withdrawn = true
 }
 
-func (l *Left) withdrawWith(ctx context.Context, c client.Client, m Membership, holder string) error {
+func (l *Left) withdrawWith(ctx context.Context, c client.Client, m objects.Membership, holder string) error {
 	own := client.MatchingLabels{mcsv1beta1.LabelSourceCluster: m.ClusterID}
 	services := map[types.NamespacedName]bool{}
 	var err error
@@ -123,16 +119,16 @@ func (l *Left) withdrawWith(ctx context.Context, c client.Client, m Membership, 
 
 // withdrawAggregate takes the member off the aggregate's list, which nobody else may, and deletes the aggregate of a service
 // that nobody exports any more. Of one that others export they take care.
-func withdrawAggregate(ctx context.Context, c client.Client, m Membership, service types.NamespacedName) error {
+func withdrawAggregate(ctx context.Context, c client.Client, m objects.Membership, service types.NamespacedName) error {
 	si := &mcsv1beta1.ServiceImport{}
-	err := c.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: AggregateName(service)}, si)
+	err := c.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: objects.AggregateName(service)}, si)
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if err := leaveAggregate(ctx, c, si, m.ClusterID); err != nil {
 		return err
 	}
-	records, err := listMetadata(ctx, c, &v1alpha1.ExportRecord{}, client.InNamespace(m.Namespace), client.MatchingLabels(Labels(service, "")))
+	records, err := listMetadata(ctx, c, &v1alpha1.ExportRecord{}, client.InNamespace(m.Namespace), client.MatchingLabels(objects.Labels(service, "")))
 	if err != nil || len(records) > 0 {
 		return err
 	}
@@ -144,7 +140,7 @@ func withdrawAggregate(ctx context.Context, c client.Client, m Membership, servi
 }
 
 // releaseLease lets others know at once that nobody has this id.
-func releaseLease(ctx context.Context, c client.Client, m Membership, holder string) error {
+func releaseLease(ctx context.Context, c client.Client, m objects.Membership, holder string) error {
 	lease := &coordinationv1.Lease{}
 	if err := c.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: m.ClusterID}, lease); err != nil {
 		return client.IgnoreNotFound(err)
@@ -163,7 +159,7 @@ func deleteEach(ctx context.Context, c client.Client, kind client.Object, servic
 		return 0, err
 	}
 	for i := range list {
-		if service, ok := ServiceOf(&list[i]); ok && services != nil {
+		if service, ok := objects.ServiceOf(&list[i]); ok && services != nil {
 			services[service] = true
 		}
 		if err := deleteSettled(ctx, c, &list[i]); err != nil && !absent(err) {
@@ -176,10 +172,10 @@ func deleteEach(ctx context.Context, c client.Client, kind client.Object, servic
 // cleanUp removes from this cluster what the agent and Join made.
 func (l *Left) cleanUp(ctx context.Context, c client.Client) error {
 	var err error
-	if l.Imports, err = deleteEach(ctx, c, &mcsv1beta1.ServiceImport{}, nil, notBrokers(LabelManagedBy, ManagedBySeamark)); err != nil {
+	if l.Imports, err = deleteEach(ctx, c, &mcsv1beta1.ServiceImport{}, nil, notBrokers(objects.LabelManagedBy, objects.ManagedBySeamark)); err != nil {
 		return err
 	}
-	if l.ImportedSlices, err = deleteEach(ctx, c, &discoveryv1.EndpointSlice{}, nil, notBrokers(discoveryv1.LabelManagedBy, ManagedBy)); err != nil {
+	if l.ImportedSlices, err = deleteEach(ctx, c, &discoveryv1.EndpointSlice{}, nil, notBrokers(discoveryv1.LabelManagedBy, objects.ManagedBy)); err != nil {
 		return err
 	}
 	if err := deleteDerived(ctx, c); err != nil {
@@ -193,8 +189,8 @@ func (l *Left) cleanUp(ctx context.Context, c client.Client) error {
 		return err
 	}
 	slices.Reverse(guards) // bindings before what they bind
-	doomed := append([]client.Object{clusterProperty(aboutv1beta1.PropertyClusterSet, ""), clusterClaim(claimsv1.ClaimClusterSet, "")}, guards...)
-	doomed = append(doomed, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: AgentNamespace, Name: AgentLease}})
+	doomed := append(objects.MembershipClaims(""), guards...)
+	doomed = append(doomed, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: objects.AgentLease}})
 	for _, obj := range doomed {
 		if _, err := remove(ctx, c, obj); err != nil {
 			return err
@@ -206,12 +202,12 @@ func (l *Left) cleanUp(ctx context.Context, c client.Client) error {
 // deleteDerived deletes the Services that made imports reachable. The garbage collector would too, but this way they are gone when
 // Leave returns.
 func deleteDerived(ctx context.Context, c client.Client) error {
-	list, err := listMetadata(ctx, c, &corev1.Service{}, client.MatchingLabels{LabelManagedBy: ManagedBySeamark})
+	list, err := listMetadata(ctx, c, &corev1.Service{}, client.MatchingLabels{objects.LabelManagedBy: objects.ManagedBySeamark})
 	if err != nil {
 		return err
 	}
 	for i := range list {
-		if service := list[i].Labels[mcsv1beta1.LabelServiceName]; service == "" || list[i].Name != DerivedServiceName(service) {
+		if service := list[i].Labels[mcsv1beta1.LabelServiceName]; service == "" || list[i].Name != objects.DerivedServiceName(service) {
 			continue
 		}
 		if err := deleteSettled(ctx, c, &list[i]); err != nil && !absent(err) {
@@ -264,7 +260,7 @@ func idleExports(ctx context.Context, c client.Client) (int, error) {
 // RemoveAgentNamespace deletes the agent's namespace if Join made it and nothing of anybody's is in it. Leave does so too, but where the
 // chart is installed the namespace is empty only after that.
 func RemoveAgentNamespace(ctx context.Context, c client.Client) error {
-	return removeNamespace(ctx, c, AgentNamespace)
+	return removeNamespace(ctx, c, objects.AgentNamespace)
 }
 
 // removeNamespace deletes a namespace if we made it and nothing of anybody's is in it.
@@ -273,7 +269,7 @@ func removeNamespace(ctx context.Context, c client.Client, name string) error {
 	if err := c.Get(ctx, types.NamespacedName{Name: name}, namespace); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if namespace.Labels[LabelManagedBy] != ManagedBySeamark || namespace.DeletionTimestamp != nil {
+	if namespace.Labels[objects.LabelManagedBy] != objects.ManagedBySeamark || namespace.DeletionTimestamp != nil {
 		return nil
 	}
 	for _, kind := range []client.Object{

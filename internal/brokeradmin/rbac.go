@@ -8,6 +8,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // MemberRole is the Role on the broker that all members share. What it cannot express, that a member touches only its own
@@ -38,7 +39,7 @@ func ownRoleRules(id string) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{id}, Verbs: rewrite},
 		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusters/status"}, ResourceNames: []string{id}, Verbs: rewrite},
-		{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{MemberAccount(id)}, Verbs: []string{"create"}},
+		{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{objects.MemberAccount(id)}, Verbs: []string{"create"}},
 	}
 }
 
@@ -51,7 +52,7 @@ func sharedRole(namespace string) *rbacv1.Role {
 
 func ownRole(namespace, id string) *rbacv1.Role {
 	return &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: MemberAccount(id), Labels: managedLabels(id)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objects.MemberAccount(id), Labels: managedLabels(id)},
 		Rules:      ownRoleRules(id),
 	}
 }
@@ -62,16 +63,16 @@ func memberBindings(namespace, id string) []*rbacv1.RoleBinding {
 		return &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: managedLabels(id)},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: MemberAccount(id)}},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: objects.MemberAccount(id)}},
 		}
 	}
 	// The colon is legal in names of RBAC objects and in no cluster id, so the two can never meet another member's.
-	return []*rbacv1.RoleBinding{binding(MemberAccount(id)+":shared", MemberRole), binding(MemberAccount(id)+":own", MemberAccount(id))}
+	return []*rbacv1.RoleBinding{binding(objects.MemberAccount(id)+":shared", MemberRole), binding(objects.MemberAccount(id)+":own", objects.MemberAccount(id))}
 }
 
 func memberAccount(namespace, id string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: MemberAccount(id), Labels: managedLabels(id)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objects.MemberAccount(id), Labels: managedLabels(id)},
 	}
 }
 
@@ -84,7 +85,7 @@ func memberLease(namespace, id string) *coordinationv1.Lease {
 
 // managedLabels are the labels of administrative objects on the broker; id is empty for those of all members.
 func managedLabels(id string) map[string]string {
-	labels := map[string]string{LabelManagedBy: ManagedBySeamark}
+	labels := map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}
 	if id != "" {
 		labels[mcsv1beta1.LabelSourceCluster] = id
 	}

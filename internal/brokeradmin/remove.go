@@ -18,6 +18,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/install/policies"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Removed counts what Remove took away.
@@ -106,7 +107,7 @@ func deleteMatching(ctx context.Context, c client.Client, kind client.Object, na
 			return count, err
 		}
 		for i := range list {
-			if service, ok := ServiceOf(&list[i]); ok && services != nil {
+			if service, ok := objects.ServiceOf(&list[i]); ok && services != nil {
 				services[service] = true
 			}
 		}
@@ -140,12 +141,12 @@ func (r *Removed) aggregates(ctx context.Context, c client.Client, namespace str
 	}
 	for i := range imports.Items {
 		si := &imports.Items[i]
-		service, ok := ServiceOf(si)
+		service, ok := objects.ServiceOf(si)
 		if !ok || (!services[service] && !names(si, r.ClusterID)) {
 			continue
 		}
 		r.Found = true
-		left, err := listMetadata(ctx, c, &v1alpha1.ExportRecord{}, client.InNamespace(namespace), client.MatchingLabels(Labels(service, "")))
+		left, err := listMetadata(ctx, c, &v1alpha1.ExportRecord{}, client.InNamespace(namespace), client.MatchingLabels(objects.Labels(service, "")))
 		if err != nil {
 			return err
 		}

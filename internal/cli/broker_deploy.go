@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 func newDeploy(s *session) *cobra.Command {
@@ -43,7 +44,7 @@ func newDeploy(s *session) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	addNamespace(cmd, &options.Namespace, brokeradmin.DefaultNamespace, "namespace of the broker: one namespace is one clusterset")
+	addNamespace(cmd, &options.Namespace, objects.DefaultNamespace, "namespace of the broker: one namespace is one clusterset")
 	flags.StringVar(&options.ClusterSet, "clusterset", "", fmt.Sprintf("name of the clusterset (default %q)", brokeradmin.DefaultClusterSet))
 	flags.BoolVar(&enable, "enable-clusterset-ip", true, "give exported services an IP of the clusterset unless they say otherwise")
 	flags.StringSliceVar(&ranges, "clusterset-ip-cidr-range", nil, "range of clusterset IPs, one per address family (default 243.0.0.0/8,fd00:243::/48)")

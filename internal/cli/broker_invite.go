@@ -13,6 +13,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // invited is what is told of an invitation: all but the credential.
@@ -73,7 +74,7 @@ func newInvite(s *session) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	addNamespace(cmd, &options.Namespace, brokeradmin.DefaultNamespace, "namespace of the broker")
+	addNamespace(cmd, &options.Namespace, objects.DefaultNamespace, "namespace of the broker")
 	flags.StringSliceVar(&blocks, "clusterset-ip-cidr", nil, "address block for this cluster's clusterset IPs, one per family (default: the next free ones)")
 	flags.StringSliceVar(&allow, "allow-namespaces", nil, "the only namespaces whose services this cluster may exchange (default: all but kube-* and seamark-*)")
 	flags.StringVar(&target.path, "file", "", `file to write, "-" for standard output (default "ID.invitation.yaml")`)

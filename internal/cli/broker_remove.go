@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 func newBrokerRemove(s *session) *cobra.Command {
@@ -37,7 +38,7 @@ func newBrokerRemove(s *session) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	addNamespace(cmd, &namespace, brokeradmin.DefaultNamespace, "namespace of the broker")
+	addNamespace(cmd, &namespace, objects.DefaultNamespace, "namespace of the broker")
 	flags.BoolVar(&force, "force", false, "remove the members too: their services vanish from all clusters")
 	addOutput(cmd, &out)
 	return cmd

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 func newClusterList(s *session) *cobra.Command {
@@ -38,7 +39,7 @@ func newClusterList(s *session) *cobra.Command {
 			return out.print(s.Out, value, func(w io.Writer) { tellMembers(w, members, time.Now()) })
 		},
 	}
-	addNamespace(cmd, &namespace, brokeradmin.DefaultNamespace, "namespace of the broker")
+	addNamespace(cmd, &namespace, objects.DefaultNamespace, "namespace of the broker")
 	addOutput(cmd, &out)
 	return cmd
 }

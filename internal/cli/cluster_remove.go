@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 func newClusterRemove(s *session) *cobra.Command {
@@ -40,7 +41,7 @@ func newClusterRemove(s *session) *cobra.Command {
 			return out.print(s.Out, removed, func(w io.Writer) { tellRemoved(w, removed, known) })
 		},
 	}
-	addNamespace(cmd, &namespace, brokeradmin.DefaultNamespace, "namespace of the broker")
+	addNamespace(cmd, &namespace, objects.DefaultNamespace, "namespace of the broker")
 	addOutput(cmd, &out)
 	return cmd
 }

@@ -9,7 +9,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // need is something that must be allowed.
@@ -34,14 +34,14 @@ var userNeeds = []need{
 	{verb: "list", group: mcsv1beta1.GroupName, resource: "serviceexports"},
 	{verb: "list", group: mcsv1beta1.GroupName, resource: "serviceimports"},
 	{verb: "list", group: "discovery.k8s.io", resource: "endpointslices"},
-	{verb: "list", group: "apps", resource: "deployments", namespace: brokeradmin.AgentNamespace},
-	{verb: "list", resource: "pods", namespace: brokeradmin.AgentNamespace},
-	{verb: "get", resource: "secrets", namespace: brokeradmin.AgentNamespace, name: brokeradmin.MembershipSecret},
+	{verb: "list", group: "apps", resource: "deployments", namespace: objects.AgentNamespace},
+	{verb: "list", resource: "pods", namespace: objects.AgentNamespace},
+	{verb: "get", resource: "secrets", namespace: objects.AgentNamespace, name: objects.MembershipSecret},
 	{verb: "get", resource: "configmaps", namespace: "kube-system", name: "coredns"},
 }
 
 // memberNeeds is what an agent does on the broker.
-func memberNeeds(m *brokeradmin.Membership) []need {
+func memberNeeds(m *objects.Membership) []need {
 	seamark, ns := v1alpha1.GroupVersion.Group, m.Namespace
 	return []need{
 		{verb: "list", group: seamark, resource: "exportrecords", namespace: ns},
@@ -50,7 +50,7 @@ func memberNeeds(m *brokeradmin.Membership) []need {
 		{verb: "create", group: mcsv1beta1.GroupName, resource: "serviceimports", namespace: ns},
 		{verb: "update", group: "coordination.k8s.io", resource: "leases", namespace: ns, name: m.ClusterID},
 		{verb: "update", group: seamark, resource: "clusters", subresource: "status", namespace: ns, name: m.ClusterID},
-		{verb: "create", resource: "serviceaccounts", subresource: "token", namespace: ns, name: brokeradmin.MemberAccount(m.ClusterID)},
+		{verb: "create", resource: "serviceaccounts", subresource: "token", namespace: ns, name: objects.MemberAccount(m.ClusterID)},
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/doctor"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 const (
@@ -114,7 +114,7 @@ func (s *site) try(ctx context.Context, image string, t target) doctor.Probe {
 func probePod(image string, t target) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: "seamark-doctor-", Namespace: brokeradmin.AgentNamespace, Labels: map[string]string{brokeradmin.LabelManagedBy: brokeradmin.ManagedBySeamark},
+			GenerateName: "seamark-doctor-", Namespace: objects.AgentNamespace, Labels: map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark},
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, ActiveDeadlineSeconds: ptr.To(int64(probePatience.Seconds())),

@@ -22,10 +22,10 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/doctor"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/install/crds"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 type doctorOptions struct {
@@ -193,8 +193,8 @@ func (s *site) askBroker(ctx context.Context, c *doctor.Cluster) {
 }
 
 func (s *site) readWorkloads(ctx context.Context, c *doctor.Cluster) {
-	if err := s.client.List(ctx, &appsv1.DeploymentList{}, client.InNamespace(brokeradmin.AgentNamespace), client.Limit(1)); err != nil {
-		c.WorkloadsProblem = "what runs in " + brokeradmin.AgentNamespace + " cannot be read: " + plainError(err)
+	if err := s.client.List(ctx, &appsv1.DeploymentList{}, client.InNamespace(objects.AgentNamespace), client.Limit(1)); err != nil {
+		c.WorkloadsProblem = "what runs in " + objects.AgentNamespace + " cannot be read: " + plainError(err)
 		return
 	}
 	c.Agent, c.DNS = s.deployment(ctx, agentDeployment), s.deployment(ctx, dnsDeployment)
@@ -208,7 +208,7 @@ func (s *site) readWorkloads(ctx context.Context, c *doctor.Cluster) {
 // readForwarding reads the addresses of seamark-dns and the configuration of the cluster's own DNS, or why that is not known.
 func (s *site) readForwarding(ctx context.Context) (addresses []string, corefile, problem string) {
 	service := &corev1.Service{}
-	if err := s.client.Get(ctx, types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: dnsDeployment}, service); err == nil {
+	if err := s.client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: dnsDeployment}, service); err == nil {
 		addresses = service.Spec.ClusterIPs
 	}
 	config := &corev1.ConfigMap{}

@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/transport/spdy"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
@@ -110,7 +110,7 @@ func (s *site) readyPod(ctx context.Context, component string) (*corev1.Pod, str
 
 func (s *site) pods(ctx context.Context, component string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	err := s.client.List(ctx, &pods, client.InNamespace(brokeradmin.AgentNamespace),
+	err := s.client.List(ctx, &pods, client.InNamespace(objects.AgentNamespace),
 		client.MatchingLabels{"app.kubernetes.io/name": "seamark", "app.kubernetes.io/component": component})
 	return pods.Items, err
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/member"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // readService reads all there is of one service. What cannot be read is told in what it returns.
@@ -70,7 +70,7 @@ func readBroker(ctx context.Context, h *hub, key types.NamespacedName) explain.B
 	var leases coordinationv1.LeaseList
 	var records v1alpha1.ExportRecordList
 	var slices discoveryv1.EndpointSliceList
-	of := client.MatchingLabels(brokeradmin.Labels(key, ""))
+	of := client.MatchingLabels(objects.Labels(key, ""))
 	for list, options := range map[client.ObjectList][]client.ListOption{
 		&members: {client.InNamespace(h.namespace)}, &leases: {client.InNamespace(h.namespace)},
 		&records: {client.InNamespace(h.namespace), of}, &slices: {client.InNamespace(h.namespace), of},
@@ -81,7 +81,7 @@ func readBroker(ctx context.Context, h *hub, key types.NamespacedName) explain.B
 	}
 	b.Members, b.Leases, b.Records, b.Slices = members.Items, leases.Items, records.Items, slices.Items
 	aggregate := &mcsv1beta1.ServiceImport{}
-	if err := h.client.Get(ctx, types.NamespacedName{Namespace: h.namespace, Name: brokeradmin.AggregateName(key)}, aggregate); err == nil {
+	if err := h.client.Get(ctx, types.NamespacedName{Namespace: h.namespace, Name: objects.AggregateName(key)}, aggregate); err == nil {
 		b.Aggregate = aggregate
 	} else if client.IgnoreNotFound(err) != nil {
 		return explain.Broker{Problem: "the broker at " + h.config.Host + ": " + plainError(err)}
@@ -136,7 +136,7 @@ func (s *site) readObjects(ctx context.Context, key types.NamespacedName, c *exp
 	if c.Import, err = getIfThere(ctx, s.client, key, &mcsv1beta1.ServiceImport{}); err != nil {
 		return err
 	}
-	derived := types.NamespacedName{Namespace: key.Namespace, Name: brokeradmin.DerivedServiceName(key.Name)}
+	derived := types.NamespacedName{Namespace: key.Namespace, Name: objects.DerivedServiceName(key.Name)}
 	if c.Derived, err = getIfThere(ctx, s.client, derived, &corev1.Service{}); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ const (
 // deployment is how one of our Deployments is; nil when it is not there or may not be read.
 func (s *site) deployment(ctx context.Context, name string) *explain.Workload {
 	d := &appsv1.Deployment{}
-	if err := s.client.Get(ctx, types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: name}, d); err != nil {
+	if err := s.client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, d); err != nil {
 		return nil
 	}
 	return &explain.Workload{Ready: d.Status.ReadyReplicas, Want: ptr.Deref(d.Spec.Replicas, 1)}
@@ -191,7 +191,7 @@ func (s *site) deployment(ctx context.Context, name string) *explain.Workload {
 
 func (s *site) daemonSet(ctx context.Context, name string) *explain.Workload {
 	d := &appsv1.DaemonSet{}
-	if err := s.client.Get(ctx, types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: name}, d); err != nil {
+	if err := s.client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, d); err != nil {
 		return nil
 	}
 	return &explain.Workload{Ready: d.Status.NumberReady, Want: d.Status.DesiredNumberScheduled}

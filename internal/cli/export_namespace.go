@@ -20,6 +20,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // bulkFlags are those of exporting many services at once.
@@ -225,7 +226,7 @@ func (s *session) warnNamespace(ctx context.Context, c client.Client, namespace 
 	if local, err := brokeradmin.ReadLocal(ctx, c); err == nil && local.ClusterSet == "" {
 		fmt.Fprintln(s.ErrOut, "warning: this cluster is not a member of a clusterset: nothing is published before seamark join")
 	}
-	if brokeradmin.IsReserved(namespace) {
+	if objects.IsReserved(namespace) {
 		fmt.Fprintf(s.ErrOut, "warning: %s is a system namespace: nothing of it is published unless the broker's admin allows it\n", namespace)
 	}
 }

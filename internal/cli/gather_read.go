@@ -24,11 +24,11 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/doctor"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/install/crds"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // all gathers everything. What cannot be had is noted, and the rest goes on.
@@ -80,13 +80,13 @@ func (g *gatherer) reports(ctx context.Context, sites []*site, h *hub) {
 // cluster adds what one cluster has.
 func (g *gatherer) cluster(ctx context.Context, s *site, since time.Duration) {
 	dir := path.Join("clusters", s.name())
-	ours := []client.ListOption{client.InNamespace(brokeradmin.AgentNamespace)}
-	g.lists(ctx, s.client, path.Join(dir, brokeradmin.AgentNamespace), ours, &appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &corev1.PodList{}, &corev1.ServiceList{},
+	ours := []client.ListOption{client.InNamespace(objects.AgentNamespace)}
+	g.lists(ctx, s.client, path.Join(dir, objects.AgentNamespace), ours, &appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &corev1.PodList{}, &corev1.ServiceList{},
 		&corev1.EventList{}, &coordinationv1.LeaseList{})
 	g.lists(ctx, s.client, dir, nil, &mcsv1beta1.ServiceExportList{}, &mcsv1beta1.ServiceImportList{}, &aboutv1beta1.ClusterPropertyList{}, &claimsv1.ClusterClaimList{})
-	g.lists(ctx, s.client, dir, []client.ListOption{client.MatchingLabels{discoveryv1.LabelManagedBy: brokeradmin.ManagedBy}}, &discoveryv1.EndpointSliceList{})
-	g.lists(ctx, s.client, path.Join(dir, "derived"), []client.ListOption{client.MatchingLabels{brokeradmin.LabelManagedBy: brokeradmin.ManagedBySeamark}}, &corev1.ServiceList{})
-	for _, key := range []types.NamespacedName{{Namespace: "kube-system", Name: "coredns"}, {Namespace: brokeradmin.AgentNamespace, Name: dnsDeployment}} {
+	g.lists(ctx, s.client, dir, []client.ListOption{client.MatchingLabels{discoveryv1.LabelManagedBy: objects.ManagedBy}}, &discoveryv1.EndpointSliceList{})
+	g.lists(ctx, s.client, path.Join(dir, "derived"), []client.ListOption{client.MatchingLabels{objects.LabelManagedBy: objects.ManagedBySeamark}}, &corev1.ServiceList{})
+	for _, key := range []types.NamespacedName{{Namespace: "kube-system", Name: "coredns"}, {Namespace: objects.AgentNamespace, Name: dnsDeployment}} {
 		config := &corev1.ConfigMap{}
 		if err := s.client.Get(ctx, key, config); err == nil {
 			g.yaml(path.Join(dir, "configmap-"+key.Namespace+"-"+key.Name+".yaml"), config)
@@ -142,7 +142,7 @@ const maxLog = 4 << 20
 // logs adds the logs of our pods, of the container before a restart too.
 func (g *gatherer) logs(ctx context.Context, s *site, dir string, since time.Duration) {
 	var pods corev1.PodList
-	if err := s.client.List(ctx, &pods, client.InNamespace(brokeradmin.AgentNamespace)); err != nil {
+	if err := s.client.List(ctx, &pods, client.InNamespace(objects.AgentNamespace)); err != nil {
 		g.miss("logs of "+s.name(), err)
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/install/chart"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // joined is what is told of a join.
@@ -68,7 +69,7 @@ func newJoin(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var membership brokeradmin.Membership
+			var membership objects.Membership
 			if len(args) == 1 {
 				membership, err = s.readInvitation(args[0])
 			} else {
@@ -100,7 +101,7 @@ func newJoin(s *session) *cobra.Command {
 	flags.StringVar(&f.dataPlane, "dataplane", "", "how imported services are reached here: service, nftables or none (default service)")
 	flags.BoolVar(&f.enable, "enable-clusterset-ip", true, "give this cluster's exports an IP of the clusterset unless they say otherwise (default: as the clusterset has it)")
 	flags.StringVar(&f.brokerContext, "broker-context", "", "context of the broker's admin: invite and join in one step")
-	flags.StringVar(&f.brokerNamespace, "broker-namespace", brokeradmin.DefaultNamespace, "with --broker-context: namespace of the broker")
+	flags.StringVar(&f.brokerNamespace, "broker-namespace", objects.DefaultNamespace, "with --broker-context: namespace of the broker")
 	flags.StringVar(&f.brokerServer, "broker-server", "", "with --broker-context: address under which this cluster reaches the broker (default: that of the context)")
 	flags.StringSliceVar(&f.blocks, "clusterset-ip-cidr", nil, "with --broker-context: address block for this cluster's clusterset IPs, one per family (default: the next free ones)")
 	f.install.add(cmd)
@@ -130,7 +131,7 @@ func (f *joinFlags) check(cmd *cobra.Command, args []string) error {
 }
 
 // readInvitation reads an invitation from a file, or from standard input.
-func (s *session) readInvitation(path string) (brokeradmin.Membership, error) {
+func (s *session) readInvitation(path string) (objects.Membership, error) {
 	var text []byte
 	var err error
 	if path == standardOutput {
@@ -139,7 +140,7 @@ func (s *session) readInvitation(path string) (brokeradmin.Membership, error) {
 		text, err = os.ReadFile(path)
 	}
 	if err != nil {
-		return brokeradmin.Membership{}, fmt.Errorf("read the invitation: %w", err)
+		return objects.Membership{}, fmt.Errorf("read the invitation: %w", err)
 	}
 	membership, err := brokeradmin.DecodeInvitation(text)
 	if err != nil {
@@ -149,8 +150,8 @@ func (s *session) readInvitation(path string) (brokeradmin.Membership, error) {
 }
 
 // invite makes the invitation on the spot, after making sure that this cluster could use it.
-func (f *joinFlags) invite(ctx context.Context, s *session, local connection, blocks []netip.Prefix) (brokeradmin.Membership, error) {
-	none := brokeradmin.Membership{}
+func (f *joinFlags) invite(ctx context.Context, s *session, local connection, blocks []netip.Prefix) (objects.Membership, error) {
+	none := objects.Membership{}
 	hub, err := s.connectContext(f.brokerContext)
 	if err != nil {
 		return none, err
@@ -171,7 +172,7 @@ func (f *joinFlags) invite(ctx context.Context, s *session, local connection, bl
 	if options.Server, options.CAData, err = hub.server(f.brokerServer); err != nil {
 		return none, err
 	}
-	if err := here.MayJoin(brokeradmin.Membership{ClusterID: id, ClusterSet: clusterSet, Server: options.Server, CAData: options.CAData}); err != nil {
+	if err := here.MayJoin(objects.Membership{ClusterID: id, ClusterSet: clusterSet, Server: options.Server, CAData: options.CAData}); err != nil {
 		return none, err
 	}
 	result, err := brokeradmin.Invite(ctx, hub.client, id, options)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/install/chart"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // left is what is told of leaving.
@@ -74,7 +75,7 @@ func newLeave(s *session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&brokerContext, "broker-context", "", "context of the broker's admin: remove the registration too")
-	flags.StringVar(&brokerNamespace, "broker-namespace", brokeradmin.DefaultNamespace, "with --broker-context: namespace of the broker")
+	flags.StringVar(&brokerNamespace, "broker-namespace", objects.DefaultNamespace, "with --broker-context: namespace of the broker")
 	flags.BoolVar(&noWait, "no-wait", false, "do not wait until the workloads' pods are gone; the namespace then stays for a later leave")
 	flags.DurationVar(&timeout, "timeout", leaveTimeout, "how long to wait until the workloads' pods are gone")
 	addOutput(cmd, &out)

@@ -23,6 +23,7 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // lookTimeout is how long an API server may take to answer before it counts as unreachable: people wait for the answer.
@@ -38,7 +39,7 @@ func (f *reachFlags) add(s *session, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.contexts, "contexts", nil, "look into the clusters of these contexts (default: that of --context)")
 	flags.StringVar(&f.brokerContext, "broker-context", "", "ask the broker as its admin (default: as the member, with the credential that it joined with)")
-	flags.StringVar(&f.brokerNamespace, "broker-namespace", brokeradmin.DefaultNamespace, "namespace of the broker, where its own context is used")
+	flags.StringVar(&f.brokerNamespace, "broker-namespace", objects.DefaultNamespace, "namespace of the broker, where its own context is used")
 	for _, flag := range []string{"contexts", "broker-context"} {
 		if err := cmd.RegisterFlagCompletionFunc(flag, s.completeContexts); err != nil {
 			panic(err) // the flag is defined above
@@ -72,7 +73,7 @@ type site struct {
 	// id and clusterSet are what the cluster says of itself; empty when it is no member.
 	id, clusterSet string
 	// membership is nil when there is none, or when it cannot be read; then whyNoMembership tells.
-	membership      *brokeradmin.Membership
+	membership      *objects.Membership
 	whyNoMembership string
 	// problem is why it cannot be looked into at all.
 	problem error
@@ -169,16 +170,16 @@ func (s *site) identify(ctx context.Context) {
 		}
 	}
 	secret := &corev1.Secret{}
-	err := s.client.Get(ctx, types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret)
+	err := s.client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
 	switch {
 	case apierrors.IsNotFound(err):
-		s.whyNoMembership = "the cluster has no membership Secret " + brokeradmin.AgentNamespace + "/" + brokeradmin.MembershipSecret
+		s.whyNoMembership = "the cluster has no membership Secret " + objects.AgentNamespace + "/" + objects.MembershipSecret
 		return
 	case err != nil:
 		s.whyNoMembership = "the membership Secret cannot be read: " + plainError(err)
 		return
 	}
-	m, err := brokeradmin.MembershipFrom(secret)
+	m, err := objects.MembershipFrom(secret)
 	if err != nil {
 		s.whyNoMembership = err.Error()
 		return

@@ -18,9 +18,9 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // statusInput is all that was read of a clusterset.
@@ -204,7 +204,7 @@ func (in statusInput) byService() map[types.NamespacedName]*published {
 	out := map[types.NamespacedName]*published{}
 	for i := range in.records {
 		r := &in.records[i]
-		if brokeradmin.CheckRecord(r) != nil {
+		if objects.CheckRecord(r) != nil {
 			continue
 		}
 		key := types.NamespacedName{Namespace: r.Spec.ServiceNamespace, Name: r.Spec.ServiceName}
@@ -214,14 +214,14 @@ func (in statusInput) byService() map[types.NamespacedName]*published {
 		out[key].records = append(out[key].records, r.Spec)
 	}
 	for i := range in.slices {
-		key, _ := brokeradmin.ServiceOf(&in.slices[i])
+		key, _ := objects.ServiceOf(&in.slices[i])
 		if p := out[key]; p != nil {
 			ready, _ := countReady(in.slices[i])
 			p.ready[in.slices[i].Labels[mcsv1beta1.LabelSourceCluster]] += ready
 		}
 	}
 	for i := range in.aggregates {
-		key, _ := brokeradmin.ServiceOf(&in.aggregates[i])
+		key, _ := objects.ServiceOf(&in.aggregates[i])
 		if p := out[key]; p != nil {
 			p.aggregate = &in.aggregates[i]
 		}

@@ -25,8 +25,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 var updateGolden = flag.Bool("update", false, "write the golden files anew")
@@ -64,7 +64,7 @@ func leaseOf(id string, age time.Duration) coordinationv1.Lease {
 func recordOf(service, cluster string, age time.Duration, port int32) v1alpha1.ExportRecord {
 	key := types.NamespacedName{Namespace: "shop", Name: service}
 	return v1alpha1.ExportRecord{
-		ObjectMeta: metav1.ObjectMeta{Name: brokeradmin.RecordName(key, cluster), Labels: brokeradmin.Labels(key, cluster)},
+		ObjectMeta: metav1.ObjectMeta{Name: objects.RecordName(key, cluster), Labels: objects.Labels(key, cluster)},
 		Spec: v1alpha1.ExportRecordSpec{
 			ServiceName: service, ServiceNamespace: "shop", ClusterID: v1alpha1.ClusterID(cluster), ExportedAt: metav1.NewTime(noon.Add(-age)), Type: mcsv1beta1.ClusterSetIP,
 			Ports:      []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: port}},
@@ -75,14 +75,14 @@ func recordOf(service, cluster string, age time.Duration, port int32) v1alpha1.E
 
 func sliceOf(service, cluster string, ready bool) discoveryv1.EndpointSlice {
 	return discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Labels: brokeradmin.Labels(types.NamespacedName{Namespace: "shop", Name: service}, cluster)},
+		ObjectMeta: metav1.ObjectMeta{Labels: objects.Labels(types.NamespacedName{Namespace: "shop", Name: service}, cluster)},
 		Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(ready)}}},
 	}
 }
 
 func aggregateOf(service string, ips ...string) mcsv1beta1.ServiceImport {
 	return mcsv1beta1.ServiceImport{
-		ObjectMeta: metav1.ObjectMeta{Labels: brokeradmin.Labels(types.NamespacedName{Namespace: "shop", Name: service}, "")},
+		ObjectMeta: metav1.ObjectMeta{Labels: objects.Labels(types.NamespacedName{Namespace: "shop", Name: service}, "")},
 		Spec:       mcsv1beta1.ServiceImportSpec{IPs: ips},
 	}
 }
@@ -107,7 +107,7 @@ func troubled() statusInput {
 				{Type: "Valid", Status: metav1.ConditionFalse, Message: "there is no Service ghost in namespace shop: create it, and it is exported"}}}},
 			{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "unseen"}},
 		}, imports: []mcsv1beta1.ServiceImport{{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{brokeradmin.LabelManagedBy: brokeradmin.ManagedBySeamark}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}},
 			Status: mcsv1beta1.ServiceImportStatus{Conditions: []metav1.Condition{
 				{Type: "Ready", Status: metav1.ConditionFalse, Message: "waiting for its Service mcs-web-0123456789"}}},
 		}}}},

@@ -18,8 +18,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 const (
@@ -198,15 +198,15 @@ func aggregateOf(in Input, merged merge.Result) *mcsv1beta1.ServiceImport {
 	si := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   in.BrokerNamespace,
-			Name:        brokeradmin.AggregateName(in.Service),
+			Name:        objects.AggregateName(in.Service),
 			Labels:      map[string]string{},
 			Annotations: map[string]string{},
 		},
 		Spec: merged.Spec,
 	}
 	maps.Copy(si.Labels, merged.Labels)
-	maps.Copy(si.Labels, brokeradmin.Labels(in.Service, ""))
-	si.Labels[brokeradmin.LabelManagedBy] = brokeradmin.ManagedBySeamark
+	maps.Copy(si.Labels, objects.Labels(in.Service, ""))
+	si.Labels[objects.LabelManagedBy] = objects.ManagedBySeamark
 	si.Labels[v1alpha1.LabelWrittenBy] = in.ClusterID
 	maps.Copy(si.Annotations, merged.Annotations)
 	si.Annotations[v1alpha1.AnnotationMergeVersion] = strconv.Itoa(merge.Version)

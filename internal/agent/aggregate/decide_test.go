@@ -12,14 +12,14 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 var web = types.NamespacedName{Namespace: "shop", Name: "web"}
 
 func record(cluster string, age int) *v1alpha1.ExportRecord {
 	return &v1alpha1.ExportRecord{
-		ObjectMeta: metav1.ObjectMeta{Name: brokeradmin.RecordName(web, cluster), Labels: brokeradmin.Labels(web, cluster)},
+		ObjectMeta: metav1.ObjectMeta{Name: objects.RecordName(web, cluster), Labels: objects.Labels(web, cluster)},
 		Spec: v1alpha1.ExportRecordSpec{
 			ServiceName: web.Name, ServiceNamespace: web.Namespace, ClusterID: v1alpha1.ClusterID(cluster),
 			ExportedAt: metav1.NewTime(time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC).Add(-time.Duration(age) * time.Hour)),

@@ -18,7 +18,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/agent/vip"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Reconciler keeps the aggregates this member is responsible for.
@@ -58,7 +58,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	existing := &mcsv1beta1.ServiceImport{}
-	err = r.Broker.Get(ctx, types.NamespacedName{Namespace: r.BrokerNamespace, Name: brokeradmin.AggregateName(key)}, existing)
+	err = r.Broker.Get(ctx, types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}, existing)
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("read the aggregate of %s: %w", key, err)
 	}

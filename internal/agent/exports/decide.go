@@ -14,8 +14,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // ReasonNamespaceNotAllowed is the reason of Valid=False for an export from a namespace the broker's admin excluded.
@@ -78,7 +78,7 @@ func Decide(in Input) Plan {
 func validity(in Input) metav1.Condition {
 	namespace, name := in.Export.Namespace, in.Export.Name
 	switch {
-	case !brokeradmin.NamespaceAllowed(in.AllowedNamespaces, namespace):
+	case !objects.NamespaceAllowed(in.AllowedNamespaces, namespace):
 		return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, ReasonNamespaceNotAllowed, fmt.Sprintf(
 			"cluster %s may not export from namespace %s: the broker's admin must allow it (seamark broker invite %s --allow-namespaces …)",
 			in.ClusterID, namespace, in.ClusterID))
@@ -121,8 +121,8 @@ func recordOf(in Input) *v1alpha1.ExportRecord {
 	record := &v1alpha1.ExportRecord{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: in.BrokerNamespace,
-			Name:      brokeradmin.RecordName(service, in.ClusterID),
-			Labels:    brokeradmin.Labels(service, in.ClusterID),
+			Name:      objects.RecordName(service, in.ClusterID),
+			Labels:    objects.Labels(service, in.ClusterID),
 		},
 		Spec: v1alpha1.ExportRecordSpec{
 			ServiceName:      service.Name,

@@ -13,7 +13,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 var errNotConnected = errors.New("the broker has not been reached since the agent started")
@@ -45,7 +45,7 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome, starved err
 			"waiting for the broker: it has not been reached since the agent started; the export completes by itself")
 	case apierrors.IsConflict(outcome) || apierrors.IsAlreadyExists(outcome):
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "being published")
-	case (apierrors.IsForbidden(outcome) || apierrors.IsInvalid(outcome)) && !brokeradmin.Unsettled(outcome):
+	case (apierrors.IsForbidden(outcome) || apierrors.IsInvalid(outcome)) && !objects.Unsettled(outcome):
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, "the broker refused it: "+outcome.Error())
 	}
 	return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
@@ -62,7 +62,7 @@ func cause(err error) string {
 		return "connection refused"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return "it does not answer"
-	case brokeradmin.Unsettled(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err), apierrors.IsServerTimeout(err):
+	case objects.Unsettled(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err), apierrors.IsServerTimeout(err):
 		return "it is overloaded or starting"
 	}
 	return "it cannot be reached"

@@ -15,8 +15,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Slices is what the broker holds of the service's endpoints: one slice per source slice, so that a pod change moves one
@@ -96,12 +96,12 @@ func weightAnnotation(export *mcsv1beta1.ServiceExport) map[string]string {
 }
 
 func newSlice(in Input, service types.NamespacedName, source string, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
-	labels := brokeradmin.Labels(service, in.ClusterID)
-	labels[discoveryv1.LabelManagedBy] = brokeradmin.ManagedBy
+	labels := objects.Labels(service, in.ClusterID)
+	labels[discoveryv1.LabelManagedBy] = objects.ManagedBy
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: in.BrokerNamespace,
-			Name:      brokeradmin.SliceName(service, in.ClusterID, source),
+			Name:      objects.SliceName(service, in.ClusterID, source),
 			Labels:    labels,
 		},
 		AddressType: family,

@@ -18,8 +18,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Settings are what the clusterset and this member decide for all imports.
@@ -103,7 +103,7 @@ func Decide(in Input) Plan {
 // importable tells whether services of a namespace may appear here: any but the reserved ones, which only the broker's admin
 // opens. A limit on what this cluster exports is no limit on what it imports.
 func importable(in Input) bool {
-	return !brokeradmin.IsReserved(in.Service.Namespace) || slices.Contains(in.AllowedNamespaces, in.Service.Namespace)
+	return !objects.IsReserved(in.Service.Namespace) || slices.Contains(in.AllowedNamespaces, in.Service.Namespace)
 }
 
 func importOf(in Input, merged merge.Result, families []corev1.IPFamily, kept []string) *mcsv1beta1.ServiceImport {
@@ -119,7 +119,7 @@ func importOf(in Input, merged merge.Result, families []corev1.IPFamily, kept []
 	if si.Labels == nil {
 		si.Labels = map[string]string{}
 	}
-	si.Labels[brokeradmin.LabelManagedBy] = brokeradmin.ManagedBySeamark
+	si.Labels[objects.LabelManagedBy] = objects.ManagedBySeamark
 	if merged.Mode == merge.ModeClassic {
 		annotate(si, v1alpha1.AnnotationMode, v1alpha1.ModeClassic)
 	}
@@ -165,7 +165,7 @@ func ready(in Input, merged merge.Result, si *mcsv1beta1.ServiceImport, families
 
 // whyNoAddress says what a service waits for that should have a clusterset IP.
 func whyNoAddress(in Input) string {
-	name := brokeradmin.DerivedServiceName(in.Service.Name)
+	name := objects.DerivedServiceName(in.Service.Name)
 	switch {
 	case in.DataPlane != v1alpha1.DataPlaneService && (in.Aggregate == nil || len(in.Aggregate.Spec.IPs) == 0):
 		return "waiting for a clusterset IP: the exporting clusters have not allocated one yet; their ServiceExports say why if they cannot"

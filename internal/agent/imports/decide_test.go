@@ -16,7 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 var web = types.NamespacedName{Namespace: "shop", Name: "web"}
@@ -24,7 +24,7 @@ var web = types.NamespacedName{Namespace: "shop", Name: "web"}
 // record is what a cluster exports of shop/web; age is in hours, so that a larger one wins.
 func record(cluster string, age int, change ...func(*v1alpha1.ExportRecordSpec)) *v1alpha1.ExportRecord {
 	r := &v1alpha1.ExportRecord{
-		ObjectMeta: metav1.ObjectMeta{Name: brokeradmin.RecordName(web, cluster), Labels: brokeradmin.Labels(web, cluster)},
+		ObjectMeta: metav1.ObjectMeta{Name: objects.RecordName(web, cluster), Labels: objects.Labels(web, cluster)},
 		Spec: v1alpha1.ExportRecordSpec{
 			ServiceName: web.Name, ServiceNamespace: web.Namespace, ClusterID: v1alpha1.ClusterID(cluster),
 			ExportedAt: metav1.NewTime(time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC).Add(-time.Duration(age) * time.Hour)),
@@ -41,7 +41,7 @@ func record(cluster string, age int, change ...func(*v1alpha1.ExportRecordSpec))
 
 func slice(cluster, source string, addresses ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: brokeradmin.SliceName(web, cluster, source), Labels: brokeradmin.Labels(web, cluster)},
+		ObjectMeta:  metav1.ObjectMeta{Name: objects.SliceName(web, cluster, source), Labels: objects.Labels(web, cluster)},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](8080)}},
 	}
@@ -265,7 +265,7 @@ func TestImportNames(t *testing.T) {
 		if _, ok := s.Labels[discoveryv1.LabelServiceName]; ok {
 			t.Error("an imported slice carries kubernetes.io/service-name")
 		}
-		if s.Labels[discoveryv1.LabelManagedBy] != brokeradmin.ManagedBy || s.Labels[mcsv1beta1.LabelServiceName] != "web" {
+		if s.Labels[discoveryv1.LabelManagedBy] != objects.ManagedBy || s.Labels[mcsv1beta1.LabelServiceName] != "web" {
 			t.Errorf("labels: %v", s.Labels)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Derived is what should become of the Service that makes an import reachable in this cluster.
@@ -43,7 +43,7 @@ func derive(in Input, si *mcsv1beta1.ServiceImport, mode merge.Mode, families []
 	if existing != nil && !ours {
 		return Derived{} // somebody else's: the ServiceImport says so
 	}
-	want := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: in.Service.Namespace, Name: brokeradmin.DerivedServiceName(in.Service.Name)}}
+	want := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: in.Service.Namespace, Name: objects.DerivedServiceName(in.Service.Name)}}
 	replace := false
 	if existing != nil {
 		replace = len(existing.Spec.IPFamilies) > 0 && !slices.Contains(families, existing.Spec.IPFamilies[0])
@@ -65,7 +65,7 @@ func derive(in Input, si *mcsv1beta1.ServiceImport, mode merge.Mode, families []
 }
 
 func derivedLabels(service types.NamespacedName) map[string]string {
-	return map[string]string{brokeradmin.LabelManagedBy: brokeradmin.ManagedBySeamark, mcsv1beta1.LabelServiceName: service.Name}
+	return map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark, mcsv1beta1.LabelServiceName: service.Name}
 }
 
 // isDerived tells a derived Service of ours from one that only has its name.
@@ -80,7 +80,7 @@ func isDerived(svc *corev1.Service, service types.NamespacedName) bool {
 // DerivedFrom is the imported service a Service was derived from; ok is false for any other Service.
 func DerivedFrom(svc *corev1.Service) (types.NamespacedName, bool) {
 	name := svc.Labels[mcsv1beta1.LabelServiceName]
-	if name == "" || svc.Labels[brokeradmin.LabelManagedBy] != brokeradmin.ManagedBySeamark || svc.Name != brokeradmin.DerivedServiceName(name) {
+	if name == "" || svc.Labels[objects.LabelManagedBy] != objects.ManagedBySeamark || svc.Name != objects.DerivedServiceName(name) {
 		return types.NamespacedName{}, false
 	}
 	return types.NamespacedName{Namespace: svc.Namespace, Name: name}, true

@@ -25,8 +25,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Reconciler imports the clusterset's services into this cluster.
@@ -118,7 +118,7 @@ func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (im
 		have.serviceImport = si
 	}
 	svc := &corev1.Service{}
-	err = r.Local.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: brokeradmin.DerivedServiceName(key.Name)}, svc)
+	err = r.Local.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: objects.DerivedServiceName(key.Name)}, svc)
 	if client.IgnoreNotFound(err) != nil {
 		return have, fmt.Errorf("read the derived Service of %s: %w", key, err)
 	}
@@ -159,7 +159,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 // aggregate is the ServiceImport on the broker, or nil.
 func (r *Reconciler) aggregate(ctx context.Context, key types.NamespacedName) (*mcsv1beta1.ServiceImport, error) {
 	aggregate := &mcsv1beta1.ServiceImport{}
-	err := r.Broker.Get(ctx, types.NamespacedName{Namespace: r.BrokerNamespace, Name: brokeradmin.AggregateName(key)}, aggregate)
+	err := r.Broker.Get(ctx, types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}, aggregate)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -209,7 +209,7 @@ func (r *Reconciler) namespaceReady(ctx context.Context, name string) (bool, err
 	err := r.Local.Get(ctx, types.NamespacedName{Name: name}, ns)
 	if apierrors.IsNotFound(err) && r.CreateNamespaces {
 		ns.Name = name
-		ns.Labels = map[string]string{brokeradmin.LabelManagedBy: brokeradmin.ManagedBySeamark}
+		ns.Labels = map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}
 		if err := r.Local.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
 			return false, fmt.Errorf("create namespace %s for its imports: %w", name, err)
 		}
@@ -348,7 +348,7 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, have 
 // Ours tells a ServiceImport this agent made from somebody else's and from the broker's aggregates.
 func Ours(si *mcsv1beta1.ServiceImport) bool {
 	_, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]
-	return si.Labels[brokeradmin.LabelManagedBy] == brokeradmin.ManagedBySeamark && !onBroker
+	return si.Labels[objects.LabelManagedBy] == objects.ManagedBySeamark && !onBroker
 }
 
 func sameImport(a, b *mcsv1beta1.ServiceImport) bool {

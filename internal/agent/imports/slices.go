@@ -13,8 +13,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // importSlices turns the broker's slices into this cluster's: without clusters that were left out or dropped, without ports
@@ -57,11 +57,11 @@ func importedSlice(in Input, s *discoveryv1.EndpointSlice, source string) *disco
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: in.Service.Namespace,
-			Name:      brokeradmin.ImportedSliceName(in.Service.Name, source, s.Name),
+			Name:      objects.ImportedSliceName(in.Service.Name, source, s.Name),
 			Labels: map[string]string{
 				mcsv1beta1.LabelServiceName:   in.Service.Name,
 				mcsv1beta1.LabelSourceCluster: source,
-				discoveryv1.LabelManagedBy:    brokeradmin.ManagedBy,
+				discoveryv1.LabelManagedBy:    objects.ManagedBy,
 			},
 			Annotations: maps.Clone(s.Annotations),
 		},
@@ -77,7 +77,7 @@ func (in Input) dress(s *discoveryv1.EndpointSlice, spec *mcsv1beta1.ServiceImpo
 	if in.DataPlane != v1alpha1.DataPlaneService || mode != merge.ModeClusterSetIP {
 		return
 	}
-	s.Labels[discoveryv1.LabelServiceName] = brokeradmin.DerivedServiceName(in.Service.Name)
+	s.Labels[discoveryv1.LabelServiceName] = objects.DerivedServiceName(in.Service.Name)
 	distribution := ptr.Deref(spec.TrafficDistribution, "")
 	sameNode := distribution == corev1.ServiceTrafficDistributionPreferSameNode && !in.OldDistribution
 	switch distribution {

@@ -14,7 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Names of the indexes.
@@ -28,7 +28,7 @@ const (
 // SourceService is the Service whose endpoints a slice of this cluster holds; ok is false for any other slice.
 func SourceService(s *discoveryv1.EndpointSlice) (types.NamespacedName, bool) {
 	name := s.Labels[discoveryv1.LabelServiceName]
-	if name == "" || s.Labels[discoveryv1.LabelManagedBy] == brokeradmin.ManagedBy {
+	if name == "" || s.Labels[discoveryv1.LabelManagedBy] == objects.ManagedBy {
 		return types.NamespacedName{}, false
 	}
 	return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
@@ -39,7 +39,7 @@ func SourceService(s *discoveryv1.EndpointSlice) (types.NamespacedName, bool) {
 func ImportedService(s *discoveryv1.EndpointSlice) (types.NamespacedName, bool) {
 	name := s.Labels[mcsv1beta1.LabelServiceName]
 	_, onBroker := s.Labels[v1alpha1.LabelServiceNamespace]
-	if name == "" || onBroker || s.Labels[discoveryv1.LabelManagedBy] != brokeradmin.ManagedBy {
+	if name == "" || onBroker || s.Labels[discoveryv1.LabelManagedBy] != objects.ManagedBy {
 		return types.NamespacedName{}, false
 	}
 	return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
@@ -71,7 +71,7 @@ func AddLocal(ctx context.Context, indexer client.FieldIndexer) error {
 // AddBroker registers the indexes of the broker.
 func AddBroker(ctx context.Context, indexer client.FieldIndexer) error {
 	byLabels := func(obj client.Object) []string {
-		if service, ok := brokeradmin.ServiceOf(obj); ok {
+		if service, ok := objects.ServiceOf(obj); ok {
 			return []string{service.String()}
 		}
 		return nil
@@ -103,7 +103,7 @@ func HasOlderClaim(ctx context.Context, c client.Reader, addr netip.Addr, servic
 	first := slices.MinFunc(list.Items, func(a, b mcsv1beta1.ServiceImport) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	return first.Name != brokeradmin.AggregateName(service)
+	return first.Name != objects.AggregateName(service)
 }
 
 // SourceSlices are the EndpointSlices of a Service of this cluster.
@@ -133,7 +133,7 @@ func Records(ctx context.Context, c client.Reader, service types.NamespacedName)
 	}
 	out := make([]*v1alpha1.ExportRecord, 0, len(list.Items))
 	for i := range list.Items {
-		if brokeradmin.CheckRecord(&list.Items[i]) == nil {
+		if objects.CheckRecord(&list.Items[i]) == nil {
 			out = append(out, &list.Items[i])
 		}
 	}
@@ -148,7 +148,7 @@ func BrokerSlices(ctx context.Context, c client.Reader, service types.Namespaced
 	}
 	out := make([]*discoveryv1.EndpointSlice, 0, len(list.Items))
 	for i := range list.Items {
-		if brokeradmin.CheckSlice(&list.Items[i]) == nil {
+		if objects.CheckSlice(&list.Items[i]) == nil {
 			out = append(out, &list.Items[i])
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 const (
@@ -50,7 +50,7 @@ func NewCredential(token string) *Credential {
 }
 
 // Config is the broker's client configuration with the credential's current token on each request.
-func (c *Credential) Config(m brokeradmin.Membership) *rest.Config {
+func (c *Credential) Config(m objects.Membership) *rest.Config {
 	cfg := m.Config()
 	cfg.BearerToken = ""
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &bearer{c, next} })
@@ -75,7 +75,7 @@ func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.next }
 // Renewal keeps the credential fresh.
 type Renewal struct {
 	Credential *Credential
-	Membership brokeradmin.Membership
+	Membership objects.Membership
 	Local      client.Client // uncached
 	Broker     client.Client // uncached
 	Log        logr.Logger
@@ -109,7 +109,7 @@ func (r *Renewal) Start(ctx context.Context) error {
 func (r *Renewal) Follow(ctx context.Context, c cache.Cache) error {
 	informer, err := c.GetInformer(ctx, &corev1.Secret{})
 	if err != nil {
-		return fmt.Errorf("watch secret %s/%s: %w", brokeradmin.AgentNamespace, brokeradmin.MembershipSecret, err)
+		return fmt.Errorf("watch secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
 	}
 	ended := make(chan error, 1)
 	look := func(secret *corev1.Secret) {
@@ -126,7 +126,7 @@ func (r *Renewal) Follow(ctx context.Context, c cache.Cache) error {
 		DeleteFunc: func(any) { look(nil) },
 	})
 	if err != nil {
-		return fmt.Errorf("watch secret %s/%s: %w", brokeradmin.AgentNamespace, brokeradmin.MembershipSecret, err)
+		return fmt.Errorf("watch secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
 	}
 	defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only where there is none
 	// A replica that waited for its turn may have missed that the cluster left.
@@ -148,7 +148,7 @@ func asSecret(obj any) *corev1.Secret {
 
 // takeOver uses the token of a membership that is otherwise the one the agent was started with.
 func (r *Renewal) takeOver(secret *corev1.Secret) error {
-	m, err := brokeradmin.MembershipFrom(secret)
+	m, err := objects.MembershipFrom(secret)
 	if err != nil {
 		return fmt.Errorf("the membership ended: %w", err)
 	}
@@ -168,7 +168,7 @@ func (r *Renewal) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, err := brokeradmin.MembershipFrom(secret)
+	m, err := objects.MembershipFrom(secret)
 	if err != nil {
 		return err
 	}
@@ -178,9 +178,9 @@ func (r *Renewal) reload(ctx context.Context) error {
 
 func (r *Renewal) secret(ctx context.Context) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
-	err := r.Local.Get(ctx, types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret)
+	err := r.Local.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
 	if err != nil {
-		return nil, fmt.Errorf("read secret %s/%s: %w", brokeradmin.AgentNamespace, brokeradmin.MembershipSecret, err)
+		return nil, fmt.Errorf("read secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
 	}
 	return secret, nil
 }
@@ -189,7 +189,7 @@ func (r *Renewal) secret(ctx context.Context) (*corev1.Secret, error) {
 // lost with this process.
 func (r *Renewal) renew(ctx context.Context) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
-		Namespace: r.Membership.Namespace, Name: brokeradmin.MemberAccount(r.Membership.ClusterID),
+		Namespace: r.Membership.Namespace, Name: objects.MemberAccount(r.Membership.ClusterID),
 	}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: ptr.To(int64(TokenLifetime.Seconds())),
@@ -201,7 +201,7 @@ func (r *Renewal) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, err := brokeradmin.MembershipFrom(secret)
+	m, err := objects.MembershipFrom(secret)
 	if err != nil {
 		return err
 	}

@@ -11,13 +11,13 @@ import (
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // IdentityReconciler puts back identity objects that were changed or deleted while the cluster is a member.
 type IdentityReconciler struct {
 	Local      client.Client
-	Membership brokeradmin.Membership
+	Membership objects.Membership
 	// StillMember tells whether the membership Secret is there: leaving takes it away before the identity.
 	StillMember func(ctx context.Context) (bool, error)
 }
@@ -28,7 +28,7 @@ func (r *IdentityReconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctr
 	if err != nil || !member {
 		return ctrl.Result{}, err
 	}
-	for _, want := range brokeradmin.Identity(r.Membership) {
+	for _, want := range objects.Identity(r.Membership) {
 		if err := r.ensure(ctx, want); err != nil {
 			return ctrl.Result{}, fmt.Errorf("identity object %s: %w", want.GetName(), err)
 		}
@@ -49,14 +49,14 @@ func (r *IdentityReconciler) ensure(ctx context.Context, want client.Object) err
 		}
 		return err
 	}
-	if err != nil || brokeradmin.IdentityValue(have) == brokeradmin.IdentityValue(want) {
+	if err != nil || objects.IdentityValue(have) == objects.IdentityValue(want) {
 		return err
 	}
 	switch typed := have.(type) {
 	case *aboutv1beta1.ClusterProperty:
-		typed.Spec.Value = brokeradmin.IdentityValue(want)
+		typed.Spec.Value = objects.IdentityValue(want)
 	case *claimsv1.ClusterClaim:
-		typed.Spec.Value = brokeradmin.IdentityValue(want)
+		typed.Spec.Value = objects.IdentityValue(want)
 	}
 	return r.Local.Update(ctx, have)
 }

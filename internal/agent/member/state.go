@@ -18,12 +18,12 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // State is what this member knows of its clusterset: whether it is connected, what it may do, who is alive.
 type State struct {
-	Membership brokeradmin.Membership
+	Membership objects.Membership
 	// Families are the address families of this cluster.
 	Families []corev1.IPFamily
 	// OldDistribution tells an API server before 1.34; see imports.Settings.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // explainImporters goes through the clusters as users of the service.
@@ -88,7 +88,7 @@ func (e *explainer) judgeImport(c *Cluster) string {
 // reserved tells a namespace from which a cluster imports only by permission.
 func (e *explainer) reserved(c *Cluster) bool {
 	m := e.Broker.member(c.ID)
-	return brokeradmin.IsReserved(e.Namespace) && (m == nil || !slices.Contains(m.Spec.AllowedNamespaces, e.Namespace))
+	return objects.IsReserved(e.Namespace) && (m == nil || !slices.Contains(m.Spec.AllowedNamespaces, e.Namespace))
 }
 
 func (e *explainer) importMissing(c *Cluster) {
@@ -103,7 +103,7 @@ func (e *explainer) importMissing(c *Cluster) {
 
 // judgeNotReady sorts out why an import has no address.
 func (e *explainer) judgeNotReady(c *Cluster, ready *metav1.Condition) string {
-	derived := brokeradmin.DerivedServiceName(e.Name)
+	derived := objects.DerivedServiceName(e.Name)
 	switch {
 	case ready.Reason == string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported):
 		e.find(familyNotSupported, c.ID, ready.Message,
@@ -185,7 +185,7 @@ func (e *explainer) judgeDataPlane(c *Cluster) string {
 }
 
 func (e *explainer) judgeDerived(c *Cluster) string {
-	name := brokeradmin.DerivedServiceName(e.Name)
+	name := objects.DerivedServiceName(e.Name)
 	if c.Derived == nil {
 		if len(c.Import.Spec.IPs) > 0 {
 			e.find(derivedMissing, c.ID, fmt.Sprintf("the import names an address, but there is no Service %s behind it", name), "it is put back at once while the agent runs: "+c.agentCure())

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // State is how a service is.
@@ -109,7 +109,7 @@ func Explain(in Input) Report {
 	e := &explainer{Input: in, lives: lives(&in)}
 	var specs []v1alpha1.ExportRecordSpec
 	for i := range in.Broker.Records {
-		if brokeradmin.CheckRecord(&in.Broker.Records[i]) == nil {
+		if objects.CheckRecord(&in.Broker.Records[i]) == nil {
 			specs = append(specs, in.Broker.Records[i].Spec)
 		}
 	}

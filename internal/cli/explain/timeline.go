@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Step is one hop of a change, as far as API servers keep its time: in whole seconds, each by its own clock.
@@ -91,7 +91,7 @@ func endpointSteps(in *Input) []Step {
 		return nil
 	}
 	steps := []Step{{Change: changeEndpoints, Where: from.ID, What: "slice " + slice.Name + " changed", At: corrected(changedAt(slice), from.ClockAhead.Duration)}}
-	onBroker := brokeradmin.SliceName(in.service(), from.ID, slice.Name)
+	onBroker := objects.SliceName(in.service(), from.ID, slice.Name)
 	for i := range in.Broker.Slices {
 		if s := &in.Broker.Slices[i]; s.Name == onBroker && !changedAt(s).IsZero() {
 			steps = append(steps, Step{Change: changeEndpoints, Where: "broker", What: "slice published", At: corrected(changedAt(s), in.Broker.ClockAhead.Duration)})
@@ -100,7 +100,7 @@ func endpointSteps(in *Input) []Step {
 	for i := range in.Clusters {
 		c := &in.Clusters[i]
 		for j := range c.Imported {
-			if s := &c.Imported[j]; c.ID != from.ID && s.Name == brokeradmin.ImportedSliceName(in.Name, from.ID, onBroker) && !changedAt(s).IsZero() {
+			if s := &c.Imported[j]; c.ID != from.ID && s.Name == objects.ImportedSliceName(in.Name, from.ID, onBroker) && !changedAt(s).IsZero() {
 				steps = append(steps, Step{Change: changeEndpoints, Where: c.ID, What: "slice imported", At: corrected(changedAt(s), c.ClockAhead.Duration)})
 			}
 		}

@@ -21,16 +21,16 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/deploy"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/install/crds"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 const (
 	// ReleaseName is the name of the release in each member; the chart can be installed once per cluster.
 	ReleaseName = "seamark"
 	// Namespace is where the release lives.
-	Namespace = brokeradmin.AgentNamespace
+	Namespace = objects.AgentNamespace
 
 	chartDir    = "chart/seamark"
 	policiesDir = "policies/member"

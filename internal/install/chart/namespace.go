@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // labelEnforce is the pod security standard that the API server holds pods of a namespace to.
@@ -33,7 +33,7 @@ func Admit(ctx context.Context, c client.Client, proxy bool) (bool, error) {
 		want = privileged
 	}
 	have := namespace.Labels[labelEnforce]
-	if namespace.Labels[brokeradmin.LabelManagedBy] != brokeradmin.ManagedBySeamark {
+	if namespace.Labels[objects.LabelManagedBy] != objects.ManagedBySeamark {
 		if proxy && have != "" && have != privileged {
 			return false, fmt.Errorf("namespace %s enforces the pod security standard %s, and the data plane nftables needs pods that may "+
 				"program the nodes' network: kubectl label namespace %s --overwrite %s=%s", Namespace, have, Namespace, labelEnforce, privileged)

@@ -16,8 +16,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// objects renders the chart with values written as for --set, and returns its objects by kind and name.
-func objects(t *testing.T, set ...string) map[string]*unstructured.Unstructured {
+// rendered renders the chart with values written as for --set, and returns its objects by kind and name.
+func rendered(t *testing.T, set ...string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	values := map[string]any{}
 	for _, text := range set {
@@ -163,8 +163,8 @@ func TestOptions(t *testing.T) {
 		{"admissionPolicies=false", there("ValidatingAdmissionPolicy seamark-identity"), there("no ValidatingAdmissionPolicy seamark-identity")},
 	} {
 		t.Run(test.set, func(t *testing.T) {
-			test.without(t, objects(t))
-			test.with(t, objects(t, test.set))
+			test.without(t, rendered(t))
+			test.with(t, rendered(t, test.set))
 		})
 	}
 }
@@ -255,7 +255,7 @@ func TestChartVersion(t *testing.T) {
 
 // Every object says whose it is, and none has a name that would depend on something: a cluster has one Seamark.
 func TestLabels(t *testing.T) {
-	all := objects(t, "dataPlane=nftables", "metrics.serviceMonitor.enabled=true", "networkPolicy.enabled=true")
+	all := rendered(t, "dataPlane=nftables", "metrics.serviceMonitor.enabled=true", "networkPolicy.enabled=true")
 	if len(all) < 30 {
 		t.Errorf("only %d objects: %v", len(all), slices.Sorted(maps.Keys(all)))
 	}

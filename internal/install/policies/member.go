@@ -19,11 +19,6 @@ const (
 	LabelClusterID = "seamark.dev/cluster-id"
 )
 
-// MemberServiceAccount is the name of the ServiceAccount by which the policies recognize a member.
-func MemberServiceAccount(id v1alpha1.ClusterID) string {
-	return "member." + string(id)
-}
-
 // MemberBindings returns what ties a member to the grants in its Cluster object: the namespaces it may export from and the
 // addresses it may hand out. Apply them before the member gets its credential, and delete them after that is revoked:
 // without them the member could export any namespace. While they exist and the Cluster object does not, the API server

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/bench/report"
 	"github.com/seamark-dev/seamark/test/fleet"
 )
@@ -142,7 +142,7 @@ func restarts(ctx context.Context, b *bed, size sizes, r *report.Report) error {
 // untilQuiet is the time from start until an agent has renewed its lease and has nothing more to compute.
 func (b *bed) untilQuiet(ctx context.Context, m *server, start time.Time) (time.Duration, error) {
 	const calm, poll, idle = time.Second, 50 * time.Millisecond, 20 * time.Millisecond
-	key := types.NamespacedName{Namespace: brokeradmin.DefaultNamespace, Name: m.member.ID}
+	key := types.NamespacedName{Namespace: objects.DefaultNamespace, Name: m.member.ID}
 	for {
 		lease := &coordinationv1.Lease{}
 		if err := b.broker.client.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {

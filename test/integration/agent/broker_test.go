@@ -12,7 +12,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -25,7 +25,7 @@ func onBroker(f *fleet.Fleet, ns string, service ...string) ([]string, error) {
 	}
 	var names []string
 	for _, list := range []client.ObjectList{&v1alpha1.ExportRecordList{}, &discoveryv1.EndpointSliceList{}, &mcsv1beta1.ServiceImportList{}} {
-		if err := f.Admin.List(context.Background(), list, client.InNamespace(brokeradmin.DefaultNamespace), labels); err != nil {
+		if err := f.Admin.List(context.Background(), list, client.InNamespace(objects.DefaultNamespace), labels); err != nil {
 			return nil, err
 		}
 		switch l := list.(type) {
@@ -63,7 +63,7 @@ func aggregated(t *testing.T, f *fleet.Fleet, ns, name string, clusters ...strin
 	si := &mcsv1beta1.ServiceImport{}
 	service := types.NamespacedName{Namespace: ns, Name: name}
 	harness.Eventually(t, fmt.Sprintf("aggregate of %s with clusters %v", service, clusters), func() error {
-		if err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: brokeradmin.DefaultNamespace, Name: brokeradmin.AggregateName(service)}, si); err != nil {
+		if err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: objects.AggregateName(service)}, si); err != nil {
 			return err
 		}
 		var got []string

@@ -18,6 +18,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/install/policies"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -62,7 +63,7 @@ func newBroker(t testing.TB) *broker {
 		}
 		config := rest.CopyConfig(cp.Config())
 		config.Impersonate = rest.ImpersonationConfig{
-			UserName: "system:serviceaccount:" + b.ns + ":" + policies.MemberServiceAccount(id),
+			UserName: "system:serviceaccount:" + b.ns + ":" + objects.MemberAccount(string(id)),
 			Groups:   []string{"system:serviceaccounts", "system:authenticated"},
 		}
 		b.as[string(id)] = newClient(t, config)

@@ -29,6 +29,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/install/chart"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -146,7 +147,7 @@ func TestAgentWorksWithItsRole(t *testing.T) {
 	svc := fleet.NewService("shop", "web")
 	b.create("east", svc, fleet.NewSlice(svc, "abc", "10.1.2.3"), &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
 	west := b.client("west")
-	derived := types.NamespacedName{Namespace: "shop", Name: brokeradmin.DerivedServiceName("web")}
+	derived := types.NamespacedName{Namespace: "shop", Name: objects.DerivedServiceName("web")}
 	harness.Eventually(t, "the service arrives in a namespace that the agent makes", func() error {
 		si := &mcsv1beta1.ServiceImport{}
 		if err := west.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, si); err != nil {
@@ -212,7 +213,7 @@ func disturb(t *testing.T, b *bed) {
 			}
 		}
 		derived := &corev1.Service{}
-		if err := west.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: brokeradmin.DerivedServiceName("web")}, derived); err != nil {
+		if err := west.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: objects.DerivedServiceName("web")}, derived); err != nil {
 			return err
 		}
 		if len(derived.Spec.Ports) != 2 {

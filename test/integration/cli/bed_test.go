@@ -28,6 +28,7 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -143,19 +144,19 @@ func decode[T any](b *bed, format string, args ...any) T {
 func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
 
 // invite invites a cluster and returns its invitation.
-func (b *bed) invite(namespace, id, more string) brokeradmin.Membership {
+func (b *bed) invite(namespace, id, more string) objects.Membership {
 	b.t.Helper()
 	b.must("broker invite %s --context hub -n %s --file %s %s", id, namespace, b.path(id+".yaml"), more)
 	return b.invitation(id)
 }
 
-func (b *bed) invitation(id string) brokeradmin.Membership {
+func (b *bed) invitation(id string) objects.Membership {
 	b.t.Helper()
 	text, err := os.ReadFile(b.path(id + ".yaml"))
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	var m brokeradmin.Membership
+	var m objects.Membership
 	if err := yaml.Unmarshal(text, &m); err != nil {
 		b.t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func (b *bed) dismantle(namespace string) {
 }
 
 // finalize does what a controller-manager would: it lets a deleted, empty namespace go.
-func (b *bed) finalize(name string) { b.finalizeNamespace(name, brokeradmin.AgentNamespace) }
+func (b *bed) finalize(name string) { b.finalizeNamespace(name, objects.AgentNamespace) }
 
 func (b *bed) finalizeNamespace(name, what string) {
 	b.t.Helper()
@@ -232,7 +233,7 @@ func (b *bed) create(where string, objects ...client.Object) {
 }
 
 // as is a client of the broker with a member's own credential.
-func as(t testing.TB, m brokeradmin.Membership) client.Client {
+func as(t testing.TB, m objects.Membership) client.Client {
 	t.Helper()
 	return newClient(t, m.Config())
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -93,7 +94,7 @@ func TestInvitationHoldsOnlyThatMembersCredential(t *testing.T) {
 	}
 }
 
-func whoami(t testing.TB, m brokeradmin.Membership) string {
+func whoami(t testing.TB, m objects.Membership) string {
 	t.Helper()
 	review := &authenticationv1.SelfSubjectReview{}
 	if err := as(t, m).Create(t.Context(), review); err != nil {
@@ -108,7 +109,7 @@ func TestRenewRestoresAndRevokes(t *testing.T) {
 	newBroker(b, "b-renew", "")
 	first := b.invite("b-renew", "east", "--clusterset-ip-cidr 243.5.0.0/16")
 	second := b.invite("b-renew", "east", "--renew --force --allow-namespaces shop")
-	for _, m := range []brokeradmin.Membership{first, second} {
+	for _, m := range []objects.Membership{first, second} {
 		if err := tokenWorks(t, m); err != nil {
 			t.Errorf("a renewal must not cut off the agent that runs: %v", err)
 		}
@@ -149,7 +150,7 @@ func TestRenewRestoresAndRevokes(t *testing.T) {
 }
 
 // tokenWorks reads with a member's credential what every member may read.
-func tokenWorks(t testing.TB, m brokeradmin.Membership) error {
+func tokenWorks(t testing.TB, m objects.Membership) error {
 	t.Helper()
 	return as(t, m).Get(t.Context(), types.NamespacedName{Namespace: m.Namespace, Name: m.ClusterID}, &v1alpha1.Cluster{})
 }
@@ -258,7 +259,7 @@ func TestCredentialIsConfinedAndRevokedAtOnce(t *testing.T) {
 	east, west := b.invite("b-confined", "east", ""), b.invite("b-confined", "west", "")
 	c := as(t, east)
 	account := func(id string) *corev1.ServiceAccount {
-		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "b-confined", Name: brokeradmin.MemberAccount(id)}}
+		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "b-confined", Name: objects.MemberAccount(id)}}
 	}
 	for name, attempt := range map[string]func() error{
 		"list secrets of the broker": func() error { return c.List(ctx, &corev1.SecretList{}, client.InNamespace("b-confined")) },
@@ -293,7 +294,7 @@ func TestCredentialIsConfinedAndRevokedAtOnce(t *testing.T) {
 	}
 
 	b.must("cluster remove east --context hub -n b-confined")
-	for _, m := range []brokeradmin.Membership{east, renewed} {
+	for _, m := range []objects.Membership{east, renewed} {
 		harness.Eventually(t, "a removed member is locked out", func() error {
 			if err := tokenWorks(t, m); !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 				return fmt.Errorf("got %w", err)

@@ -22,6 +22,7 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -49,10 +50,10 @@ func TestJoinWritesIdentityAndMembership(t *testing.T) {
 	m := b.invite("b-join", "east", "")
 	b.must("join --no-install %s --context east --dataplane nftables --enable-clusterset-ip=false", b.path("east.yaml"))
 	secret := &corev1.Secret{}
-	if err := east.Get(ctx, types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret); err != nil {
+	if err := east.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret); err != nil {
 		t.Fatal(err)
 	}
-	stored, err := brokeradmin.MembershipFrom(secret)
+	stored, err := objects.MembershipFrom(secret)
 	if err != nil || stored.Token != m.Token || stored.DataPlane != "nftables" || ptr.Deref(stored.UseClusterSetIP, true) {
 		t.Errorf("stored %+v (%v)", stored, err)
 	}
@@ -75,7 +76,7 @@ func TestJoinWritesIdentityAndMembership(t *testing.T) {
 	if err := east.Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil {
 		t.Fatal(err)
 	}
-	if stored, err = brokeradmin.MembershipFrom(secret); err != nil || stored.DataPlane != "nftables" {
+	if stored, err = objects.MembershipFrom(secret); err != nil || stored.DataPlane != "nftables" {
 		t.Errorf("stored %+v (%v)", stored, err)
 	}
 	text, err := os.ReadFile(b.path("east.yaml"))
@@ -96,7 +97,7 @@ func TestJoinRefusals(t *testing.T) {
 	ctx, hub := t.Context(), b.clients["hub"]
 	newBroker(b, "b-refuse", "")
 	newBroker(b, "b-other", "--clusterset other")
-	file := func(m brokeradmin.Membership) string {
+	file := func(m objects.Membership) string {
 		text, err := brokeradmin.EncodeInvitation(m)
 		if err != nil {
 			t.Fatal(err)
@@ -236,13 +237,13 @@ func TestRemove(t *testing.T) {
 		t.Errorf("got %+v, want %+v", removed, want)
 	}
 	si := &mcsv1beta1.ServiceImport{}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: brokeradmin.AggregateName(shared)}, si); err != nil {
+	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: objects.AggregateName(shared)}, si); err != nil {
 		t.Fatal(err)
 	}
 	if len(si.Status.Clusters) != 1 || si.Status.Clusters[0].Cluster != "west" || fmt.Sprint(si.Spec.IPs) != "[243.0.0.1]" {
 		t.Errorf("the service that goes on: %v at %v", si.Status.Clusters, si.Spec.IPs)
 	}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: brokeradmin.AggregateName(alone)}, si); !apierrors.IsNotFound(err) {
+	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: objects.AggregateName(alone)}, si); !apierrors.IsNotFound(err) {
 		t.Errorf("the service that ended: %v", err)
 	}
 	for key := range b.versions("hub") {
@@ -281,12 +282,12 @@ func TestLeave(t *testing.T) {
 		b.publish("b-leave", shared, "243.0.0.1", "east", "west")
 		b.publish("b-leave", alone, "243.0.0.2", "east")
 		imported := &mcsv1beta1.ServiceImport{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "web", Labels: map[string]string{brokeradmin.LabelManagedBy: brokeradmin.ManagedBySeamark}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "web", Labels: map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}},
 			Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}},
 		}
 		users := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "users"}, Spec: imported.Spec}
 		slices := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "leaving", Name: "web.west.1", Labels: map[string]string{discoveryv1.LabelManagedBy: brokeradmin.ManagedBy}},
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "leaving", Name: "web.west.1", Labels: map[string]string{discoveryv1.LabelManagedBy: objects.ManagedBy}},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{},
 		}
 		// As if a broker were in this cluster too.
@@ -305,10 +306,10 @@ func TestLeave(t *testing.T) {
 		}
 	}
 	si := &mcsv1beta1.ServiceImport{}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: brokeradmin.AggregateName(alone)}, si); !apierrors.IsNotFound(err) {
+	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: objects.AggregateName(alone)}, si); !apierrors.IsNotFound(err) {
 		t.Errorf("the aggregate nobody exports: %v", err)
 	}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: brokeradmin.AggregateName(shared)}, si); err != nil || len(si.Spec.IPs) != 1 {
+	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: objects.AggregateName(shared)}, si); err != nil || len(si.Spec.IPs) != 1 {
 		t.Errorf("the aggregate others export: %v (%v)", si.Spec.IPs, err)
 	}
 	here := b.versions("east")
@@ -321,7 +322,7 @@ func TestLeave(t *testing.T) {
 		}
 	}
 	for _, kept := range []string{
-		"ServiceImport leaving/users", "ServiceImport leaving/web.leaving", "EndpointSlice leaving/" + brokeradmin.SliceName(shared, "x", "one"),
+		"ServiceImport leaving/users", "ServiceImport leaving/web.leaving", "EndpointSlice leaving/" + objects.SliceName(shared, "x", "one"),
 		"ServiceExport leaving/web", "ClusterProperty /cluster.clusterset.k8s.io", "ClusterClaim /id.k8s.io",
 	} {
 		if here[kept] == "" {
@@ -336,7 +337,7 @@ func TestLeave(t *testing.T) {
 		t.Errorf("the ServiceExport says %+v", ready)
 	}
 	namespace := &corev1.Namespace{}
-	if err := east.Get(ctx, types.NamespacedName{Name: brokeradmin.AgentNamespace}, namespace); err == nil && namespace.DeletionTimestamp == nil {
+	if err := east.Get(ctx, types.NamespacedName{Name: objects.AgentNamespace}, namespace); err == nil && namespace.DeletionTimestamp == nil {
 		t.Error("the namespace that join made is not deleted")
 	}
 
@@ -345,14 +346,14 @@ func TestLeave(t *testing.T) {
 	b.must("cluster remove east --context hub -n b-leave")
 	prepare()
 	secret := &corev1.Secret{}
-	if err := east.Get(ctx, types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret); err != nil {
+	if err := east.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret); err != nil {
 		t.Fatal(err)
 	}
 	secret.Data["server"] = []byte("https://127.0.0.1:1")
 	if err := east.Update(ctx, secret); err != nil {
 		t.Fatal(err)
 	}
-	b.create("east", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: brokeradmin.AgentNamespace, Name: "somebodys"}})
+	b.create("east", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: "somebodys"}})
 	started := time.Now()
 	o := b.must("leave --context east")
 	if !strings.Contains(o.out, "NOT from the broker") || !strings.Contains(o.out, "seamark cluster remove east") {
@@ -364,10 +365,10 @@ func TestLeave(t *testing.T) {
 	if here := b.versions("east"); here["ServiceImport leaving/web"] != "" || here["ConfigMap seamark-system/somebodys"] == "" {
 		t.Error("imports must go and what others put into the namespace must stay")
 	}
-	if err := east.Get(ctx, types.NamespacedName{Name: brokeradmin.AgentNamespace}, namespace); err != nil || namespace.DeletionTimestamp != nil {
+	if err := east.Get(ctx, types.NamespacedName{Name: objects.AgentNamespace}, namespace); err != nil || namespace.DeletionTimestamp != nil {
 		t.Errorf("a namespace with something in it was deleted (%v)", err)
 	}
-	if err := east.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: brokeradmin.AgentNamespace, Name: "somebodys"}}); err != nil {
+	if err := east.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: "somebodys"}}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // versions are the resource versions of everything a command could write.
@@ -84,7 +84,7 @@ func (b *bed) unchanged(t testing.TB, what string, do func()) {
 // record is what a member's agent would publish of a service.
 func record(namespace, id string, service types.NamespacedName) *v1alpha1.ExportRecord {
 	return &v1alpha1.ExportRecord{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: brokeradmin.RecordName(service, id), Labels: brokeradmin.Labels(service, id)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objects.RecordName(service, id), Labels: objects.Labels(service, id)},
 		Spec: v1alpha1.ExportRecordSpec{
 			ServiceName: service.Name, ServiceNamespace: service.Namespace, ClusterID: v1alpha1.ClusterID(id), ExportedAt: metav1.Now(),
 			Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, UseClusterSetIP: true, RequestedClusterSetIP: true,
@@ -96,22 +96,22 @@ func record(namespace, id string, service types.NamespacedName) *v1alpha1.Export
 func slice(namespace, id string, service types.NamespacedName) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: brokeradmin.SliceName(service, id, "one"), Labels: brokeradmin.Labels(service, id),
+			Namespace: namespace, Name: objects.SliceName(service, id, "one"), Labels: objects.Labels(service, id),
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.1.2.3"}}},
 	}
-	s.Labels[discoveryv1.LabelManagedBy] = brokeradmin.ManagedBy
+	s.Labels[discoveryv1.LabelManagedBy] = objects.ManagedBy
 	return s
 }
 
 func aggregate(namespace, writer string, service types.NamespacedName, ips ...string) *mcsv1beta1.ServiceImport {
 	si := &mcsv1beta1.ServiceImport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: brokeradmin.AggregateName(service), Labels: brokeradmin.Labels(service, "")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objects.AggregateName(service), Labels: objects.Labels(service, "")},
 		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}, IPs: ips},
 	}
 	si.Labels[v1alpha1.LabelWrittenBy] = writer
-	si.Labels[brokeradmin.LabelManagedBy] = brokeradmin.ManagedBySeamark
+	si.Labels[objects.LabelManagedBy] = objects.ManagedBySeamark
 	return si
 }
 

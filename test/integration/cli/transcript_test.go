@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // TestTranscript is all commands as people see them: what they print, what they refuse, and with which code they exit.
 func TestTranscript(t *testing.T) {
 	b := newBed(t)
-	t.Cleanup(func() { b.dismantle(brokeradmin.DefaultNamespace) })
+	t.Cleanup(func() { b.dismantle(objects.DefaultNamespace) })
 	b.namespace("shop", "east")
 	b.create("east",
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -157,7 +158,7 @@ func TestAReusedBlockGivesNoAddressInUse(t *testing.T) {
 		return nil
 	})
 	old.Stop()
-	if _, err := brokeradmin.Remove(context.Background(), shared.Admin, brokeradmin.DefaultNamespace, "old"); err != nil {
+	if _, err := brokeradmin.Remove(context.Background(), shared.Admin, objects.DefaultNamespace, "old"); err != nil {
 		t.Fatal(err)
 	}
 	fresh := joined(1, "fresh")
@@ -278,10 +279,10 @@ func TestChangingTheDataPlane(t *testing.T) {
 		t.Helper()
 		east.Stop()
 		secret := &corev1.Secret{}
-		if err := east.Client.Get(context.Background(), types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret); err != nil {
+		if err := east.Client.Get(context.Background(), types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret); err != nil {
 			t.Fatal(err)
 		}
-		membership, err := brokeradmin.MembershipFrom(secret)
+		membership, err := objects.MembershipFrom(secret)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -174,7 +174,7 @@ func TestDerivedServiceIsPutBack(t *testing.T) {
 func TestAForeignServiceOfThatNameIsLeftAlone(t *testing.T) {
 	east, west, _ := clusterset(t)
 	ns := fleet.NewNamespace(t, east, west)
-	theirs := fleet.NewService(ns, brokeradmin.DerivedServiceName("web"))
+	theirs := fleet.NewService(ns, objects.DerivedServiceName("web"))
 	east.Create(t, theirs)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
 	west.Export(t, ns, "web")

@@ -19,7 +19,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -59,12 +59,12 @@ func clusterset(t *testing.T) (east, west, north *fleet.Member) {
 // derived is the Service that a member derived from web.
 func derived(m *fleet.Member, ns string) (*corev1.Service, error) {
 	svc := &corev1.Service{}
-	return svc, m.Client.Get(context.Background(), types.NamespacedName{Namespace: ns, Name: brokeradmin.DerivedServiceName("web")}, svc)
+	return svc, m.Client.Get(context.Background(), types.NamespacedName{Namespace: ns, Name: objects.DerivedServiceName("web")}, svc)
 }
 
 func aggregateOf(f *fleet.Fleet, ns, name string) (*mcsv1beta1.ServiceImport, error) {
 	si := &mcsv1beta1.ServiceImport{}
-	key := types.NamespacedName{Namespace: brokeradmin.DefaultNamespace, Name: brokeradmin.AggregateName(types.NamespacedName{Namespace: ns, Name: name})}
+	key := types.NamespacedName{Namespace: objects.DefaultNamespace, Name: objects.AggregateName(types.NamespacedName{Namespace: ns, Name: name})}
 	return si, f.Admin.Get(context.Background(), key, si)
 }
 

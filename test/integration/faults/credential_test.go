@@ -15,6 +15,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -35,7 +36,7 @@ func TestTokenIsRenewed(t *testing.T) {
 	membership := membershipOf(t, north)
 	good := membership.Token
 	store := func(token string) {
-		fleet.Update(t, north, brokeradmin.AgentNamespace, brokeradmin.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte(token) })
+		fleet.Update(t, north, objects.AgentNamespace, objects.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["token"] = []byte(token) })
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -80,7 +81,7 @@ func TestTokenIsRenewed(t *testing.T) {
 	if renewed.Token == good || renewed.ClusterID != membership.ClusterID || renewed.Server != membership.Server || renewed.DataPlane != membership.DataPlane {
 		t.Errorf("stored %+v", renewed)
 	}
-	must(t, asMember(t, renewed).List(context.Background(), &v1alpha1.ClusterList{}, client.InNamespace(brokeradmin.DefaultNamespace)))
+	must(t, asMember(t, renewed).List(context.Background(), &v1alpha1.ClusterList{}, client.InNamespace(objects.DefaultNamespace)))
 }
 
 // A member whose credential was revoked keeps what it has, says on new exports what to do, and works again with a new
@@ -114,7 +115,7 @@ func TestRevokedCredential(t *testing.T) {
 		names := &v1alpha1.ClusterList{}
 		c, err := brokeradmin.NewClient(membershipOf(t, north).Config())
 		if err == nil {
-			err = c.List(context.Background(), names, client.InNamespace(brokeradmin.DefaultNamespace))
+			err = c.List(context.Background(), names, client.InNamespace(objects.DefaultNamespace))
 		}
 		if err == nil {
 			return fmt.Errorf("it still reads %d clusters", len(names.Items))

@@ -21,7 +21,7 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -110,7 +110,7 @@ func TestEditsArePutBack(t *testing.T) {
 	must(t, err)
 	service := types.NamespacedName{Namespace: ns, Name: "web"}
 	on := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: brokeradmin.DefaultNamespace, Name: name}
+		return metav1.ObjectMeta{Namespace: objects.DefaultNamespace, Name: name}
 	}
 	for _, owned := range []struct {
 		name  string
@@ -120,9 +120,9 @@ func TestEditsArePutBack(t *testing.T) {
 	}{
 		{"import", west.Client, si, importEdits},
 		{"imported slice", west.Client, &items[0], sliceEdits},
-		{"aggregate", f.Admin, &mcsv1beta1.ServiceImport{ObjectMeta: on(brokeradmin.AggregateName(service))}, aggregateEdits},
-		{"record", f.Admin, &v1alpha1.ExportRecord{ObjectMeta: on(brokeradmin.RecordName(service, "east"))}, recordEdits},
-		{"broker slice", f.Admin, &discoveryv1.EndpointSlice{ObjectMeta: on(brokeradmin.SliceName(service, "east", "web-abc"))}, brokerSliceEdits},
+		{"aggregate", f.Admin, &mcsv1beta1.ServiceImport{ObjectMeta: on(objects.AggregateName(service))}, aggregateEdits},
+		{"record", f.Admin, &v1alpha1.ExportRecord{ObjectMeta: on(objects.RecordName(service, "east"))}, recordEdits},
+		{"broker slice", f.Admin, &discoveryv1.EndpointSlice{ObjectMeta: on(objects.SliceName(service, "east", "web-abc"))}, brokerSliceEdits},
 	} {
 		t.Run(owned.name, func(t *testing.T) {
 			for _, e := range owned.edits {
@@ -150,11 +150,11 @@ func TestRelabelledOnTheBroker(t *testing.T) {
 	imported(t, west, ns, "web", sources{"east": {"10.1.0.1"}})
 	service := types.NamespacedName{Namespace: ns, Name: "web"}
 	on := func(name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: brokeradmin.DefaultNamespace, Name: name}
+		return metav1.ObjectMeta{Namespace: objects.DefaultNamespace, Name: name}
 	}
 	for _, obj := range []client.Object{
-		&v1alpha1.ExportRecord{ObjectMeta: on(brokeradmin.RecordName(service, "east"))},
-		&discoveryv1.EndpointSlice{ObjectMeta: on(brokeradmin.SliceName(service, "east", "web-abc"))},
+		&v1alpha1.ExportRecord{ObjectMeta: on(objects.RecordName(service, "east"))},
+		&discoveryv1.EndpointSlice{ObjectMeta: on(objects.SliceName(service, "east", "web-abc"))},
 	} {
 		exported(t, east, ns, "web")
 		must(t, f.Admin.Get(context.Background(), client.ObjectKeyFromObject(obj), obj))
@@ -218,8 +218,8 @@ func essence(obj client.Object) client.Object {
 func TestIdentityIsPutBack(t *testing.T) {
 	f := clusterset(t)
 	west := f.Members[1]
-	for _, obj := range brokeradmin.Identity(membershipOf(t, west)) {
-		want := brokeradmin.IdentityValue(obj)
+	for _, obj := range objects.Identity(membershipOf(t, west)) {
+		want := objects.IdentityValue(obj)
 		err := west.Client.Delete(context.Background(), obj)
 		if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 			t.Fatalf("delete %T %s: %v", obj, obj.GetName(), err)
@@ -230,7 +230,7 @@ func TestIdentityIsPutBack(t *testing.T) {
 			if err := west.Client.Get(context.Background(), client.ObjectKeyFromObject(obj), have); err != nil {
 				return err
 			}
-			if got := brokeradmin.IdentityValue(have); got != want {
+			if got := objects.IdentityValue(have); got != want {
 				return fmt.Errorf("it says %q, want %q", got, want)
 			}
 			return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -39,7 +40,7 @@ func staleEndpoints(t *testing.T, f *fleet.Fleet, policy v1alpha1.StaleEndpoints
 	t.Helper()
 	must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		set := &v1alpha1.ClusterSet{}
-		if err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: brokeradmin.DefaultNamespace, Name: brokeradmin.DefaultClusterSet}, set); err != nil {
+		if err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: brokeradmin.DefaultClusterSet}, set); err != nil {
 			return err
 		}
 		set.Spec.StaleEndpoints = policy
@@ -167,7 +168,7 @@ func beat(t *testing.T, f *fleet.Fleet, id string, offset time.Duration) {
 	t.Helper()
 	must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		lease := &coordinationv1.Lease{}
-		if err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: brokeradmin.DefaultNamespace, Name: id}, lease); err != nil {
+		if err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: id}, lease); err != nil {
 			return err
 		}
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(offset)}

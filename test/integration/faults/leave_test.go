@@ -17,16 +17,17 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // membershipOf reads the membership a member has stored.
-func membershipOf(t *testing.T, m *fleet.Member) brokeradmin.Membership {
+func membershipOf(t *testing.T, m *fleet.Member) objects.Membership {
 	t.Helper()
 	secret := &corev1.Secret{}
-	must(t, m.Client.Get(context.Background(), types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret))
-	membership, err := brokeradmin.MembershipFrom(secret)
+	must(t, m.Client.Get(context.Background(), types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret))
+	membership, err := objects.MembershipFrom(secret)
 	must(t, err)
 	return membership
 }
@@ -45,7 +46,7 @@ func invite(t *testing.T, f *fleet.Fleet, m *fleet.Member, change ...func(*broke
 }
 
 // asMember is a client with a member's credential.
-func asMember(t *testing.T, membership brokeradmin.Membership) client.Client {
+func asMember(t *testing.T, membership objects.Membership) client.Client {
 	t.Helper()
 	c, err := brokeradmin.NewClient(membership.Config())
 	must(t, err)
@@ -60,7 +61,7 @@ func nothingOf(f *fleet.Fleet, id string) error {
 		return fmt.Errorf("left on the broker: %v %w", names, err)
 	}
 	for _, obj := range []client.Object{&v1alpha1.Cluster{}, &coordinationv1.Lease{}} {
-		err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: brokeradmin.DefaultNamespace, Name: id}, obj)
+		err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: id}, obj)
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("%T is left on the broker (%w)", obj, err)
 		}
@@ -84,9 +85,9 @@ func TestRemovalOfADeadMember(t *testing.T) {
 	credential := asMember(t, membershipOf(t, west))
 	t.Cleanup(func() { invite(t, f, west); start(t, west) })
 	kept := watchImports(t, &fleet.Fleet{Members: []*fleet.Member{east, north}}, ns, map[string]sources{"both": {"east": {"10.1.0.1"}}})
-	removed, err := brokeradmin.Remove(context.Background(), f.Admin, brokeradmin.DefaultNamespace, "west")
+	removed, err := brokeradmin.Remove(context.Background(), f.Admin, objects.DefaultNamespace, "west")
 	must(t, err)
-	err = credential.List(context.Background(), &v1alpha1.ExportRecordList{}, client.InNamespace(brokeradmin.DefaultNamespace))
+	err = credential.List(context.Background(), &v1alpha1.ExportRecordList{}, client.InNamespace(objects.DefaultNamespace))
 	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		t.Errorf("the credential of a removed member still reads: %v", err)
 	}
@@ -114,7 +115,7 @@ func TestRemovalOfALivingMember(t *testing.T) {
 	east, west := f.Members[0], f.Members[1]
 	serve(t, west, ns, "solo", "10.2.0.2")
 	imported(t, east, ns, "solo", sources{"west": {"10.2.0.2"}})
-	_, err := brokeradmin.Remove(context.Background(), f.Admin, brokeradmin.DefaultNamespace, "west")
+	_, err := brokeradmin.Remove(context.Background(), f.Admin, objects.DefaultNamespace, "west")
 	must(t, err)
 	t.Cleanup(func() { west.Stop(); invite(t, f, west); start(t, west) })
 	notImported(t, east, ns, "solo")
@@ -144,7 +145,7 @@ func TestLeaveWhileOthersExport(t *testing.T) {
 	}
 	kept := watchImports(t, &fleet.Fleet{Members: []*fleet.Member{east, north}}, ns, map[string]sources{"both": {"east": {"10.1.0.1"}}})
 	// Something of somebody's in the agent's namespace keeps it: without a controller-manager it would never be gone.
-	west.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: brokeradmin.AgentNamespace, Name: "mine"}})
+	west.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: "mine"}})
 	left, err := brokeradmin.Leave(context.Background(), west.Client)
 	must(t, err)
 	t.Cleanup(func() {

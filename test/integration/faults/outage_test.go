@@ -16,6 +16,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -177,7 +178,7 @@ func acceptsWrites(t *testing.T, f *fleet.Fleet) {
 		c, err := brokeradmin.NewClient(membershipOf(t, f.Members[0]).Config())
 		if err == nil {
 			record := &v1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{
-				Namespace: brokeradmin.DefaultNamespace, Name: "dry.run.east", Labels: brokeradmin.Labels(types.NamespacedName{Namespace: "run", Name: "dry"}, "east"),
+				Namespace: objects.DefaultNamespace, Name: "dry.run.east", Labels: objects.Labels(types.NamespacedName{Namespace: "run", Name: "dry"}, "east"),
 			}}
 			record.Spec = v1alpha1.ExportRecordSpec{
 				ServiceName: "dry", ServiceNamespace: "run", ClusterID: "east", ExportedAt: metav1.Now(), Type: "ClusterSetIP",

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -217,7 +217,7 @@ func importedAddresses(m *fleet.Member, ns string) (map[string]sources, error) {
 func heartbeat(t *testing.T, f *fleet.Fleet, id string) time.Time {
 	t.Helper()
 	lease := &coordinationv1.Lease{}
-	must(t, f.Admin.Get(context.Background(), types.NamespacedName{Namespace: brokeradmin.DefaultNamespace, Name: id}, lease))
+	must(t, f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: id}, lease))
 	if lease.Spec.RenewTime == nil {
 		return time.Time{}
 	}

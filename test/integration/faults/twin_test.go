@@ -12,6 +12,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/install/crds"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -26,10 +27,10 @@ func twinOf(t *testing.T, m *fleet.Member) *fleet.Member {
 	_, err = crds.Install(ctx, c, crds.Member)
 	must(t, err)
 	secret := &corev1.Secret{}
-	must(t, m.Client.Get(ctx, types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret))
+	must(t, m.Client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret))
 	twin := &fleet.Member{ID: "twin of " + m.ID, CP: spare, Client: c, Agent: m.Agent}
 	twin.Agent.Local = spare.Config()
-	twin.Namespace(t, brokeradmin.AgentNamespace)
+	twin.Namespace(t, objects.AgentNamespace)
 	twin.Create(t, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}, Data: secret.Data,
 	})

@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 )
 
@@ -46,7 +46,7 @@ func ownWire(t *testing.T, f *fleet.Fleet, m *fleet.Member) *wire {
 func reroute(t *testing.T, m *fleet.Member, server string) {
 	t.Helper()
 	m.Stop()
-	fleet.Update(t, m, brokeradmin.AgentNamespace, brokeradmin.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["server"] = []byte(server) })
+	fleet.Update(t, m, objects.AgentNamespace, objects.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["server"] = []byte(server) })
 	start(t, m)
 }
 

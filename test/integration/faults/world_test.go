@@ -22,7 +22,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -74,7 +74,7 @@ func pending(t *testing.T, m *fleet.Member, ns, name string) string {
 func onBroker(f *fleet.Fleet, labels client.MatchingLabels) ([]string, error) {
 	var names []string
 	for _, list := range []client.ObjectList{&v1alpha1.ExportRecordList{}, &discoveryv1.EndpointSliceList{}, &mcsv1beta1.ServiceImportList{}} {
-		if err := f.Admin.List(context.Background(), list, client.InNamespace(brokeradmin.DefaultNamespace), labels); err != nil {
+		if err := f.Admin.List(context.Background(), list, client.InNamespace(objects.DefaultNamespace), labels); err != nil {
 			return nil, err
 		}
 		err := meta.EachListItem(list, func(o runtime.Object) error {
@@ -108,7 +108,7 @@ func versions(c client.Client, ns string, onBroker bool) (map[string]string, err
 	where := []client.ListOption{client.InNamespace(ns)}
 	kinds := []client.ObjectList{&discoveryv1.EndpointSliceList{}, &mcsv1beta1.ServiceImportList{}, &mcsv1beta1.ServiceExportList{}}
 	if onBroker {
-		where = []client.ListOption{client.InNamespace(brokeradmin.DefaultNamespace), client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns}}
+		where = []client.ListOption{client.InNamespace(objects.DefaultNamespace), client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns}}
 		kinds = []client.ObjectList{&discoveryv1.EndpointSliceList{}, &mcsv1beta1.ServiceImportList{}, &v1alpha1.ExportRecordList{}}
 	}
 	for _, list := range kinds {

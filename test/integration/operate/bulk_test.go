@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -49,7 +49,7 @@ func TestBulkExport(t *testing.T) {
 	type listing struct {
 		Services []struct{ Name, Type, Action, Why string }
 	}
-	derived := types.NamespacedName{Namespace: ns, Name: brokeradmin.DerivedServiceName("api")}
+	derived := types.NamespacedName{Namespace: ns, Name: objects.DerivedServiceName("api")}
 	harness.Eventually(t, "a Service derived from an exported one, which is not offered", func() error {
 		return b.east.Client.Get(t.Context(), derived, &corev1.Service{})
 	})

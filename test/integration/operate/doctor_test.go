@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/dns/corefile"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -247,7 +247,7 @@ func doctorProbe(t *testing.T, b *bed) {
 func doctorBrokerPermissions(t *testing.T, b *bed) {
 	ctx := context.Background()
 	b.consult("doctor", "broker-permissions", "east", "pass")
-	own := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: brokeradmin.DefaultNamespace, Name: brokeradmin.MemberAccount("east") + ":own"}}
+	own := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: objects.DefaultNamespace, Name: objects.MemberAccount("east") + ":own"}}
 	if err := errors.Join(b.fleet.Admin.Get(ctx, client.ObjectKeyFromObject(own), own), b.fleet.Admin.Delete(ctx, own)); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -135,7 +135,7 @@ func TestExplainNamespaceMissing(t *testing.T) {
 func TestExplainDerivedServiceTaken(t *testing.T) {
 	b := newBed(t)
 	ns := b.namespace(b.east, b.west)
-	mine := fleet.NewService(ns, brokeradmin.DerivedServiceName("web"))
+	mine := fleet.NewService(ns, objects.DerivedServiceName("web"))
 	b.west.Create(t, mine)
 	b.serve(b.east, ns, "web")
 	o := b.explained(ns, "web", "east,west", "derived-service-foreign")

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 )
 
@@ -55,10 +55,10 @@ func TestGatherHasNoSecrets(t *testing.T) {
 	b := newBed(t)
 	ns := b.namespace(b.east, b.west)
 	secret := &corev1.Secret{}
-	if err := b.east.Client.Get(context.Background(), types.NamespacedName{Namespace: brokeradmin.AgentNamespace, Name: brokeradmin.MembershipSecret}, secret); err != nil {
+	if err := b.east.Client.Get(context.Background(), types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret); err != nil {
 		t.Fatal(err)
 	}
-	m, err := brokeradmin.MembershipFrom(secret)
+	m, err := objects.MembershipFrom(secret)
 	if err != nil {
 		t.Fatal(err)
 	}

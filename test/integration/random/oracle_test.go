@@ -18,8 +18,8 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 )
 
@@ -124,7 +124,7 @@ func (w *world) exportsOf(m *fleet.Member) (map[types.NamespacedName]exports.Inp
 		}
 		for i := range listed.Items {
 			in := exports.Input{
-				Settings: exports.Settings{ClusterID: m.ID, BrokerNamespace: brokeradmin.DefaultNamespace, UseClusterSetIP: true},
+				Settings: exports.Settings{ClusterID: m.ID, BrokerNamespace: objects.DefaultNamespace, UseClusterSetIP: true},
 				Export:   &listed.Items[i], RegionOf: func(string) string { return "" },
 			}
 			for j := range services.Items {
@@ -206,12 +206,12 @@ func (w *world) conflictsOf(m *fleet.Member, records map[types.NamespacedName][]
 func (w *world) aggregates(records map[types.NamespacedName][]*v1alpha1.ExportRecord) error {
 	for _, ns := range w.namespaces {
 		var list mcsv1beta1.ServiceImportList
-		if err := w.fleet.Admin.List(context.Background(), &list, client.InNamespace(brokeradmin.DefaultNamespace), client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns}); err != nil {
+		if err := w.fleet.Admin.List(context.Background(), &list, client.InNamespace(objects.DefaultNamespace), client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns}); err != nil {
 			return err
 		}
 		seen := map[types.NamespacedName]bool{}
 		for i := range list.Items {
-			key, _ := brokeradmin.ServiceOf(&list.Items[i])
+			key, _ := objects.ServiceOf(&list.Items[i])
 			seen[key] = true
 			if len(records[key]) == 0 {
 				return fmt.Errorf("the aggregate of %s is left over", key)

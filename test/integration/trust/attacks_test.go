@@ -21,6 +21,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 var shared *scene
@@ -99,7 +100,7 @@ func label(obj client.Object, key, value string) {
 }
 
 func token(ctx context.Context, c client.Client, id string) error {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: brokeradmin.MemberAccount(id)}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objects.MemberAccount(id)}}
 	return c.SubResource("token").Create(ctx, account, &authenticationv1.TokenRequest{})
 }
 
@@ -177,7 +178,7 @@ var onSlices = []attack{
 	}},
 	{"create a slice of its own under west's name", func(ctx context.Context, s *scene) error {
 		sl := slice("west", web)
-		sl.Name = brokeradmin.SliceName(web, "west", "two")
+		sl.Name = objects.SliceName(web, "west", "two")
 		label(sl, mcsv1beta1.LabelSourceCluster, "east")
 		return s.east.Create(ctx, sl)
 	}},
@@ -327,7 +328,7 @@ var onCluster = []attack{
 	}},
 	{"create a secret that yields west's token", func(ctx context.Context, s *scene) error {
 		secret := &corev1.Secret{ObjectMeta: named("loot"), Type: corev1.SecretTypeServiceAccountToken}
-		secret.Annotations = map[string]string{corev1.ServiceAccountNameKey: brokeradmin.MemberAccount("west")}
+		secret.Annotations = map[string]string{corev1.ServiceAccountNameKey: objects.MemberAccount("west")}
 		return s.east.Create(ctx, secret)
 	}},
 	{"read a configmap", func(ctx context.Context, s *scene) error {
@@ -344,7 +345,7 @@ var onCluster = []attack{
 	}},
 	{"create a pod that runs as west", func(ctx context.Context, s *scene) error {
 		return s.east.Create(ctx, &corev1.Pod{ObjectMeta: named("x"), Spec: corev1.PodSpec{
-			ServiceAccountName: brokeradmin.MemberAccount("west"), Containers: []corev1.Container{{Name: "x", Image: "x"}},
+			ServiceAccountName: objects.MemberAccount("west"), Containers: []corev1.Container{{Name: "x", Image: "x"}},
 		}})
 	}},
 	{"list namespaces", func(ctx context.Context, s *scene) error { return s.east.List(ctx, &corev1.NamespaceList{}) }},
@@ -357,12 +358,12 @@ var byEscalation = []attack{
 		return s.east.List(ctx, &corev1.ServiceAccountList{}, client.InNamespace(namespace))
 	}},
 	{"create an account that is a member by name", func(ctx context.Context, s *scene) error {
-		return s.east.Create(ctx, &corev1.ServiceAccount{ObjectMeta: named(brokeradmin.MemberAccount("evil"))})
+		return s.east.Create(ctx, &corev1.ServiceAccount{ObjectMeta: named(objects.MemberAccount("evil"))})
 	}},
 	{"bind itself to admin", func(ctx context.Context, s *scene) error {
 		return s.east.Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: named("evil"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
-			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: brokeradmin.MemberAccount("east")}},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: objects.MemberAccount("east")}},
 		})
 	}},
 	{"widen the members' role", func(ctx context.Context, s *scene) error {
@@ -372,7 +373,7 @@ var byEscalation = []attack{
 		return s.east.Create(ctx, &rbacv1.Role{ObjectMeta: named("evil")})
 	}},
 	{"impersonate west", func(ctx context.Context, s *scene) error {
-		return impersonating(ctx, s, rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + brokeradmin.MemberAccount("west")})
+		return impersonating(ctx, s, rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + objects.MemberAccount("west")})
 	}},
 	{"impersonate the masters", func(ctx context.Context, s *scene) error {
 		return impersonating(ctx, s, rest.ImpersonationConfig{UserName: "admin", Groups: []string{"system:masters"}})

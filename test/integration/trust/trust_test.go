@@ -20,6 +20,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -45,7 +46,7 @@ type scene struct {
 	// east and narrow hold those members' credentials.
 	east, narrow client.WithWatch
 	config       *rest.Config
-	memberships  map[string]brokeradmin.Membership
+	memberships  map[string]objects.Membership
 }
 
 func newScene(t *testing.T) *scene {
@@ -53,7 +54,7 @@ func newScene(t *testing.T) *scene {
 	ctx, cp := t.Context(), harness.Clusters(t, 1)[0]
 	admin, err := brokeradmin.NewClient(cp.Config())
 	must(t, err)
-	s := &scene{admin: admin, memberships: map[string]brokeradmin.Membership{}}
+	s := &scene{admin: admin, memberships: map[string]objects.Membership{}}
 	_, err = brokeradmin.Deploy(ctx, admin, brokeradmin.DeployOptions{Namespace: namespace})
 	must(t, err)
 	for _, id := range []string{"east", "west", "narrow"} {
@@ -133,7 +134,7 @@ func must(t testing.TB, err error) {
 
 func record(id string, service types.NamespacedName) *v1alpha1.ExportRecord {
 	return &v1alpha1.ExportRecord{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: brokeradmin.RecordName(service, id), Labels: brokeradmin.Labels(service, id)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objects.RecordName(service, id), Labels: objects.Labels(service, id)},
 		Spec: v1alpha1.ExportRecordSpec{
 			ServiceName: service.Name, ServiceNamespace: service.Namespace, ClusterID: v1alpha1.ClusterID(id), ExportedAt: metav1.Unix(1_000_000, 0),
 			Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, UseClusterSetIP: true, RequestedClusterSetIP: true,
@@ -144,21 +145,21 @@ func record(id string, service types.NamespacedName) *v1alpha1.ExportRecord {
 
 func slice(id string, service types.NamespacedName) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: brokeradmin.SliceName(service, id, "one"), Labels: brokeradmin.Labels(service, id)},
+		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: objects.SliceName(service, id, "one"), Labels: objects.Labels(service, id)},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.1.2.3"}}},
 	}
-	s.Labels[discoveryv1.LabelManagedBy] = brokeradmin.ManagedBy
+	s.Labels[discoveryv1.LabelManagedBy] = objects.ManagedBy
 	return s
 }
 
 func aggregate(writer string, service types.NamespacedName, ips ...string) *mcsv1beta1.ServiceImport {
 	si := &mcsv1beta1.ServiceImport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: brokeradmin.AggregateName(service), Labels: brokeradmin.Labels(service, "")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objects.AggregateName(service), Labels: objects.Labels(service, "")},
 		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}, IPs: ips},
 	}
 	si.Labels[v1alpha1.LabelWrittenBy] = writer
-	si.Labels[brokeradmin.LabelManagedBy] = brokeradmin.ManagedBySeamark
+	si.Labels[objects.LabelManagedBy] = objects.ManagedBySeamark
 	return si
 }
 

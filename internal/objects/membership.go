@@ -1,4 +1,4 @@
-package brokeradmin
+package objects
 
 import (
 	"errors"

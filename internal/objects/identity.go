@@ -1,4 +1,4 @@
-package brokeradmin
+package objects
 
 import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -10,12 +10,19 @@ import (
 // Identity is what a member's identity objects say: the id under the names of both kinds, and which clusterset it belongs to.
 // The membership objects come last, because admission makes the id immutable from then on.
 func Identity(m Membership) []client.Object {
-	return []client.Object{
+	ids := []client.Object{
 		clusterProperty(aboutv1beta1.PropertyClusterID, m.ClusterID),
 		clusterProperty(aboutv1beta1.PropertyClusterIDOld, m.ClusterID),
 		clusterClaim(claimsv1.ClaimClusterID, m.ClusterID),
-		clusterProperty(aboutv1beta1.PropertyClusterSet, m.ClusterSet),
-		clusterClaim(claimsv1.ClaimClusterSet, m.ClusterSet),
+	}
+	return append(ids, MembershipClaims(m.ClusterSet)...)
+}
+
+// MembershipClaims are the objects that exist exactly while the cluster is a member of the clusterset.
+func MembershipClaims(clusterSet string) []client.Object {
+	return []client.Object{
+		clusterProperty(aboutv1beta1.PropertyClusterSet, clusterSet),
+		clusterClaim(claimsv1.ClaimClusterSet, clusterSet),
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package brokeradmin knows the broker: what objects on it are called and labelled, how a member reaches it, and how the broker's
-// admin sets it up, invites and removes members.
-package brokeradmin
+// Package objects is the vocabulary that all parts share: what objects are called and labelled, who owns them, and what makes a
+// cluster a member. It decides and names; it does not talk to API servers.
+package objects
 
 import (
 	"crypto/sha256"
@@ -14,7 +14,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/install/policies"
 )
 
 const (
@@ -36,7 +35,7 @@ const (
 // MemberAccount is the name of the ServiceAccount a member uses on the broker. The admission policies take the member's id
 // from it.
 func MemberAccount(clusterID string) string {
-	return policies.MemberServiceAccount(v1alpha1.ClusterID(clusterID))
+	return "member." + clusterID
 }
 
 // RecordName is the name of the ExportRecord of a service and cluster. At most 63+1+63+1+63 characters.
@@ -146,3 +145,6 @@ func NamespaceAllowed(allowed []string, namespace string) bool {
 	}
 	return false
 }
+
+// AgentLease is the Lease in the agent's namespace by which its replicas agree on one that works.
+const AgentLease = "seamark-agent"

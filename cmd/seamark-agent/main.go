@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/agent"
-	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 func main() { daemon.Main(command()) }
@@ -29,8 +29,8 @@ func command() *cobra.Command {
 	common := daemon.AddFlags(flags, &options.Options)
 	flags.BoolVar(&options.LeaderElection, "leader-elect", false, "run several replicas with one at work")
 	flags.BoolVar(&options.CreateNamespaces, "create-namespaces", false, "create missing namespaces for imported services rather than leaving those services out")
-	flags.DurationVar(&options.RenewEvery, "renew-every", member.RenewEvery, "how often this member renews its lease on the broker")
-	flags.DurationVar(&options.LeaseDuration, "lease-duration", member.LeaseDuration, "how long after its last renewal others take this member for alive")
+	flags.DurationVar(&options.RenewEvery, "renew-every", objects.RenewEvery, "how often this member renews its lease on the broker")
+	flags.DurationVar(&options.LeaseDuration, "lease-duration", objects.LeaseDuration, "how long after its last renewal others take this member for alive")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if options.LeaseDuration <= options.RenewEvery {
 			return errors.New("--lease-duration must be longer than --renew-every, or every late heartbeat looks like a dead cluster")

@@ -78,8 +78,8 @@ type agent struct {
 // Run works until ctx ends. It returns an error when it cannot start: a cluster that is no member, or a kubeconfig that does
 // not work. A broker that is away is no reason not to start.
 func Run(ctx context.Context, o Options) error {
-	o.RenewEvery = orDefault(o.RenewEvery, member.RenewEvery)
-	o.LeaseDuration = orDefault(o.LeaseDuration, member.LeaseDuration)
+	o.RenewEvery = orDefault(o.RenewEvery, objects.RenewEvery)
+	o.LeaseDuration = orDefault(o.LeaseDuration, objects.LeaseDuration)
 	a := &agent{
 		Options: o, line: member.NewLine(), exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{},
 		again: make(chan struct{}, 1), pool: vip.NewPool(), metrics: telemetry.New(),
@@ -228,6 +228,6 @@ func (a *agent) inspect(ctx context.Context) (holder string, families []corev1.I
 	if err := a.localDirect.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
 		return "", nil, fmt.Errorf("read namespace %s: %w", metav1.NamespaceSystem, err)
 	}
-	families, err = member.Families(ctx, a.localDirect)
+	families, err = objects.Families(ctx, a.localDirect)
 	return string(system.UID), families, err
 }

@@ -10,7 +10,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/internal/agent/apply"
-	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -70,7 +69,7 @@ func stripNamespace(obj any) (any, error) {
 // stripService drops labels and annotations too: they never travel. Derived Services stay whole, since they are written back.
 func stripService(obj any) (any, error) {
 	if svc, ok := obj.(*corev1.Service); ok {
-		if _, derived := imports.DerivedFrom(svc); derived {
+		if _, derived := objects.DerivedFrom(svc); derived {
 			return stripMeta(obj)
 		}
 		svc.Labels, svc.Annotations, svc.Spec.Selector, svc.Status = nil, nil, nil, corev1.ServiceStatus{}

@@ -30,7 +30,6 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
-	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
@@ -92,7 +91,7 @@ func (a *agent) addExport() error {
 	}, "publish", map[string]*apply.Writer{serverLocal: a.localWriter, serverBroker: a.brokerWriter},
 		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
 		trigger.Watch(local, &corev1.Service{}, trigger.Name),
-		trigger.Watch(local, &discoveryv1.EndpointSlice{}, keyOf(index.SourceService)),
+		trigger.Watch(local, &discoveryv1.EndpointSlice{}, keyOf(objects.SourceService)),
 		trigger.Watch(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord]),
 		trigger.Watch(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != a.membership.ClusterID {
@@ -145,12 +144,12 @@ func (a *agent) addImport() error {
 			return trigger.Name(si)
 		}),
 		trigger.Watch(local, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
-			if service, ok := index.SourceService(s); ok {
+			if service, ok := objects.SourceService(s); ok {
 				return []types.NamespacedName{service}
 			}
-			return keyOf(index.ImportedService)(s)
+			return keyOf(objects.ImportedService)(s)
 		}),
-		trigger.Watch(local, &corev1.Service{}, keyOf(imports.DerivedFrom)),
+		trigger.Watch(local, &corev1.Service{}, keyOf(objects.DerivedFrom)),
 		trigger.Watch(local, &corev1.Namespace{}, a.servicesOf),
 		a.importsPush.Source(), later.Source(),
 	)

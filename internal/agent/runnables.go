@@ -11,8 +11,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // statusEvery is how often the member compares what it tells about itself with what is true. Only a difference is written.
@@ -80,7 +80,7 @@ func (a *agent) tellStatus(ctx context.Context) error {
 		want.AgentVersion = version.String()
 		want.DataPlane = a.membership.DataPlane
 		want.PodCIDRs = cidrs(a.nodes.PodCIDRs(64))
-		want.ServiceCIDRs = cidrs(member.ServiceCIDRs(ctx, a.localDirect))
+		want.ServiceCIDRs = cidrs(objects.ServiceCIDRs(ctx, a.localDirect))
 		if equality.Semantic.DeepEqual(current.Status, want) {
 			told = true
 			continue

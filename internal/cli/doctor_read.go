@@ -21,7 +21,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/cli/doctor"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/install/crds"
@@ -226,15 +225,15 @@ func (s *site) readForwarding(ctx context.Context) (addresses []string, corefile
 
 // readServices finds exports that complain, and a name to ask DNS for.
 func (s *site) readServices(ctx context.Context, c *doctor.Cluster, o doctorOptions) {
-	objects := s.readAll(ctx, "")
-	for i := range objects.exports {
-		if whyNotExported(&objects.exports[i]) != "" {
-			c.BadExports = append(c.BadExports, objects.exports[i].Namespace+"/"+objects.exports[i].Name)
+	held := s.readAll(ctx, "")
+	for i := range held.exports {
+		if whyNotExported(&held.exports[i]) != "" {
+			c.BadExports = append(c.BadExports, held.exports[i].Namespace+"/"+held.exports[i].Name)
 		}
 	}
 	c.Asked = "clusterset.local"
-	for i := range objects.imports {
-		if si := &objects.imports[i]; imports.Ours(si) && len(si.Spec.IPs) > 0 {
+	for i := range held.imports {
+		if si := &held.imports[i]; objects.Ours(si) && len(si.Spec.IPs) > 0 {
 			c.Asked, c.Expect = si.Name+"."+si.Namespace+".svc.clusterset.local", si.Spec.IPs
 			break
 		}

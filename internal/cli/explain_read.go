@@ -20,8 +20,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/agent/index"
-	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -104,7 +102,7 @@ func (s *site) readCluster(ctx context.Context, key types.NamespacedName, dns ma
 	if err := s.readObjects(ctx, key, c); err != nil {
 		return &explain.Cluster{ID: s.name(), Context: s.context, Problem: plainError(err)}
 	}
-	if families, err := member.Families(ctx, s.client); err == nil {
+	if families, err := objects.Families(ctx, s.client); err == nil {
 		c.Families = families
 	}
 	c.Agent, c.DNSServer = s.deployment(ctx, agentDeployment), s.deployment(ctx, dnsDeployment)
@@ -148,12 +146,12 @@ func (s *site) readObjects(ctx context.Context, key types.NamespacedName, c *exp
 		return err
 	}
 	for i := range own.Items {
-		if _, ok := index.SourceService(&own.Items[i]); ok {
+		if _, ok := objects.SourceService(&own.Items[i]); ok {
 			c.Slices = append(c.Slices, own.Items[i])
 		}
 	}
 	for i := range imported.Items {
-		if _, ok := index.ImportedService(&imported.Items[i]); ok {
+		if _, ok := objects.ImportedService(&imported.Items[i]); ok {
 			c.Imported = append(c.Imported, imported.Items[i])
 		}
 	}

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -178,7 +177,7 @@ func planMany(ctx context.Context, c client.Client, namespace string, selector l
 	}
 	items := make([]bulkItem, 0, len(services.Items))
 	for i := range services.Items {
-		if _, derived := imports.DerivedFrom(&services.Items[i]); derived {
+		if _, derived := objects.DerivedFrom(&services.Items[i]); derived {
 			continue // of our own making, and there or not by the moment: it would only hide what people look for
 		}
 		items = append(items, planOne(&services.Items[i], exported))

@@ -17,7 +17,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -284,7 +283,7 @@ func (s siteObjects) assess() (out []serviceStatus) {
 	for i := range s.imports {
 		si := &s.imports[i]
 		ready := meta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
-		if imports.Ours(si) && ready != nil && ready.Status == metav1.ConditionFalse {
+		if objects.Ours(si) && ready != nil && ready.Status == metav1.ConditionFalse {
 			out = append(out, serviceStatus{Namespace: si.Namespace, Name: si.Name, State: serviceFailing, Cluster: s.id, Why: "import: " + ready.Message})
 		}
 	}

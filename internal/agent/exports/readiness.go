@@ -18,9 +18,6 @@ import (
 
 var errNotConnected = errors.New("the broker has not been reached since the agent started")
 
-// ErrTaken is what the refusal of this cluster's id is.
-var ErrTaken = errors.New("the cluster id is used by another cluster")
-
 // readiness says whether the broker has what should be there; outcome is what writing it brought. A message names the cause in
 // words that stay the same from one retry to the next, or every retry would be a write.
 //
@@ -34,7 +31,7 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome, starved err
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "published, but without a clusterset IP: "+starved.Error())
 	case outcome == nil:
 		return condition(ready, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported, "the service is published to the clusterset")
-	case errors.Is(outcome, ErrTaken):
+	case errors.Is(outcome, objects.ErrTaken):
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "not exported: "+outcome.Error())
 	case errors.Is(outcome, errNotConnected):
 		// The broker may well have it from before the agent was restarted: what it said then still holds.

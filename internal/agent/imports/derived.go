@@ -73,17 +73,8 @@ func isDerived(svc *corev1.Service, service types.NamespacedName) bool {
 	if svc == nil {
 		return false
 	}
-	of, ok := DerivedFrom(svc)
+	of, ok := objects.DerivedFrom(svc)
 	return ok && of == service
-}
-
-// DerivedFrom is the imported service a Service was derived from; ok is false for any other Service.
-func DerivedFrom(svc *corev1.Service) (types.NamespacedName, bool) {
-	name := svc.Labels[mcsv1beta1.LabelServiceName]
-	if name == "" || svc.Labels[objects.LabelManagedBy] != objects.ManagedBySeamark || svc.Name != objects.DerivedServiceName(name) {
-		return types.NamespacedName{}, false
-	}
-	return types.NamespacedName{Namespace: svc.Namespace, Name: name}, true
 }
 
 // derivedPorts write defaults out, so that what is read back compares equal. Slices name the pods' own ports; the target port of a

@@ -17,6 +17,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // LostGrace is how long a service whose records vanished unseen keeps what it has: a broker that was reset to an older state
@@ -64,7 +65,7 @@ func (r *Reconciler) refreshOwn(ctx context.Context, key types.NamespacedName, h
 	si := have.serviceImport
 	settings, _ := r.Settings()
 	takesPart := func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == settings.ClusterID }
-	if si == nil || si.DeletionTimestamp != nil || !Ours(si) || !slices.ContainsFunc(si.Status.Clusters, takesPart) {
+	if si == nil || si.DeletionTimestamp != nil || !objects.Ours(si) || !slices.ContainsFunc(si.Status.Clusters, takesPart) {
 		return nil
 	}
 	mode := merge.ModeClusterSetIP

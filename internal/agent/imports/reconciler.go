@@ -338,17 +338,11 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, have 
 	if isDerived(have.derived, key) && have.derived.DeletionTimestamp == nil {
 		changes.Delete = append(changes.Delete, have.derived)
 	}
-	if si := have.serviceImport; si != nil && si.DeletionTimestamp == nil && Ours(si) {
+	if si := have.serviceImport; si != nil && si.DeletionTimestamp == nil && objects.Ours(si) {
 		changes.Delete = append(changes.Delete, si)
 		ctrl.LoggerFrom(ctx).Info("the service is no longer imported")
 	}
 	return r.Writer.Apply(ctx, key, changes)
-}
-
-// Ours tells a ServiceImport this agent made from somebody else's and from the broker's aggregates.
-func Ours(si *mcsv1beta1.ServiceImport) bool {
-	_, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]
-	return si.Labels[objects.LabelManagedBy] == objects.ManagedBySeamark && !onBroker
 }
 
 func sameImport(a, b *mcsv1beta1.ServiceImport) bool {

@@ -25,26 +25,6 @@ const (
 	byAddress         = "seamark.clusterset-ip"
 )
 
-// SourceService is the Service whose endpoints a slice of this cluster holds; ok is false for any other slice.
-func SourceService(s *discoveryv1.EndpointSlice) (types.NamespacedName, bool) {
-	name := s.Labels[discoveryv1.LabelServiceName]
-	if name == "" || s.Labels[discoveryv1.LabelManagedBy] == objects.ManagedBy {
-		return types.NamespacedName{}, false
-	}
-	return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
-}
-
-// ImportedService is the service that a slice of ours was imported for; ok is false for any other slice, a broker's own
-// among them: a broker may live on the same API server.
-func ImportedService(s *discoveryv1.EndpointSlice) (types.NamespacedName, bool) {
-	name := s.Labels[mcsv1beta1.LabelServiceName]
-	_, onBroker := s.Labels[v1alpha1.LabelServiceNamespace]
-	if name == "" || onBroker || s.Labels[discoveryv1.LabelManagedBy] != objects.ManagedBy {
-		return types.NamespacedName{}, false
-	}
-	return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
-}
-
 // AddLocal registers the indexes of a member's own API server.
 func AddLocal(ctx context.Context, indexer client.FieldIndexer) error {
 	bySlice := func(of func(*discoveryv1.EndpointSlice) (types.NamespacedName, bool)) client.IndexerFunc {
@@ -59,10 +39,10 @@ func AddLocal(ctx context.Context, indexer client.FieldIndexer) error {
 			return nil
 		}
 	}
-	if err := indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, bySourceService, bySlice(SourceService)); err != nil {
+	if err := indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, bySourceService, bySlice(objects.SourceService)); err != nil {
 		return fmt.Errorf("index EndpointSlices by Service: %w", err)
 	}
-	if err := indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, byImportedService, bySlice(ImportedService)); err != nil {
+	if err := indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, byImportedService, bySlice(objects.ImportedService)); err != nil {
 		return fmt.Errorf("index EndpointSlices by import: %w", err)
 	}
 	return nil

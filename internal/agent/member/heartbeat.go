@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Heartbeat renews this member's lease on the broker. The lease also settles who the id belongs to: its holder is the uid of
@@ -106,7 +106,7 @@ func (h *Heartbeat) Taken() error {
 type takenError struct{ id, holder string }
 
 // Is makes it known to exports, which say it to the user.
-func (e *takenError) Is(target error) bool { return target == exports.ErrTaken }
+func (e *takenError) Is(target error) bool { return target == objects.ErrTaken }
 
 func (e *takenError) Error() string {
 	return fmt.Sprintf("the cluster id %s is used by another cluster (kube-system uid %s): run seamark leave here and join with another id", e.id, e.holder)
@@ -160,6 +160,6 @@ func (h *Heartbeat) otherAlive(lease *coordinationv1.Lease, now time.Time) bool 
 	if h.theirsAt.IsZero() || !renewed.Equal(h.theirs) {
 		h.theirs, h.theirsAt = renewed, now
 	}
-	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(LeaseDuration.Seconds()))) * time.Second
+	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(objects.LeaseDuration.Seconds()))) * time.Second
 	return now.Sub(h.theirsAt) <= min(max(duration, shortestLease), longestLease)
 }

@@ -8,11 +8,6 @@ import (
 )
 
 const (
-	// RenewEvery is how often a member renews its lease.
-	RenewEvery = 5 * time.Second
-	// LeaseDuration is how long after its last renewal others take it for alive: three renewals may be lost.
-	LeaseDuration = 20 * time.Second
-
 	// Others say in their lease how long it lasts; what they say is believed within these bounds.
 	shortestLease = time.Second
 	longestLease  = 10 * time.Minute

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // explainBroker tells what keeps the whole picture from being seen.
@@ -163,7 +164,7 @@ func (e *explainer) judgeReady(c *Cluster, ready *metav1.Condition, record *v1al
 		return "not published"
 	case ready.Status == metav1.ConditionTrue:
 		return e.judgeRecord(c, c.ID)
-	case strings.Contains(ready.Message, exports.ErrTaken.Error()) || strings.Contains(ready.Message, "is used by another cluster"):
+	case strings.Contains(ready.Message, objects.ErrTaken.Error()) || strings.Contains(ready.Message, "is used by another cluster"):
 		e.find(idTaken, c.ID, ready.Message, fmt.Sprintf("in the cluster that should not have the id: seamark leave%s, then join with another --clusterid", c.contextFlag()))
 		return "not published: id taken"
 	case ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed):

@@ -13,7 +13,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -38,7 +37,7 @@ func (e *explainer) explainImporters() {
 			im.Endpoints = bySource(c)
 		}
 		im.State = e.judgeImport(c)
-		if c.Import != nil && imports.Ours(c.Import) {
+		if c.Import != nil && objects.Ours(c.Import) {
 			im.Programmed = e.judgeDataPlane(c)
 		}
 		im.DNS = e.judgeDNS(c)
@@ -68,7 +67,7 @@ func (e *explainer) judgeImport(c *Cluster) string {
 	case c.Import == nil:
 		e.importMissing(c)
 		return "not imported"
-	case !imports.Ours(c.Import):
+	case !objects.Ours(c.Import):
 		e.find(importForeign, c.ID, fmt.Sprintf("the ServiceImport %s/%s in %s was not made by Seamark, and no export of the clusterset stands behind it", e.Namespace, e.Name, c.ID),
 			"export the service, and the agent takes it over; or delete it: "+c.kubectl("-n %s delete serviceimport %s", e.Namespace, e.Name))
 		return "somebody else's"
@@ -192,7 +191,7 @@ func (e *explainer) judgeDerived(c *Cluster) string {
 		}
 		return "no derived Service"
 	}
-	if _, ours := imports.DerivedFrom(c.Derived); !ours {
+	if _, ours := objects.DerivedFrom(c.Derived); !ours {
 		return "somebody else's Service"
 	}
 	linked := 0

@@ -6,7 +6,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/seamark-dev/seamark/internal/agent/member"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Life is what a member's lease tells.
@@ -33,7 +33,7 @@ func LifeOf(lease *coordinationv1.Lease, now time.Time) Life {
 	if last.IsZero() {
 		last = lease.Spec.RenewTime.Time
 	}
-	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(member.LeaseDuration.Seconds()))) * time.Second
+	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(objects.LeaseDuration.Seconds()))) * time.Second
 	age := max(0, now.Sub(last))
 	return Life{Joined: true, Alive: age <= duration+rounding, Age: age, Last: last}
 }

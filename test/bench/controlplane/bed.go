@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/agent/member"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
@@ -72,7 +72,7 @@ func (b *bed) start(ctx context.Context) error {
 		return err
 	}
 	b.fleet, err = fleet.New(ctx, b.planes[0], b.planes[1:], fleet.Options{
-		Direct: true, RenewEvery: member.RenewEvery, LeaseDuration: member.LeaseDuration,
+		Direct: true, RenewEvery: objects.RenewEvery, LeaseDuration: objects.LeaseDuration,
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,8 @@
+package objects
+
+import (
+	"errors"
+)
+
+// ErrTaken is what the refusal of this cluster's id is.
+var ErrTaken = errors.New("the cluster id is used by another cluster")

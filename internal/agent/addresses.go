@@ -37,7 +37,7 @@ func (a *agent) followAddresses(ctx context.Context) error {
 	remembered, err := member.Watch(ctx, a.manager.GetCache(), &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport, gone bool) {
 		service := types.NamespacedName{Namespace: si.Namespace, Name: si.Name}
 		switch {
-		case !objects.Ours(si):
+		case !objects.IsManagedImport(si):
 		case gone:
 			a.pool.Remember(service, nil)
 		default:
@@ -57,7 +57,7 @@ func (a *agent) takeBlocks() {
 // remembered is what this cluster last saw of a service's addresses.
 func (a *agent) remembered(ctx context.Context, service types.NamespacedName) aggregate.Addresses {
 	si := &mcsv1beta1.ServiceImport{}
-	if err := a.manager.GetClient().Get(ctx, service, si); err != nil || !objects.Ours(si) {
+	if err := a.manager.GetClient().Get(ctx, service, si); err != nil || !objects.IsManagedImport(si) {
 		return aggregate.Addresses{}
 	}
 	return aggregate.Addresses{IPs: imports.RememberedIPs(si), AllocatedBy: si.Annotations[v1alpha1.AnnotationAllocatedBy]}

@@ -60,11 +60,11 @@ type agent struct {
 	state        *member.State
 	nodes        *member.Nodes
 	heartbeat    *member.Heartbeat
-	line         *member.Line
+	line         *member.Transport
 
 	localWriter, brokerWriter       *apply.Writer
 	exports, importsPush, aggregate *trigger.Push
-	rush                            trigger.Rush
+	rush                            trigger.Burst
 
 	metrics        *telemetry.Metrics
 	pool           *vip.Pool
@@ -81,7 +81,7 @@ func Run(ctx context.Context, o Options) error {
 	o.RenewEvery = orDefault(o.RenewEvery, objects.RenewEvery)
 	o.LeaseDuration = orDefault(o.LeaseDuration, objects.LeaseDuration)
 	a := &agent{
-		Options: o, line: member.NewLine(), exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{},
+		Options: o, line: member.NewTransport(), exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{},
 		again: make(chan struct{}, 1), pool: vip.NewPool(), metrics: telemetry.New(),
 	}
 	a.hunger = &hunger{why: map[types.NamespacedName]error{}, changed: a.exports.Push}
@@ -109,7 +109,7 @@ func (a *agent) readMembership(ctx context.Context) error {
 	}
 	a.Local = rest.CopyConfig(a.Local)
 	a.Local.QPS = -1 // the API server's own fairness limits us
-	a.Local.Wrap(member.NewLine().Wrap)
+	a.Local.Wrap(member.NewTransport().Wrap)
 	if a.localDirect, err = client.New(a.Local, client.Options{Scheme: scheme, Mapper: newMapper()}); err != nil {
 		return fmt.Errorf("reach this cluster: %w", err)
 	}
@@ -195,7 +195,7 @@ func (a *agent) follow(ctx context.Context) error {
 	}
 	a.heartbeat = &member.Heartbeat{
 		ClusterID: a.membership.ClusterID, Namespace: a.membership.Namespace, Holder: holder,
-		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), Every: a.RenewEvery, Duration: a.LeaseDuration, SetBack: a.line.SetBack,
+		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), Every: a.RenewEvery, Duration: a.LeaseDuration, OnBrokerRestored: a.line.RestartWatches,
 	}
 	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.askToLookAgain); err != nil {
 		return err

@@ -44,7 +44,7 @@ func brokerCache(namespace, clusterID string) cache.Options {
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 		ByObject: map[client.Object]cache.ByObject{&discoveryv1.EndpointSlice{}: {Transform: func(obj any) (any, error) {
 			if s, ok := obj.(*discoveryv1.EndpointSlice); ok && s.Labels[mcsv1beta1.LabelSourceCluster] == clusterID {
-				apply.Shorten(s)
+				apply.ReplaceByDigest(s)
 			}
 			return stripMeta(obj)
 		}}},
@@ -85,7 +85,7 @@ func stripSlice(obj any) (any, error) {
 		return obj, nil
 	}
 	if s.Labels[discoveryv1.LabelManagedBy] == objects.ManagedBy {
-		apply.Shorten(s)
+		apply.ReplaceByDigest(s)
 	}
 	for i := range s.Endpoints {
 		s.Endpoints[i].TargetRef = nil

@@ -28,7 +28,7 @@ func (a *agent) tidy(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if now := unused(); !a.rush.On() && (now > scattered+spare || (now > spare && time.Since(last) > tidyAnyway)) {
+		if now := unused(); !a.rush.Active() && (now > scattered+spare || (now > spare && time.Since(last) > tidyAnyway)) {
 			debug.FreeOSMemory()
 			scattered, last = unused(), time.Now()
 		}

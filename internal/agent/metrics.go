@@ -24,12 +24,12 @@ const (
 
 // counted counts writes to a server, and ends the time of the services they were for. Of what an exporter writes at home nothing is
 // on a service's way to its clients.
-func (a *agent) counted(server string, timed *telemetry.Timed) func(types.NamespacedName, string, client.Object) {
+func (a *agent) counted(server string, timed *telemetry.InstrumentedReconciler) func(types.NamespacedName, string, client.Object) {
 	onTheWay := server == serverBroker || timed.Hop == "import"
 	return func(key types.NamespacedName, verb string, obj client.Object) {
 		a.metrics.Writes.WithLabelValues(server, verb, reflect.TypeOf(obj).Elem().Name()).Inc()
 		if onTheWay && verb != apply.VerbStatus {
-			timed.Wrote(key)
+			timed.RecordWrite(key)
 		}
 	}
 }

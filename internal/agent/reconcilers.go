@@ -50,7 +50,7 @@ func (a *agent) addReconcilers(context.Context) error {
 
 // add adds a reconciler whose writers are timed: from when a service came into its queue until they have written for it.
 func (a *agent) add(name string, r reconcile.Reconciler, hop string, writers map[string]*apply.Writer, sources ...source.Source) error {
-	timed := &telemetry.Timed{Reconciler: r, Name: name, Hop: hop, Metrics: a.metrics}
+	timed := &telemetry.InstrumentedReconciler{Reconciler: r, Name: name, Hop: hop, Metrics: a.metrics}
 	for server, w := range writers {
 		w.Wrote = a.counted(server, timed)
 	}
@@ -83,11 +83,11 @@ func (a *agent) add(name string, r reconcile.Reconciler, hop string, writers map
 
 func (a *agent) addExport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
-	later := trigger.NewLater(&a.rush)
+	later := trigger.NewDeferred(&a.rush)
 	return a.add("export", &exports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: a.localWriter, BrokerWriter: a.brokerWriter,
 		Settings: a.state.ExportSettings, Taken: a.heartbeat.Taken, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
-		Later: later, Starved: a.hunger.get, Observed: a.observeExport,
+		Deferred: later, ShortageOf: a.hunger.get, Observed: a.observeExport,
 	}, "publish", map[string]*apply.Writer{serverLocal: a.localWriter, serverBroker: a.brokerWriter},
 		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
 		trigger.Watch(local, &corev1.Service{}, trigger.Name),
@@ -105,13 +105,13 @@ func (a *agent) addExport() error {
 
 func (a *agent) addAggregate() error {
 	remote := a.broker.GetCache()
-	later := trigger.NewLater(&a.rush)
+	later := trigger.NewDeferred(&a.rush)
 	writer := apply.NewWriter(a.broker.GetClient()) // apart from the exporter's: one reconciler never waits for another's echoes
 	return a.add("aggregate", &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
 		Broker: a.broker.GetClient(), Writer: writer, Stale: a.state.Liveness.Stale,
 		Connected: func() bool { return a.state.Connected() && a.addressesKnown() },
-		Pool:      a.pool, Remembered: a.remembered, Starved: a.hunger.set, Later: later,
+		Pool:      a.pool, Remembered: a.remembered, SetShortage: a.hunger.set, Deferred: later,
 	}, "aggregate", map[string]*apply.Writer{serverBroker: writer},
 		trigger.Watch(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord]),
 		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, ofBroker[*mcsv1beta1.ServiceImport]),
@@ -121,12 +121,12 @@ func (a *agent) addAggregate() error {
 
 func (a *agent) addImport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
-	lost, later := imports.NewLost(), trigger.NewLater(&a.rush)
+	lost, later := imports.NewLost(), trigger.NewDeferred(&a.rush)
 	writer := apply.NewWriter(a.manager.GetClient())
 	return a.add("import", &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
 		Settings: a.state.ImportSettings, Stale: a.state.Liveness.Stale, IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
-		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Later: later,
+		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Deferred: later,
 		Observed: a.observeImport,
 	}, "import", map[string]*apply.Writer{serverLocal: writer},
 		trigger.WatchLost(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord], noteLost[*v1alpha1.ExportRecord](lost)),

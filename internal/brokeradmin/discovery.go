@@ -76,7 +76,7 @@ func whilePoliciesSettle(ctx context.Context, try func(context.Context) error) e
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, policyPoll, policyPatience, true, func(ctx context.Context) (bool, error) {
 		last = try(ctx)
-		if objects.Unsettled(last) {
+		if objects.IsPolicyNotReady(last) {
 			return false, nil
 		}
 		return true, last

@@ -233,7 +233,7 @@ func (s *site) readServices(ctx context.Context, c *doctor.Cluster, o doctorOpti
 	}
 	c.Asked = "clusterset.local"
 	for i := range held.imports {
-		if si := &held.imports[i]; objects.Ours(si) && len(si.Spec.IPs) > 0 {
+		if si := &held.imports[i]; objects.IsManagedImport(si) && len(si.Spec.IPs) > 0 {
 			c.Asked, c.Expect = si.Name+"."+si.Namespace+".svc.clusterset.local", si.Spec.IPs
 			break
 		}

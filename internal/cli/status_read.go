@@ -283,7 +283,7 @@ func (s siteObjects) assess() (out []serviceStatus) {
 	for i := range s.imports {
 		si := &s.imports[i]
 		ready := meta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
-		if objects.Ours(si) && ready != nil && ready.Status == metav1.ConditionFalse {
+		if objects.IsManagedImport(si) && ready != nil && ready.Status == metav1.ConditionFalse {
 			out = append(out, serviceStatus{Namespace: si.Namespace, Name: si.Name, State: serviceFailing, Cluster: s.id, Why: "import: " + ready.Message})
 		}
 	}

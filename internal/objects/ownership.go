@@ -9,7 +9,7 @@ import (
 )
 
 // Ours tells a ServiceImport this agent made from somebody else's and from the broker's aggregates.
-func Ours(si *mcsv1beta1.ServiceImport) bool {
+func IsManagedImport(si *mcsv1beta1.ServiceImport) bool {
 	_, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]
 	return si.Labels[LabelManagedBy] == ManagedBySeamark && !onBroker
 }

@@ -82,18 +82,18 @@ func TestNoAddressLeft(t *testing.T) {
 	}
 	records := []*v1alpha1.ExportRecord{record("old", 2), record("new", 1)}
 	plan := Decide(Input{ClusterID: "old", Service: web, Records: records, Offer: none})
-	if !errors.Is(plan.Starved, empty) || plan.Allocated || !plan.Spec {
+	if !errors.Is(plan.Shortage, empty) || plan.Allocated || !plan.Spec {
 		t.Errorf("the aggregate must come without an address, and say why: %+v", plan)
 	}
 	existing := plan.Want
-	if plan := Decide(Input{ClusterID: "new", Service: web, Records: records, Offer: none}); plan.Starved != nil {
+	if plan := Decide(Input{ClusterID: "new", Service: web, Records: records, Offer: none}); plan.Shortage != nil {
 		t.Error("one that only stands in complains before the first had its turn")
 	}
 	if plan := decide(Input{ClusterID: "new", Service: web, Records: records, Existing: existing}); !plan.Allocated || plan.Wait == 0 {
 		t.Errorf("another exporter with addresses left must step in, after a moment: %+v", plan)
 	}
 	both := []*v1alpha1.ExportRecord{with(record("a", 1), dual)}
-	if plan := Decide(Input{ClusterID: "a", Service: web, Records: both, Offer: only4}); plan.Starved != nil || !plan.Allocated {
+	if plan := Decide(Input{ClusterID: "a", Service: web, Records: both, Offer: only4}); plan.Shortage != nil || !plan.Allocated {
 		t.Errorf("one family is enough: %+v", plan)
 	}
 }
@@ -112,7 +112,7 @@ func TestALostAggregateComesBackWithItsAddress(t *testing.T) {
 		t.Errorf("somebody removed the annotations: %v", mended.Want.Annotations)
 	}
 	was.AllocatedBy = "new"
-	if plan := decide(Input{ClusterID: "old", Service: web, Records: records, Remembered: was}); plan.Allocated || plan.Starved != nil {
+	if plan := decide(Input{ClusterID: "old", Service: web, Records: records, Remembered: was}); plan.Allocated || plan.Shortage != nil {
 		t.Errorf("the allocator is there to give it back, so nobody else gives another: %+v", plan)
 	}
 	if plan := decide(Input{ClusterID: "old", Service: web, Records: records, Remembered: was, Stale: map[string]bool{"new": true}}); !plan.Allocated {

@@ -84,7 +84,7 @@ type Plan struct {
 	// Allocated tells that Want has an address that the aggregate has not: clients wait for it.
 	Allocated bool
 	// Starved is why an address that the service should have could not be given.
-	Starved error
+	Shortage error
 }
 
 // Nothing tells that all is as it should be, or is none of this member's business.
@@ -148,7 +148,7 @@ func (p *Plan) allocate(in Input, merged merge.Result) {
 	// One address is enough to be reached by: a clusterset may have no range for the other family. And who only stands in has
 	// nothing to say before the first in line has had its turn.
 	if len(have.IPs)+len(ips) == 0 && (in.Existing != nil || firstAlive(merged.Clusters, in.Stale) == in.ClusterID) {
-		p.Starved = starved
+		p.Shortage = starved
 	}
 	if !p.Allocated {
 		return

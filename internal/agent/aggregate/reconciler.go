@@ -35,9 +35,9 @@ type Reconciler struct {
 	// Remembered is what this cluster last saw of a service's addresses.
 	Remembered func(context.Context, types.NamespacedName) Addresses
 	// Starved is told which services could not get an address and why, with nil when they need none any more.
-	Starved func(types.NamespacedName, error)
+	SetShortage func(types.NamespacedName, error)
 	// Later puts off what nobody waits for while services are being published.
-	Later *trigger.Later
+	Deferred *trigger.Deferred
 
 	mu    sync.Mutex
 	since map[types.NamespacedName]time.Time // when a difference that is others' to mend was first seen
@@ -49,8 +49,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !r.Connected() {
 		return ctrl.Result{}, nil // all are looked at when it is
 	}
-	if !r.Writer.Settled(ctx, key) {
-		return ctrl.Result{RequeueAfter: apply.EchoPatience}, nil
+	if !r.Writer.CacheIsCurrent(ctx, key) {
+		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
 	}
 	in := Input{ClusterID: r.ClusterID, BrokerNamespace: r.BrokerNamespace, Service: key, Stale: r.Stale(), Offer: r.offer(key)}
 	var err error
@@ -68,13 +68,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	in.Remembered = r.Remembered(ctx, key)
 	plan := Decide(in)
-	if !plan.Allocated && plan.Starved == nil {
+	if !plan.Allocated && plan.Shortage == nil {
 		r.Pool.Release(key)
 	}
-	r.Starved(key, plan.Starved)
+	r.SetShortage(key, plan.Shortage)
 	wait := r.wait(key, plan)
 	// Importers merge the records themselves; of the aggregate they need the address, when records and endpoints have arrived.
-	if plan.Nothing() || r.Later.Wait(key) {
+	if plan.Nothing() || r.Deferred.Defer(key) {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if err := r.write(ctx, key, in.Existing, plan, wait == 0); err != nil {
@@ -130,7 +130,7 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, existi
 			return err
 		}
 	}
-	if !plan.Status || current == nil || r.Later.Wait(key) {
+	if !plan.Status || current == nil || r.Deferred.Defer(key) {
 		return nil
 	}
 	current = current.DeepCopy()

@@ -20,7 +20,7 @@ import (
 
 // EchoPatience bounds how long a key waits for the echo of a write. It is only reached when a server lost the write (it was
 // reset to an older state): then reading the cache again is right.
-const EchoPatience = 5 * time.Second
+const EchoTimeout = 5 * time.Second
 
 // Changes are the writes that turn what is into what should be. Updates carry the resourceVersion they were decided on, so
 // a concurrent writer is noticed rather than overwritten.
@@ -171,7 +171,7 @@ func (w *Writer) remember(key types.NamespacedName, e echo) {
 
 // Settled tells whether the cache shows everything written for key. While it does not, deciding again would repeat writes;
 // the echo itself will trigger the next reconcile.
-func (w *Writer) Settled(ctx context.Context, key types.NamespacedName) bool {
+func (w *Writer) CacheIsCurrent(ctx context.Context, key types.NamespacedName) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.pending[key]
@@ -179,7 +179,7 @@ func (w *Writer) Settled(ctx context.Context, key types.NamespacedName) bool {
 		return true
 	}
 	for _, e := range p.writes {
-		if !w.shown(ctx, e) && time.Since(p.since) < EchoPatience {
+		if !w.shown(ctx, e) && time.Since(p.since) < EchoTimeout {
 			return false
 		}
 	}

@@ -48,7 +48,7 @@ const shortened = "digest:"
 
 // Shorten replaces endpoints and ports by a digest of them, for caches of slices that are only ever compared with what they should be: DiffSlices
 // takes such slices as what is. The digest is kept in a field that no API server uses any more, and is never written.
-func Shorten(s *discoveryv1.EndpointSlice) {
+func ReplaceByDigest(s *discoveryv1.EndpointSlice) {
 	if len(s.Endpoints)+len(s.Ports) == 0 && strings.HasPrefix(s.GetSelfLink(), shortened) {
 		return // done before
 	}

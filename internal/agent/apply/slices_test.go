@@ -38,8 +38,8 @@ func TestShortenedSlicesDifferLikeWholeOnes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			whole, short := slice("10.0.0.1"), slice("10.0.0.1")
-			Shorten(short)
-			Shorten(short) // caches may do it again
+			ReplaceByDigest(short)
+			ReplaceByDigest(short) // caches may do it again
 			if len(short.Endpoints)+len(short.Ports) > 0 {
 				t.Error("nothing was dropped")
 			}
@@ -63,7 +63,7 @@ func TestShortenedSlicesDifferLikeWholeOnes(t *testing.T) {
 // Slices without endpoints and ports are told apart from slices that were shortened.
 func TestShortenEmpty(t *testing.T) {
 	empty := slice("", func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = nil, nil })
-	Shorten(empty)
+	ReplaceByDigest(empty)
 	for want, update := range map[*discoveryv1.EndpointSlice]bool{
 		slice("", func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = nil, nil }): false, slice("10.0.0.1"): true,
 	} {

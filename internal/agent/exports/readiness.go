@@ -31,7 +31,7 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome, starved err
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "published, but without a clusterset IP: "+starved.Error())
 	case outcome == nil:
 		return condition(ready, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported, "the service is published to the clusterset")
-	case errors.Is(outcome, objects.ErrTaken):
+	case errors.Is(outcome, objects.ErrClusterIDTaken):
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "not exported: "+outcome.Error())
 	case errors.Is(outcome, errNotConnected):
 		// The broker may well have it from before the agent was restarted: what it said then still holds.
@@ -42,7 +42,7 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome, starved err
 			"waiting for the broker: it has not been reached since the agent started; the export completes by itself")
 	case apierrors.IsConflict(outcome) || apierrors.IsAlreadyExists(outcome):
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "being published")
-	case (apierrors.IsForbidden(outcome) || apierrors.IsInvalid(outcome)) && !objects.Unsettled(outcome):
+	case (apierrors.IsForbidden(outcome) || apierrors.IsInvalid(outcome)) && !objects.IsPolicyNotReady(outcome):
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, "the broker refused it: "+outcome.Error())
 	}
 	return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
@@ -59,7 +59,7 @@ func cause(err error) string {
 		return "connection refused"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return "it does not answer"
-	case objects.Unsettled(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err), apierrors.IsServerTimeout(err):
+	case objects.IsPolicyNotReady(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err), apierrors.IsServerTimeout(err):
 		return "it is overloaded or starting"
 	}
 	return "it cannot be reached"

@@ -49,11 +49,11 @@ type Reconciler struct {
 	RegionOf func(node string) string
 	Recorder events.EventRecorder
 	// Starved is why a service of this cluster has no clusterset IP although it should, nil when all is well.
-	Starved func(types.NamespacedName) error
+	ShortageOf func(types.NamespacedName) error
 	// Observed is told the state of each ServiceExport as it is decided, nil when there is none.
 	Observed func(types.NamespacedName, *mcsv1beta1.ServiceExport)
 	// Later puts conditions off while services are being published.
-	Later *trigger.Later
+	Deferred *trigger.Deferred
 
 	mu   sync.Mutex
 	gone map[types.NamespacedName]time.Time // since when the Service of a published export is missing
@@ -62,8 +62,8 @@ type Reconciler struct {
 // Reconcile brings the broker's copy of one service up to date and tells on the ServiceExport how that went.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	key := req.NamespacedName
-	if !r.LocalWriter.Settled(ctx, key) || !r.BrokerWriter.Settled(ctx, key) {
-		return ctrl.Result{RequeueAfter: apply.EchoPatience}, nil
+	if !r.LocalWriter.CacheIsCurrent(ctx, key) || !r.BrokerWriter.CacheIsCurrent(ctx, key) {
+		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
 	}
 	in, existing, err := r.gather(ctx, key)
 	if err != nil {
@@ -87,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	changes := diff(existing, plan)
 	if !changes.Empty() {
-		r.Later.Urgent()
+		r.Deferred.MarkUrgent()
 	}
 	applyErr := r.BrokerWriter.Apply(ctx, key, changes)
 	if applyErr == nil {
@@ -215,7 +215,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, expor
 		return meta.SetStatusCondition(conditions, c)
 	}
 	changed := set(plan.Valid)
-	changed = set(readiness(export, plan, published, r.Starved(key))) || changed
+	changed = set(readiness(export, plan, published, r.ShortageOf(key))) || changed
 	switch {
 	case plan.Conflict != nil:
 		changed = set(*plan.Conflict) || changed
@@ -223,7 +223,7 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, expor
 		changed = meta.RemoveStatusCondition(conditions, string(mcsv1beta1.ServiceExportConditionConflict)) || changed
 	}
 	r.Observed(key, updated)
-	if !changed || (published == nil && r.Later.Wait(key)) {
+	if !changed || (published == nil && r.Deferred.Defer(key)) {
 		return nil
 	}
 	if err := r.LocalWriter.UpdateStatus(ctx, key, updated); err != nil {

@@ -65,7 +65,7 @@ func (r *Reconciler) refreshOwn(ctx context.Context, key types.NamespacedName, h
 	si := have.serviceImport
 	settings, _ := r.Settings()
 	takesPart := func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == settings.ClusterID }
-	if si == nil || si.DeletionTimestamp != nil || !objects.Ours(si) || !slices.ContainsFunc(si.Status.Clusters, takesPart) {
+	if si == nil || si.DeletionTimestamp != nil || !objects.IsManagedImport(si) || !slices.ContainsFunc(si.Status.Clusters, takesPart) {
 		return nil
 	}
 	mode := merge.ModeClusterSetIP

@@ -50,14 +50,14 @@ type Reconciler struct {
 	// Observed is told the state of each import as it is decided, nil when there is none.
 	Observed func(types.NamespacedName, *mcsv1beta1.ServiceImport)
 	// Later puts off what nobody waits for while services are being imported.
-	Later *trigger.Later
+	Deferred *trigger.Deferred
 }
 
 // Reconcile brings this cluster's copy of one service up to date.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	key := req.NamespacedName
-	if !r.Writer.Settled(ctx, key) {
-		return ctrl.Result{RequeueAfter: apply.EchoPatience}, nil
+	if !r.Writer.CacheIsCurrent(ctx, key) {
+		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
 	}
 	have, err := r.existing(ctx, key)
 	if err != nil {
@@ -84,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	r.Observed(key, plan.Import)
 	atHome := onlyOf(plan.Import, settings.ClusterID)
-	if atHome && have.serviceImport == nil && r.Later.Wait(key) {
+	if atHome && have.serviceImport == nil && r.Deferred.Defer(key) {
 		return ctrl.Result{}, nil // what is on its way to other clusters comes first
 	}
 	err = r.write(ctx, key, have, in, plan, !atHome)
@@ -240,12 +240,12 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have i
 	var changes apply.Changes
 	apply.DiffSlices(&changes, have.slices, plan.Slices)
 	if urgent && (current != have.serviceImport || !changes.Empty()) {
-		r.Later.Urgent()
+		r.Deferred.MarkUrgent()
 	}
 	if err := r.Writer.Apply(ctx, key, changes); err != nil {
 		return err
 	}
-	if have.derived == nil && plan.Derived.Want != nil && r.Later.Wait(key) {
+	if have.derived == nil && plan.Derived.Want != nil && r.Deferred.Defer(key) {
 		return nil // a new Service is three dear writes; endpoints of others that are on their way come before them
 	}
 	current, plan, err = r.writeAddresses(ctx, key, have, in, plan, current)
@@ -338,7 +338,7 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, have 
 	if isDerived(have.derived, key) && have.derived.DeletionTimestamp == nil {
 		changes.Delete = append(changes.Delete, have.derived)
 	}
-	if si := have.serviceImport; si != nil && si.DeletionTimestamp == nil && objects.Ours(si) {
+	if si := have.serviceImport; si != nil && si.DeletionTimestamp == nil && objects.IsManagedImport(si) {
 		changes.Delete = append(changes.Delete, si)
 		ctrl.LoggerFrom(ctx).Info("the service is no longer imported")
 	}
@@ -358,7 +358,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 		c.ObservedGeneration = current.Generation
 		meta.SetStatusCondition(&updated.Status.Conditions, c)
 	}
-	if equality.Semantic.DeepEqual(updated.Status, current.Status) || r.Later.Wait(key) {
+	if equality.Semantic.DeepEqual(updated.Status, current.Status) || r.Deferred.Defer(key) {
 		return nil
 	}
 	if err := r.Writer.UpdateStatus(ctx, key, updated); err != nil {

@@ -33,7 +33,7 @@ type Heartbeat struct {
 	// Duration is how long others believe it.
 	Duration time.Duration
 	// SetBack is told when the broker has an older lease than was written last: it was set back to an older state.
-	SetBack func()
+	OnBrokerRestored func()
 
 	wrote int64 // the resourceVersion of the lease as it was written last
 
@@ -106,7 +106,7 @@ func (h *Heartbeat) Taken() error {
 type takenError struct{ id, holder string }
 
 // Is makes it known to exports, which say it to the user.
-func (e *takenError) Is(target error) bool { return target == objects.ErrTaken }
+func (e *takenError) Is(target error) bool { return target == objects.ErrClusterIDTaken }
 
 func (e *takenError) Error() string {
 	return fmt.Sprintf("the cluster id %s is used by another cluster (kube-system uid %s): run seamark leave here and join with another id", e.id, e.holder)
@@ -123,7 +123,7 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease, now 
 		if version := revision(lease); version < h.wrote {
 			h.Log.Info("the broker was set back to an older state: looking at everything anew")
 			h.wrote = version
-			h.SetBack()
+			h.OnBrokerRestored()
 		}
 		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" && holder != h.Holder && h.otherAlive(lease, now) {
 			return nil, &takenError{h.ClusterID, holder}

@@ -17,7 +17,7 @@ func TestErrorsAreLoggedOnce(t *testing.T) {
 	var lines []string
 	ctx := ctrl.LoggerInto(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 	var err error
-	timed := &Timed{Name: "import", Metrics: New(), Reconciler: reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+	timed := &InstrumentedReconciler{Name: "import", Metrics: New(), Reconciler: reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	})}
 	for i, step := range []struct {

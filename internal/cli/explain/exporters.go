@@ -164,7 +164,7 @@ func (e *explainer) judgeReady(c *Cluster, ready *metav1.Condition, record *v1al
 		return "not published"
 	case ready.Status == metav1.ConditionTrue:
 		return e.judgeRecord(c, c.ID)
-	case strings.Contains(ready.Message, objects.ErrTaken.Error()) || strings.Contains(ready.Message, "is used by another cluster"):
+	case strings.Contains(ready.Message, objects.ErrClusterIDTaken.Error()) || strings.Contains(ready.Message, "is used by another cluster"):
 		e.find(idTaken, c.ID, ready.Message, fmt.Sprintf("in the cluster that should not have the id: seamark leave%s, then join with another --clusterid", c.contextFlag()))
 		return "not published: id taken"
 	case ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed):

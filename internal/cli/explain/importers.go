@@ -37,7 +37,7 @@ func (e *explainer) explainImporters() {
 			im.Endpoints = bySource(c)
 		}
 		im.State = e.judgeImport(c)
-		if c.Import != nil && objects.Ours(c.Import) {
+		if c.Import != nil && objects.IsManagedImport(c.Import) {
 			im.Programmed = e.judgeDataPlane(c)
 		}
 		im.DNS = e.judgeDNS(c)
@@ -67,7 +67,7 @@ func (e *explainer) judgeImport(c *Cluster) string {
 	case c.Import == nil:
 		e.importMissing(c)
 		return "not imported"
-	case !objects.Ours(c.Import):
+	case !objects.IsManagedImport(c.Import):
 		e.find(importForeign, c.ID, fmt.Sprintf("the ServiceImport %s/%s in %s was not made by Seamark, and no export of the clusterset stands behind it", e.Namespace, e.Name, c.ID),
 			"export the service, and the agent takes it over; or delete it: "+c.kubectl("-n %s delete serviceimport %s", e.Namespace, e.Name))
 		return "somebody else's"

@@ -5,4 +5,4 @@ import (
 )
 
 // ErrTaken is what the refusal of this cluster's id is.
-var ErrTaken = errors.New("the cluster id is used by another cluster")
+var ErrClusterIDTaken = errors.New("the cluster id is used by another cluster")

@@ -27,13 +27,13 @@ const (
 // Rush is a time in which much is written that users wait for: services and endpoints on their way to other clusters. What
 // nobody waits for, such as conditions, is written when it is over; written at once it would take its share of API servers
 // that are busy enough.
-type Rush struct {
+type Burst struct {
 	mu          sync.Mutex
 	began, last time.Time
 }
 
 // Note tells that something urgent is being written.
-func (r *Rush) Note() {
+func (r *Burst) Extend() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -44,7 +44,7 @@ func (r *Rush) Note() {
 }
 
 // On tells whether there is a rush.
-func (r *Rush) On() bool {
+func (r *Burst) Active() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -52,13 +52,13 @@ func (r *Rush) On() bool {
 }
 
 // calm is as long as the rush was: those who import what was published here are not done when we are.
-func (r *Rush) calm() time.Duration {
+func (r *Burst) calm() time.Duration {
 	return min(max(r.last.Sub(r.began), shortestCalm), longestCalm)
 }
 
 // Later brings keys back to their controller after the rush.
-type Later struct {
-	rush *Rush
+type Deferred struct {
+	rush *Burst
 
 	mu     sync.Mutex
 	parked map[types.NamespacedName]struct{}
@@ -66,16 +66,16 @@ type Later struct {
 }
 
 // NewLater returns a Later that waits for the end of rush. It serves one controller, by its Source.
-func NewLater(rush *Rush) *Later {
-	return &Later{rush: rush, parked: map[types.NamespacedName]struct{}{}, wake: make(chan struct{}, 1)}
+func NewDeferred(rush *Burst) *Deferred {
+	return &Deferred{rush: rush, parked: map[types.NamespacedName]struct{}{}, wake: make(chan struct{}, 1)}
 }
 
 // Urgent tells that something users wait for is being written.
-func (l *Later) Urgent() { l.rush.Note() }
+func (l *Deferred) MarkUrgent() { l.rush.Extend() }
 
 // Wait tells whether there is a rush; then key comes back to its controller when it is over.
-func (l *Later) Wait(key types.NamespacedName) bool {
-	if !l.rush.On() {
+func (l *Deferred) Defer(key types.NamespacedName) bool {
+	if !l.rush.Active() {
 		return false
 	}
 	l.mu.Lock()
@@ -89,21 +89,21 @@ func (l *Later) Wait(key types.NamespacedName) bool {
 }
 
 // Source feeds the controller with the keys that waited.
-func (l *Later) Source() source.Source {
+func (l *Deferred) Source() source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		go l.run(ctx, queue)
 		return nil
 	})
 }
 
-func (l *Later) run(ctx context.Context, queue Queue) {
+func (l *Deferred) run(ctx context.Context, queue Queue) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.wake:
 		}
-		for l.rush.On() {
+		for l.rush.Active() {
 			select {
 			case <-ctx.Done():
 				return

@@ -46,7 +46,7 @@ func TestWatchKnocksUntilTheBrokerIsBack(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	client := &http.Client{Transport: NewLine().Wrap(http.DefaultTransport)}
+	client := &http.Client{Transport: NewTransport().Wrap(http.DefaultTransport)}
 	_, rest := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
 	if body, err := rest(); err != nil || body != "events" || asked.Load() != 3 {
 		t.Errorf("got %q, %v after %d requests", body, err, asked.Load())
@@ -61,10 +61,10 @@ func TestSetBackMakesWatchesStartOver(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(server.Close)
-	line := NewLine()
+	line := NewTransport()
 	client := &http.Client{Transport: line.Wrap(http.DefaultTransport)}
 	_, rest := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
-	line.SetBack()
+	line.RestartWatches()
 	if _, err := rest(); !errors.Is(err, context.Canceled) {
 		t.Errorf("the running watch ended with %v", err)
 	}

@@ -22,7 +22,7 @@ const (
 // Line is the way to an API server, the broker's or a member's own. It brings watches back soon after an outage, ends writes
 // that nobody answers, and makes watches start over when the server was set back to an older state: their resource versions
 // are of a future that never came, and a watch that goes on from there is silent until it comes again.
-type Line struct {
+type Transport struct {
 	mu sync.Mutex
 	// followed are the collections that are watched; true while what was learnt of one is void and it must be listed anew.
 	followed map[string]bool
@@ -30,15 +30,15 @@ type Line struct {
 }
 
 // NewLine returns a line that has not been used yet.
-func NewLine() *Line {
-	return &Line{followed: map[string]bool{}, open: map[*stream]struct{}{}}
+func NewTransport() *Transport {
+	return &Transport{followed: map[string]bool{}, open: map[*stream]struct{}{}}
 }
 
 // Wrap makes the requests of a transport go over the line.
-func (l *Line) Wrap(next http.RoundTripper) http.RoundTripper { return &overLine{l, next} }
+func (l *Transport) Wrap(next http.RoundTripper) http.RoundTripper { return &overLine{l, next} }
 
 // SetBack tells that the server was set back to an older state: every watch ends, and none goes on from where it was.
-func (l *Line) SetBack() {
+func (l *Transport) RestartWatches() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for path := range l.followed {
@@ -51,7 +51,7 @@ func (l *Line) SetBack() {
 
 // resumable tells whether a watch of a collection may begin at a resource version. One that begins at none sees the present
 // as a list does.
-func (l *Line) resumable(path, version string) bool {
+func (l *Transport) resumable(path, version string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	void := l.followed[path] && version != "" && version != "0"
@@ -60,26 +60,26 @@ func (l *Line) resumable(path, version string) bool {
 }
 
 // listed makes good again what was void.
-func (l *Line) listed(path string) {
+func (l *Transport) listed(path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.followed, path) // the watch that follows it brings it back
 }
 
-func (l *Line) add(s *stream) {
+func (l *Transport) add(s *stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[s] = struct{}{}
 }
 
-func (l *Line) remove(s *stream) {
+func (l *Transport) remove(s *stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.open, s)
 }
 
 type overLine struct {
-	line *Line
+	line *Transport
 	next http.RoundTripper
 }
 

@@ -22,22 +22,22 @@ func TestRushLastsAsLongAgainAsItWas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var r Rush
-				if r.On() {
+				var r Burst
+				if r.Active() {
 					t.Error("a rush before anything was written")
 				}
 				r.keepUp(test.length)
 				time.Sleep(test.calm - time.Millisecond)
-				if !r.On() {
+				if !r.Active() {
 					t.Error("the rush is over too early")
 				}
 				time.Sleep(2 * time.Millisecond)
-				if r.On() {
+				if r.Active() {
 					t.Error("the rush goes on too long")
 				}
 				r.keepUp(0)
 				time.Sleep(shortestCalm + time.Millisecond)
-				if r.On() {
+				if r.Active() {
 					t.Error("the next rush is as long as the one before")
 				}
 			})
@@ -47,43 +47,43 @@ func TestRushLastsAsLongAgainAsItWas(t *testing.T) {
 
 func TestRushThatNeverEndsIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r Rush
+		var r Burst
 		r.keepUp(longestRush - shortestCalm)
-		if !r.On() {
+		if !r.Active() {
 			t.Error("it is over too early")
 		}
 		r.keepUp(2 * longestRush)
-		if r.On() {
+		if r.Active() {
 			t.Error("it goes on")
 		}
 	})
 }
 
 // keepUp writes something urgent again and again for a while.
-func (r *Rush) keepUp(d time.Duration) {
-	r.Note()
+func (r *Burst) keepUp(d time.Duration) {
+	r.Extend()
 	for start := time.Now(); time.Since(start) < d; {
 		time.Sleep(min(shortestCalm/4, d))
-		r.Note()
+		r.Extend()
 	}
 }
 
 func TestWhatWaitedComesBackOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var rush Rush
-		later := NewLater(&rush)
+		var rush Burst
+		later := NewDeferred(&rush)
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer queue.ShutDown()
 		if err := later.Source().Start(t.Context(), queue); err != nil {
 			t.Fatal(err)
 		}
 		web := types.NamespacedName{Namespace: "shop", Name: "web"}
-		if later.Wait(web) {
+		if later.Defer(web) {
 			t.Error("it waits although there is no rush")
 		}
-		later.Urgent()
+		later.MarkUrgent()
 		for range 2 {
-			if !later.Wait(web) {
+			if !later.Defer(web) {
 				t.Error("it does not wait although there is a rush")
 			}
 		}
@@ -96,7 +96,7 @@ func TestWhatWaitedComesBackOnce(t *testing.T) {
 		if queue.Len() != 1 {
 			t.Errorf("%d keys came back, want 1", queue.Len())
 		}
-		if got, _ := queue.Get(); got.NamespacedName != web || later.Wait(web) {
+		if got, _ := queue.Get(); got.NamespacedName != web || later.Defer(web) {
 			t.Errorf("%s came back, or waits again", got)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 
 // Timed is a reconciler that tells how long changes waited and took. Its queue notes when a service first came in; what the
 // reconciler wrote for it ends the time. A change that led to no write is not counted: nobody waited for it.
-type Timed struct {
+type InstrumentedReconciler struct {
 	reconcile.Reconciler
 	// Name of the reconciler, and the hop its writes are part of.
 	Name, Hop string
@@ -28,7 +28,7 @@ type Timed struct {
 }
 
 // Wrote says that something was written for a service.
-func (t *Timed) Wrote(service types.NamespacedName) {
+func (t *InstrumentedReconciler) RecordWrite(service types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.wrote == nil {
@@ -37,7 +37,7 @@ func (t *Timed) Wrote(service types.NamespacedName) {
 	t.wrote[service] = true
 }
 
-func (t *Timed) saw(service types.NamespacedName) {
+func (t *InstrumentedReconciler) saw(service types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.arrived == nil {
@@ -49,7 +49,7 @@ func (t *Timed) saw(service types.NamespacedName) {
 }
 
 // Reconcile implements reconcile.Reconciler. An error is logged when it is new for its service, not again with every retry, and always counted.
-func (t *Timed) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (t *InstrumentedReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	t.mu.Lock()
 	since, timed := t.arrived[request.NamespacedName]
 	delete(t.arrived, request.NamespacedName)
@@ -76,7 +76,7 @@ func (t *Timed) Reconcile(ctx context.Context, request reconcile.Request) (recon
 }
 
 // isNews tells an error that differs from the last one of its service. One that ended is forgotten.
-func (t *Timed) isNews(service types.NamespacedName, err error) bool {
+func (t *InstrumentedReconciler) isNews(service types.NamespacedName, err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
@@ -92,7 +92,7 @@ func (t *Timed) isNews(service types.NamespacedName, err error) bool {
 }
 
 // NewQueue makes the controller's queue.
-func (t *Timed) NewQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+func (t *InstrumentedReconciler) NewQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	queue := &noting{
 		PriorityQueue: priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter }),
 		saw:           t.saw,
@@ -105,7 +105,7 @@ func (t *Timed) NewQueue(name string, limiter workqueue.TypedRateLimiter[reconci
 }
 
 // Depth is how many services wait.
-func (t *Timed) Depth() float64 {
+func (t *InstrumentedReconciler) Depth() float64 {
 	t.mu.Lock()
 	queue := t.queue
 	t.mu.Unlock()

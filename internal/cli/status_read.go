@@ -194,7 +194,7 @@ func countReady(s discoveryv1.EndpointSlice) (ready, total int) {
 
 // published is what the broker has of one service.
 type published struct {
-	records   []v1alpha1.ExportRecordSpec
+	records   []*v1alpha1.ExportRecord
 	ready     map[string]int
 	aggregate *mcsv1beta1.ServiceImport
 }
@@ -210,7 +210,7 @@ func (in statusInput) byService() map[types.NamespacedName]*published {
 		if out[key] == nil {
 			out[key] = &published{ready: map[string]int{}}
 		}
-		out[key].records = append(out[key].records, r.Spec)
+		out[key].records = append(out[key].records, r)
 	}
 	for i := range in.slices {
 		key, _ := objects.ServiceOf(&in.slices[i])

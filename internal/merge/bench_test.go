@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/merge/mergetest"
 )
 
 // exports makes n records of a usual service. Where they conflict, every second cluster has other values for everything
@@ -31,7 +31,7 @@ func BenchmarkMerge(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", kind, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					merge.Merge(in)
+					mergetest.Merge(in)
 				}
 			})
 		}
@@ -39,7 +39,7 @@ func BenchmarkMerge(b *testing.B) {
 }
 
 func BenchmarkCondition(b *testing.B) {
-	r := merge.Merge(exports(500, true))
+	r := mergetest.Merge(exports(500, true))
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Condition()
@@ -47,7 +47,7 @@ func BenchmarkCondition(b *testing.B) {
 }
 
 func BenchmarkCarriesPort(b *testing.B) {
-	r := merge.Merge(exports(500, true))
+	r := mergetest.Merge(exports(500, true))
 	b.ReportAllocs()
 	for b.Loop() {
 		r.CarriesPort("cluster-499", "dns", udp)

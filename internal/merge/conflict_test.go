@@ -13,6 +13,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/merge/mergetest"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -71,7 +72,7 @@ func numbered(from, to int32) []v1alpha1.ServicePort {
 func TestConditionMessages(t *testing.T) {
 	for _, tc := range messages {
 		t.Run(tc.file, func(t *testing.T) {
-			status, reason, message := merge.Merge(tc.in).Condition()
+			status, reason, message := mergetest.Merge(tc.in).Condition()
 			got := fmt.Sprintf("%s %s\n%s\n", status, reason, strings.ReplaceAll(message, ". ", ".\n"))
 			golden(t, tc.file, got)
 		})
@@ -106,7 +107,7 @@ func TestLongMessages(t *testing.T) {
 			in = append(in, record(fmt.Sprintf("%s-%04d", strings.Repeat("x", 58), i), i+1,
 				withPorts(port("http", tcp, int32(1000+i))), withLabels("k", strings.Repeat("v", 50))))
 		}
-		return merge.Merge(in)
+		return mergetest.Merge(in)
 	}
 	few := crowd(40)
 	if _, _, message := few.Condition(); strings.Contains(message, "more disagree") || strings.Count(message, "-0039") != 3 {

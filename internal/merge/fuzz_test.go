@@ -12,7 +12,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/merge/mergetest"
 )
 
 // reader turns the fuzzer's bytes into values; past the end everything is zero.
@@ -104,10 +104,10 @@ func FuzzMerge(f *testing.F) {
 		for i := range in {
 			in[i] = r.record()
 		}
-		got := merge.Merge(in)
+		got := mergetest.Merge(in)
 		checkInvariants(t, in, got)
 		slices.Reverse(in)
-		if diff := cmp.Diff(got, merge.Merge(in), exported); diff != "" {
+		if diff := cmp.Diff(got, mergetest.Merge(in), exported); diff != "" {
 			t.Errorf("depends on the order of records:\n%s", diff)
 		}
 	})

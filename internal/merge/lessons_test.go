@@ -6,10 +6,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/seamark-dev/seamark/internal/merge/mergetest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
-	"github.com/seamark-dev/seamark/internal/merge"
 )
 
 // Each test here is a defect that users of another system met, and that cannot happen in this one.
@@ -17,10 +16,10 @@ import (
 // Lesson: a type conflict stuck for ever after the winning cluster unexported; the loser was never re-evaluated.
 func TestLoserOfTypeConflictIsReevaluated(t *testing.T) {
 	winner, loser := record("a", 1, headless()), record("b", 2, withPorts(port("https", tcp, 443)))
-	if r := merge.Merge(records{winner, loser}); r.Spec.Type != mcsv1beta1.Headless || r.LeftOut["b"] == "" {
+	if r := mergetest.Merge(records{winner, loser}); r.Spec.Type != mcsv1beta1.Headless || r.LeftOut["b"] == "" {
 		t.Fatalf("type %s, left out %v", r.Spec.Type, r.LeftOut)
 	}
-	r := merge.Merge(records{loser})
+	r := mergetest.Merge(records{loser})
 	if r.Spec.Type != mcsv1beta1.ClusterSetIP || len(r.LeftOut) != 0 || ports(r) != "https 443/TCP" {
 		t.Errorf("after the winner left: type %s, left out %v, ports %s", r.Spec.Type, r.LeftOut, ports(r))
 	}
@@ -35,11 +34,11 @@ func TestWinnerLeaves(t *testing.T) {
 		withDistribution("PreferClose"), withPorts(port("http", tcp, 80)), withClusterSetIP(false, false), withPrefer("cluster"))
 	b := record("b", 2, withFamilies(ipv6, ipv4), withPorts(port("http", tcp, 8080)), withPrefer("region"))
 	c := record("c", 3, withFamilies(ipv4, ipv6), withPorts(port("http", tcp, 8080)))
-	if r := merge.Merge(records{a, b, c}); len(r.Conflicts) != 8 {
+	if r := mergetest.Merge(records{a, b, c}); len(r.Conflicts) != 8 {
 		t.Fatalf("conflicts: %v", conflicts(r))
 	}
-	got := merge.Merge(records{b, c})
-	alone := merge.Merge(records{b})
+	got := mergetest.Merge(records{b, c})
+	alone := mergetest.Merge(records{b})
 	if got.Conflicts != nil {
 		t.Errorf("conflicts that nobody has any more: %v", conflicts(got))
 	}
@@ -52,7 +51,7 @@ func TestWinnerLeaves(t *testing.T) {
 // Lesson: ports in another order counted as a conflict.
 func TestOrderOfPortsIsNoConflict(t *testing.T) {
 	http, dns, grpc := port("http", tcp, 80), port("dns", udp, 53), port("grpc", tcp, 9000)
-	r := merge.Merge(records{record("a", 1, withPorts(http, dns, grpc)), record("b", 2, withPorts(grpc, http, dns))})
+	r := mergetest.Merge(records{record("a", 1, withPorts(http, dns, grpc)), record("b", 2, withPorts(grpc, http, dns))})
 	if r.Conflicts != nil {
 		t.Errorf("conflicts: %v", conflicts(r))
 	}
@@ -71,7 +70,7 @@ func TestEveryConflictAndEveryClusterIsNamed(t *testing.T) {
 	}
 	in := slices.Concat(records{record("paris", 1), record("flat", 9, headless()), record("late", 10, sticky(9))},
 		odd("oslo", 2), odd("rome", 3))
-	status, reason, message := merge.Merge(in).Condition()
+	status, reason, message := mergetest.Merge(in).Condition()
 	want := "TypeConflict,PortConflict,SessionAffinityConflict,InternalTrafficPolicyConflict,TrafficDistributionConflict," +
 		"LabelsConflict,AnnotationsConflict,IPFamilyConflict,ClusterSetIPConflict"
 	if status != metav1.ConditionTrue || reason != want {
@@ -93,7 +92,7 @@ func TestEveryConflictAndEveryClusterIsNamed(t *testing.T) {
 // Lesson: a newer cluster's port with the same name and another number still got traffic, because slices match ports by
 // name.
 func TestPortThatLostGetsNoTrafficByName(t *testing.T) {
-	r := merge.Merge(records{
+	r := mergetest.Merge(records{
 		record("a", 1, withPorts(port("http", tcp, 80), port("dns", udp, 53))),
 		record("b", 2, withPorts(port("http", tcp, 8080), port("dns", udp, 53))),
 	})
@@ -113,7 +112,7 @@ func TestUnnamedPortNeverBesideAnother(t *testing.T) {
 		{record("a", 1, unnamed), record("b", 2, named)},
 		{record("a", 1, named), record("b", 2, unnamed)},
 	} {
-		r := merge.Merge(in)
+		r := mergetest.Merge(in)
 		if len(r.Spec.Ports) != 1 || r.Spec.Ports[0].Name != in[0].Ports[0].Name {
 			t.Errorf("ports = %s, want the oldest's alone", ports(r))
 		}
@@ -126,7 +125,7 @@ func TestUnnamedPortNeverBesideAnother(t *testing.T) {
 // Lesson: a local export without a Service stopped that cluster from importing the service from the others. Here it has no
 // record, and the merge is the others'.
 func TestClusterWithoutRecordDoesNotMatter(t *testing.T) {
-	r := merge.Merge(records{record("b", 2), record("c", 3)})
+	r := mergetest.Merge(records{record("b", 2), record("c", 3)})
 	if !slices.Equal(r.Clusters, []string{"b", "c"}) || r.Conflicts != nil || r.CarriesPort("a", "http", tcp) {
 		t.Errorf("clusters %v, conflicts %v", r.Clusters, conflicts(r))
 	}
@@ -134,7 +133,7 @@ func TestClusterWithoutRecordDoesNotMatter(t *testing.T) {
 
 // Lesson: an unknown value in one field (a newer trafficDistribution) dropped the whole export.
 func TestUnknownValuesPass(t *testing.T) {
-	r := merge.Merge(records{record("a", 1, withDistribution("PreferSameMoon"), withAffinity("Cookie"), withPolicy("Rack")),
+	r := mergetest.Merge(records{record("a", 1, withDistribution("PreferSameMoon"), withAffinity("Cookie"), withPolicy("Rack")),
 		record("b", 2, withDistribution("PreferSameMoon"), withAffinity("Cookie"), withPolicy("Rack"))})
 	if len(r.Clusters) != 2 || r.Conflicts != nil || ports(r) != "http 80/TCP" {
 		t.Fatalf("clusters %v, conflicts %v, ports %s", r.Clusters, conflicts(r), ports(r))
@@ -148,7 +147,7 @@ func TestUnknownValuesPass(t *testing.T) {
 // Lesson: session affinity reached the ServiceImport but never the data plane. The merge gives the data plane all of it,
 // defaults written out, so that no reader needs to know them.
 func TestAffinityIsComplete(t *testing.T) {
-	r := merge.Merge(records{record("a", 1, withAffinity("ClientIP"))})
+	r := mergetest.Merge(records{record("a", 1, withAffinity("ClientIP"))})
 	if got, want := timeoutIs(10800)(r); got != want {
 		t.Errorf("timeout = %v, want %v", got, want)
 	}
@@ -157,12 +156,12 @@ func TestAffinityIsComplete(t *testing.T) {
 // Lesson: headless ↔ ClusterIP flips deleted and recreated the Service. A newer cluster that flips changes nothing for
 // those who agree.
 func TestFlipOfNewerClusterChangesNothingForTheOthers(t *testing.T) {
-	before := merge.Merge(records{record("a", 1), record("b", 2)})
-	flipped := merge.Merge(records{record("a", 1), record("b", 2, headless())})
+	before := mergetest.Merge(records{record("a", 1), record("b", 2)})
+	flipped := mergetest.Merge(records{record("a", 1), record("b", 2, headless())})
 	if diff := cmp.Diff(before.Spec, flipped.Spec); diff != "" {
 		t.Error(diff)
 	}
-	if after := merge.Merge(records{record("a", 1), record("b", 2)}); cmp.Diff(before, after, exported) != "" {
+	if after := mergetest.Merge(records{record("a", 1), record("b", 2)}); cmp.Diff(before, after, exported) != "" {
 		t.Error("flipping back does not bring back what was")
 	}
 }

@@ -71,7 +71,7 @@ func (r Result) Empty() bool { return len(r.Clusters) == 0 }
 
 // Merge combines what the clusters export under one name. All records must be of the same service; that is for the caller
 // to see to. Of several records of one cluster the one with precedence counts. Without records the result is empty.
-func Merge(records []v1alpha1.ExportRecordSpec) Result {
+func Merge(records []*v1alpha1.ExportRecord) Result {
 	exports := byPrecedence(records)
 	if len(exports) == 0 {
 		return Result{}
@@ -126,14 +126,14 @@ func modeOf(oldest *member) Mode {
 const manyClusters = 16
 
 // byPrecedence sorts the records, oldest export first, and keeps one of each cluster.
-func byPrecedence(records []v1alpha1.ExportRecordSpec) []*member {
+func byPrecedence(records []*v1alpha1.ExportRecord) []*member {
 	slab := make([]member, len(records))
 	sorted := make([]*member, len(records))
 	for i := range records {
 		m := &slab[i]
-		m.ExportRecordSpec = &records[i]
-		m.exported = records[i].ExportedAt.Unix()
-		if records[i].ExportedAt.IsZero() {
+		m.ExportRecordSpec = &records[i].Spec
+		m.exported = m.ExportedAt.Unix()
+		if m.ExportedAt.IsZero() {
 			m.exported = math.MaxInt64 // an export without a time must not win over all that have one
 		}
 		sorted[i] = m

@@ -74,7 +74,7 @@ func conflicts(r merge.Result) []string {
 }
 
 func TestMergeNothing(t *testing.T) {
-	r := merge.Merge(nil)
+	r := mergetest.Merge(nil)
 	if !r.Empty() {
 		t.Error("the merge of no records is not empty")
 	}
@@ -90,7 +90,7 @@ func TestMergeNothing(t *testing.T) {
 }
 
 func TestMergeOne(t *testing.T) {
-	got := merge.Merge(records{record("a", 1,
+	got := mergetest.Merge(records{record("a", 1,
 		withPorts(appPort("http", 80, "kubernetes.io/h2c"), port("dns", udp, 53)), withFamilies(ipv6, ipv4), sticky(60),
 		withPolicy("Local"), withDistribution("PreferClose"), withLabels("tier", "web"), withAnnotations("note", "any text"),
 		withPrefer("region"))})
@@ -124,7 +124,7 @@ func TestMergeOne(t *testing.T) {
 func TestResultSharesNothingWithRecords(t *testing.T) {
 	in := records{record("a", 1, withLabels("k", "v"), withAnnotations("k", "v"), withDistribution("x"), withPorts(appPort("http", 80, "h")))}
 	before := in[0].DeepCopy()
-	r := merge.Merge(in)
+	r := mergetest.Merge(in)
 	r.Labels["k"], r.Annotations["k"], *r.Spec.TrafficDistribution, *r.Spec.Ports[0].AppProtocol = "w", "w", "w", "w"
 	r.Spec.IPFamilies[0] = "w"
 	if diff := cmp.Diff(before, &in[0]); diff != "" {
@@ -149,7 +149,7 @@ func TestPrecedence(t *testing.T) {
 		"time zones do not change the instant": {records{record("b", 1), inZone(record("a", 0))}, "a b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := strings.Join(merge.Merge(tc.in).Clusters, " "); got != tc.want {
+			if got := strings.Join(mergetest.Merge(tc.in).Clusters, " "); got != tc.want {
 				t.Errorf("clusters = %s, want %s", got, tc.want)
 			}
 		})
@@ -165,10 +165,10 @@ func TestDuplicatesOfOneCluster(t *testing.T) {
 	older := record("a", 1, withPorts(port("http", tcp, 80)))
 	newer := record("a", 2, withPorts(port("http", tcp, 81)))
 	same := record("a", 1, withPorts(port("http", tcp, 82)))
-	if got := ports(merge.Merge(records{newer, older})); got != "http 80/TCP" {
+	if got := ports(mergetest.Merge(records{newer, older})); got != "http 80/TCP" {
 		t.Errorf("ports = %s, want those of the older record", got)
 	}
-	one, other := merge.Merge(records{older, same}), merge.Merge(records{same, older})
+	one, other := mergetest.Merge(records{older, same}), mergetest.Merge(records{same, older})
 	if diff := cmp.Diff(one, other, exported); diff != "" {
 		t.Errorf("the choice depends on the order: %s", diff)
 	}
@@ -180,7 +180,7 @@ func TestDuplicatesOfOneCluster(t *testing.T) {
 		id := fmt.Sprintf("c%02d", i)
 		many = append(many, record(id, 100-i), record(id, i))
 	}
-	if r := merge.Merge(many); len(r.Clusters) != 30 || !slices.IsSorted(r.Clusters) {
+	if r := mergetest.Merge(many); len(r.Clusters) != 30 || !slices.IsSorted(r.Clusters) {
 		t.Errorf("of 30 clusters with two records each take part: %v", r.Clusters)
 	}
 }
@@ -197,7 +197,7 @@ func run(t *testing.T, cases []mergeCase) {
 	t.Helper()
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			r := merge.Merge(tc.in)
+			r := mergetest.Merge(tc.in)
 			if diff := cmp.Diff(tc.conflicts, conflicts(r)); diff != "" {
 				t.Errorf("conflicts (-want +got):\n%s", diff)
 			}
@@ -209,7 +209,7 @@ func run(t *testing.T, cases []mergeCase) {
 			}
 			reversed := slices.Clone(tc.in)
 			slices.Reverse(reversed)
-			if diff := cmp.Diff(r, merge.Merge(reversed), exported); diff != "" {
+			if diff := cmp.Diff(r, mergetest.Merge(reversed), exported); diff != "" {
 				t.Errorf("depends on the order of records:\n%s", diff)
 			}
 		})

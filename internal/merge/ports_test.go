@@ -10,6 +10,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/merge/mergetest"
 )
 
 func portsAre(want string) func(merge.Result) (any, any) {
@@ -111,7 +112,7 @@ func TestInvalidPorts(t *testing.T) {
 				{name: "last", in: records{record("a", 1, withPorts(http, tc.bad))}, check: portsAre(tc.want)},
 				{name: "first", in: records{record("a", 1, withPorts(tc.bad, http)), record("b", 2, withPorts(http, tc.bad))},
 					check: func(r merge.Result) (any, any) {
-						return len(r.Spec.Ports), len(merge.Merge(records{record("a", 1, withPorts(http, tc.bad))}).Spec.Ports)
+						return len(r.Spec.Ports), len(mergetest.Merge(records{record("a", 1, withPorts(http, tc.bad))}).Spec.Ports)
 					}},
 			})
 		})
@@ -152,7 +153,7 @@ func TestCarriesPort(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := merge.Merge(tc.in)
+			r := mergetest.Merge(tc.in)
 			for _, a := range tc.asks {
 				if got := r.CarriesPort(a.cluster, a.name, a.protocol); got != a.want {
 					t.Errorf("%s carries %q/%s: %t, want %t", a.cluster, a.name, a.protocol, got, a.want)
@@ -173,7 +174,7 @@ func TestManyClustersManyPorts(t *testing.T) {
 		}
 		in = append(in, record(fmt.Sprintf("c%02d", c), c, withPorts(list...)))
 	}
-	r := merge.Merge(in)
+	r := mergetest.Merge(in)
 	if n := len(r.Spec.Ports); n != 1024 {
 		t.Errorf("%d ports, want as many as an object may hold", n)
 	}
@@ -191,12 +192,12 @@ func TestManyClustersManyPorts(t *testing.T) {
 		backwards[i] = in[i]
 		backwards[i].Ports = reversed(in[i].Ports)
 	}
-	for _, p := range merge.Merge(backwards).Spec.Ports {
+	for _, p := range mergetest.Merge(backwards).Spec.Ports {
 		if !slices.ContainsFunc(r.Spec.Ports, func(q mcsv1beta1.ServicePort) bool { return q.Name == p.Name }) {
 			t.Errorf("which ports find room depends on their order: %s does only in one", p.Name)
 		}
 	}
-	same := merge.Merge(records{record("a", 1, withPorts(in[0].Ports...)), record("b", 2, withPorts(reversed(in[0].Ports)...))})
+	same := mergetest.Merge(records{record("a", 1, withPorts(in[0].Ports...)), record("b", 2, withPorts(reversed(in[0].Ports)...))})
 	if got := conflicts(same); got != nil {
 		t.Errorf("the order of sixty ports makes a conflict: %v", got)
 	}

@@ -21,8 +21,8 @@ import (
 func TestOrderOfRecordsIsIrrelevant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := mergetest.Wild().Draw(t, "records")
-		want := merge.Merge(in)
-		got := merge.Merge(rapid.Permutation(in).Draw(t, "shuffled"))
+		want := mergetest.Merge(in)
+		got := mergetest.Merge(rapid.Permutation(in).Draw(t, "shuffled"))
 		if diff := cmp.Diff(want, got, exported); diff != "" {
 			t.Fatalf("(-one order +another):\n%s", diff)
 		}
@@ -37,7 +37,7 @@ func TestOrderOfPortsIsIrrelevant(t *testing.T) {
 		for i := range shuffled {
 			shuffled[i].Ports = rapid.Permutation(in[i].Ports).Draw(t, "ports")
 		}
-		want, got := merge.Merge(in), merge.Merge(shuffled)
+		want, got := mergetest.Merge(in), mergetest.Merge(shuffled)
 		for _, r := range []*merge.Result{&want, &got} {
 			slices.SortFunc(r.Spec.Ports, func(a, b mcsv1beta1.ServicePort) int { return strings.Compare(a.Name, b.Name) })
 			for i := range r.Conflicts {
@@ -70,7 +70,7 @@ func asRecord(r merge.Result, cluster string, after int) v1alpha1.ExportRecordSp
 
 func TestIdempotent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		want := merge.Merge(mergetest.Wild().Draw(t, "records"))
+		want := mergetest.Merge(mergetest.Wild().Draw(t, "records"))
 		if want.Empty() {
 			return
 		}
@@ -78,7 +78,7 @@ func TestIdempotent(t *testing.T) {
 		for i, id := range want.Clusters {
 			again[i] = asRecord(want, id, i)
 		}
-		got := merge.Merge(again)
+		got := mergetest.Merge(again)
 		if got.Conflicts != nil || got.LeftOut != nil {
 			t.Fatalf("clusters that have the merged service disagree: %v", conflicts(got))
 		}
@@ -100,7 +100,7 @@ func TestNoConflictWhereAllAgree(t *testing.T) {
 			in[i].ExportedAt = mergetest.Record("", rapid.IntRange(0, 5).Draw(t, "age")).ExportedAt
 			in[i].Ports = rapid.Permutation(one.Ports).Draw(t, "ports")
 		}
-		if r := merge.Merge(in); r.Conflicts != nil || r.LeftOut != nil || len(r.Clusters) != len(in) {
+		if r := mergetest.Merge(in); r.Conflicts != nil || r.LeftOut != nil || len(r.Clusters) != len(in) {
 			t.Fatalf("conflicts %v, left out %v, clusters %v", conflicts(r), r.LeftOut, r.Clusters)
 		}
 	})
@@ -109,7 +109,7 @@ func TestNoConflictWhereAllAgree(t *testing.T) {
 func TestConflictsNameExactlyWhoDisagrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := mergetest.Valid().Draw(t, "records")
-		r := merge.Merge(in)
+		r := mergetest.Merge(in)
 		if diff := cmp.Diff(disagreements(in, r), conflicts(r)); diff != "" {
 			t.Fatalf("(-those who disagree +those named):\n%s", diff)
 		}
@@ -225,7 +225,7 @@ func mapText(m map[string]string) string {
 func TestInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := mergetest.Wild().Draw(t, "records")
-		checkInvariants(t, in, merge.Merge(in))
+		checkInvariants(t, in, mergetest.Merge(in))
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/merge/mergetest"
 )
 
 // Rows "session affinity (+config), internal traffic policy, traffic distribution": the oldest's.
@@ -116,7 +117,7 @@ func TestAnnotationsAreBounded(t *testing.T) {
 	for i := range 40 {
 		pairs = append(pairs, fmt.Sprintf("k%02d", i), strings.Repeat("x", 10<<10))
 	}
-	r := merge.Merge(records{record("a", 1, withAnnotations(pairs...))})
+	r := mergetest.Merge(records{record("a", 1, withAnnotations(pairs...))})
 	size := 0
 	for k, v := range r.Annotations {
 		size += len(k) + len(v)
@@ -124,7 +125,7 @@ func TestAnnotationsAreBounded(t *testing.T) {
 	if size > 256<<10 || size < 200<<10 || r.Annotations["k00"] == "" {
 		t.Errorf("%d annotations of %d bytes are left", len(r.Annotations), size)
 	}
-	again := merge.Merge(records{record("a", 1, withAnnotations(pairs...))})
+	again := mergetest.Merge(records{record("a", 1, withAnnotations(pairs...))})
 	if diff := cmp.Diff(r, again, exported); diff != "" {
 		t.Error("the same annotations were cut in two ways")
 	}

@@ -98,13 +98,8 @@ func Decide(in Input) Plan {
 	if len(in.Records) == 0 {
 		return removal(in)
 	}
-	specs := make([]v1alpha1.ExportRecordSpec, 0, len(in.Records))
-	exporter := false
-	for _, r := range in.Records {
-		specs = append(specs, r.Spec)
-		exporter = exporter || string(r.Spec.ClusterID) == in.ClusterID
-	}
-	merged := merge.Merge(specs)
+	exporter := slices.ContainsFunc(in.Records, func(r *v1alpha1.ExportRecord) bool { return string(r.Spec.ClusterID) == in.ClusterID })
+	merged := merge.Merge(in.Records)
 	if merged.Empty() {
 		return Plan{}
 	}

@@ -6,6 +6,7 @@ package exports
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -104,14 +105,9 @@ func condition(t mcsv1beta1.ServiceExportConditionType, status metav1.ConditionS
 }
 
 // withOwn is the records with this cluster's replaced by what it is about to publish.
-func withOwn(records []*v1alpha1.ExportRecord, own *v1alpha1.ExportRecord) []v1alpha1.ExportRecordSpec {
-	specs := make([]v1alpha1.ExportRecordSpec, 0, len(records)+1)
-	for _, r := range records {
-		if r.Spec.ClusterID != own.Spec.ClusterID {
-			specs = append(specs, r.Spec)
-		}
-	}
-	return append(specs, own.Spec)
+func withOwn(records []*v1alpha1.ExportRecord, own *v1alpha1.ExportRecord) []*v1alpha1.ExportRecord {
+	others := slices.DeleteFunc(slices.Clone(records), func(r *v1alpha1.ExportRecord) bool { return r.Spec.ClusterID == own.Spec.ClusterID })
+	return append(others, own)
 }
 
 func recordOf(in Input) *v1alpha1.ExportRecord {

@@ -75,11 +75,7 @@ type Plan struct {
 
 // Decide merges what the clusters export and turns it into what this cluster should hold.
 func Decide(in Input) Plan {
-	specs := make([]v1alpha1.ExportRecordSpec, 0, len(in.Records))
-	for _, r := range in.Records {
-		specs = append(specs, r.Spec)
-	}
-	merged := merge.Merge(specs)
+	merged := merge.Merge(in.Records)
 	if merged.Empty() || !importable(in) {
 		return Plan{}
 	}

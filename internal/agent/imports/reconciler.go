@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -171,16 +172,10 @@ func (r *Reconciler) aggregate(ctx context.Context, key types.NamespacedName) (*
 
 // ownSlices are this cluster's endpoints of a service it exports, straight from its own slices.
 func (r *Reconciler) ownSlices(ctx context.Context, key types.NamespacedName, clusterID string, records []*v1alpha1.ExportRecord) ([]*discoveryv1.EndpointSlice, error) {
-	exported := false
-	specs := make([]v1alpha1.ExportRecordSpec, 0, len(records))
-	for _, rec := range records {
-		exported = exported || string(rec.Spec.ClusterID) == clusterID
-		specs = append(specs, rec.Spec)
-	}
-	if !exported {
+	if !slices.ContainsFunc(records, func(rec *v1alpha1.ExportRecord) bool { return string(rec.Spec.ClusterID) == clusterID }) {
 		return nil, nil
 	}
-	return r.localSlices(ctx, key, clusterID, merge.Merge(specs).Mode)
+	return r.localSlices(ctx, key, clusterID, merge.Merge(records).Mode)
 }
 
 func (r *Reconciler) localSlices(ctx context.Context, key types.NamespacedName, clusterID string, mode merge.Mode) ([]*discoveryv1.EndpointSlice, error) {

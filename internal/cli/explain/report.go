@@ -107,13 +107,13 @@ type Importer struct {
 // Explain tells the story.
 func Explain(in Input) Report {
 	e := &explainer{Input: in, lives: lives(&in)}
-	var specs []v1alpha1.ExportRecordSpec
+	var records []*v1alpha1.ExportRecord
 	for i := range in.Broker.Records {
-		if objects.CheckRecord(&in.Broker.Records[i]) == nil {
-			specs = append(specs, in.Broker.Records[i].Spec)
+		if r := &in.Broker.Records[i]; objects.CheckRecord(r) == nil {
+			records = append(records, r)
 		}
 	}
-	e.merged = merge.Merge(specs)
+	e.merged = merge.Merge(records)
 	e.report = Report{
 		Namespace: in.Namespace, Name: in.Name, DNSName: in.Name + "." + in.Namespace + ".svc.clusterset.local", State: OK,
 		Findings: []Finding{}, Exporters: []Exporter{}, Conflicts: []Conflict{}, Endpoints: []Endpoints{}, Importers: []Importer{}, Timeline: []Step{},

@@ -9,6 +9,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/merge"
 )
 
 // Epoch is when the exports of age 0 were made.
@@ -110,4 +111,16 @@ func toMap(pairs []string) map[string]string {
 		m[pairs[i]] = pairs[i+1]
 	}
 	return m
+}
+
+// Merge merges the records of specs.
+func Merge(specs []v1alpha1.ExportRecordSpec) merge.Result { return merge.Merge(Records(specs)) }
+
+// Records are records with the given specs, which they share.
+func Records(specs []v1alpha1.ExportRecordSpec) []*v1alpha1.ExportRecord {
+	records := make([]*v1alpha1.ExportRecord, len(specs))
+	for i := range specs {
+		records[i] = &v1alpha1.ExportRecord{Spec: specs[i]}
+	}
+	return records
 }

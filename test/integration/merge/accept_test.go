@@ -20,7 +20,6 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
-	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/merge/mergetest"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -88,7 +87,7 @@ type tester interface {
 // accepts tries the aggregate, the import, the derived Service, and the condition of the exports.
 func (s server) accepts(t *testing.T, ft tester, in records) {
 	ft.Helper()
-	r := merge.Merge(in)
+	r := mergetest.Merge(in)
 	meta := metav1.ObjectMeta{Namespace: s.namespace, Name: "tried", Labels: r.Labels, Annotations: r.Annotations}
 	aggregate := &mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: r.Spec}
 	if err := s.Create(t.Context(), aggregate, client.DryRunAll); err != nil {
@@ -136,7 +135,7 @@ func TestAPIServerAcceptsWhatTheCRDLetsIn(t *testing.T) {
 func TestAPIServerAcceptsWhateverComes(t *testing.T) {
 	s := newServer(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		if in := mergetest.Wild().Draw(rt, "records"); !merge.Merge(in).Empty() {
+		if in := mergetest.Wild().Draw(rt, "records"); !mergetest.Merge(in).Empty() {
 			s.accepts(t, rt, in)
 		}
 	})
@@ -209,7 +208,7 @@ func TestAPIServerRefuses(t *testing.T) {
 	service := func(ports ...corev1.ServicePort) *corev1.Service {
 		return &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: ports}}
 	}
-	bad := merge.Merge(records{mergetest.Record("a", 1)}).Spec
+	bad := mergetest.Merge(records{mergetest.Record("a", 1)}).Spec
 	bad.Ports = nil
 	long := metav1.ObjectMeta{Namespace: s.namespace, Name: "refused", Annotations: map[string]string{
 		"k": strings.Repeat("x", 257<<10)}}
@@ -218,7 +217,7 @@ func TestAPIServerRefuses(t *testing.T) {
 		"a name twice":         service(corev1.ServicePort{Name: "http", Port: 80}, corev1.ServicePort{Name: "http", Port: 81}),
 		"a number twice":       service(corev1.ServicePort{Name: "a", Port: 80}, corev1.ServicePort{Name: "b", Port: 80}),
 		"ports that are nil":   &mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: bad},
-		"too many annotations": &mcsv1beta1.ServiceImport{ObjectMeta: long, Spec: merge.Merge(records{mergetest.Record("a", 1)}).Spec},
+		"too many annotations": &mcsv1beta1.ServiceImport{ObjectMeta: long, Spec: mergetest.Merge(records{mergetest.Record("a", 1)}).Spec},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := s.Create(t.Context(), object, client.DryRunAll); !apierrors.IsInvalid(err) {

@@ -71,11 +71,7 @@ func (w *world) compare() error {
 
 // expected is what one cluster should have imported of a service.
 func expected(cluster string, key types.NamespacedName, recs []*v1alpha1.ExportRecord, sources map[string]map[types.NamespacedName]exports.Input) view {
-	specs := make([]v1alpha1.ExportRecordSpec, len(recs))
-	for i, r := range recs {
-		specs[i] = r.Spec
-	}
-	mode := merge.Merge(specs).Mode
+	mode := merge.Merge(recs).Mode
 	in := imports.Input{
 		Settings: imports.Settings{ClusterID: cluster, Families: []corev1.IPFamily{corev1.IPv4Protocol}},
 		Service:  key, Records: recs, IsNodeAddress: func(netip.Addr) bool { return false },
@@ -187,11 +183,7 @@ func (w *world) conflictsOf(m *fleet.Member, records map[types.NamespacedName][]
 			}
 			continue
 		}
-		specs := make([]v1alpha1.ExportRecordSpec, 0, len(records[key]))
-		for _, r := range records[key] {
-			specs = append(specs, r.Spec)
-		}
-		status, reason, message := merge.Merge(specs).Condition()
+		status, reason, message := merge.Merge(records[key]).Condition()
 		if conflict == nil || conflict.Status != status || conflict.Reason != reason || conflict.Message != message {
 			return fmt.Errorf("%s: export %s says %+v, want %s %s", m.ID, key, conflict, reason, message)
 		}
@@ -216,11 +208,7 @@ func (w *world) aggregates(records map[types.NamespacedName][]*v1alpha1.ExportRe
 			if len(records[key]) == 0 {
 				return fmt.Errorf("the aggregate of %s is left over", key)
 			}
-			specs := make([]v1alpha1.ExportRecordSpec, 0, len(records[key]))
-			for _, r := range records[key] {
-				specs = append(specs, r.Spec)
-			}
-			merged := merge.Merge(specs)
+			merged := merge.Merge(records[key])
 			var clusters []string
 			for _, c := range list.Items[i].Status.Clusters {
 				clusters = append(clusters, c.Cluster)

@@ -27,8 +27,6 @@ import (
 
 const (
 	brokerTimeout = 15 * time.Second
-	// leasePatience is how long a lease that does not say counts.
-	leasePatience = time.Minute
 
 	namespacePatience = 30 * time.Second
 	namespacePoll     = 200 * time.Millisecond
@@ -221,10 +219,6 @@ func heldByOther(lease *coordinationv1.Lease, holder string, now time.Time) bool
 	if other == "" || other == holder {
 		return false
 	}
-	patience := leasePatience
-	if s := ptr.Deref(lease.Spec.LeaseDurationSeconds, 0); s > 0 {
-		patience = time.Duration(s) * time.Second
-	}
 	var last time.Time
 	if lease.Spec.RenewTime != nil {
 		last = lease.Spec.RenewTime.Time
@@ -234,7 +228,7 @@ func heldByOther(lease *coordinationv1.Lease, holder string, now time.Time) bool
 			last = field.Time.Time
 		}
 	}
-	return now.Sub(last) <= patience
+	return now.Sub(last) <= objects.LeaseDurationOf(lease)
 }
 
 // install writes what makes the cluster a member. The policies come last: they guard the identity from then on, but for up to half a minute the API server

@@ -160,6 +160,5 @@ func (h *Heartbeat) otherAlive(lease *coordinationv1.Lease, now time.Time) bool 
 	if h.theirsAt.IsZero() || !renewed.Equal(h.theirs) {
 		h.theirs, h.theirsAt = renewed, now
 	}
-	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(objects.LeaseDuration.Seconds()))) * time.Second
-	return now.Sub(h.theirsAt) <= min(max(duration, shortestLease), longestLease)
+	return now.Sub(h.theirsAt) <= objects.LeaseDurationOf(lease)
 }

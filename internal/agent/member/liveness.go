@@ -7,12 +7,6 @@ import (
 	"time"
 )
 
-const (
-	// Others say in their lease how long it lasts; what they say is believed within these bounds.
-	shortestLease = time.Second
-	longestLease  = 10 * time.Minute
-)
-
 // Liveness judges which clusters are stale: by the time since their last renewal was observed, on this observer's own clock,
 // and only while the observer's own watch of the broker is live. It is live while this member's own renewals come back
 // through it. No other clock is ever compared: members' clocks may be hours apart.
@@ -45,7 +39,7 @@ func (l *Liveness) Observe(cluster string, renewed time.Time, duration time.Dura
 	if known != nil && known.renewed.Equal(renewed) {
 		return
 	}
-	l.leases[cluster] = &lease{renewed: renewed, seen: now, duration: min(max(duration, shortestLease), longestLease)}
+	l.leases[cluster] = &lease{renewed: renewed, seen: now, duration: duration}
 	if cluster == l.self {
 		l.ownSeen = now
 	}

@@ -113,16 +113,6 @@ func TestRelistIsNoRenewal(t *testing.T) {
 	w.wantStale("east")
 }
 
-func TestLeaseDurationsAreBelievedWithinBounds(t *testing.T) {
-	w := watching(t)
-	w.l.Observe("never", w.now, 10000*time.Hour, w.now)
-	w.l.Observe("twitchy", w.now, 0, w.now)
-	w.run(3, "me")
-	w.wantStale("twitchy")
-	w.run(601, "me")
-	w.wantStale("never", "twitchy")
-}
-
 func TestRemovedClusterIsForgotten(t *testing.T) {
 	w := watching(t)
 	w.run(2, "me", "east")

@@ -89,8 +89,7 @@ func (s *State) observe(lease *coordinationv1.Lease, gone bool) {
 	if lease.Spec.RenewTime == nil {
 		return // invited, but not there yet
 	}
-	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(objects.LeaseDuration.Seconds()))) * time.Second
-	s.Liveness.Observe(lease.Name, lease.Spec.RenewTime.Time, duration, time.Now())
+	s.Liveness.Observe(lease.Name, lease.Spec.RenewTime.Time, objects.LeaseDurationOf(lease), time.Now())
 }
 
 // Watch tells seen about every object of a kind in a cache, when it comes, changes and goes. synced tells whether it has been told

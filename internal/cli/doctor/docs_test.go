@@ -11,7 +11,7 @@ import (
 
 // Every code that is printed has a section in docs/troubleshooting.md, and no section is about a code that there is not.
 func TestEveryCodeIsExplained(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "troubleshooting.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "troubleshooting.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -33,9 +32,8 @@ func LifeOf(lease *coordinationv1.Lease, now time.Time) Life {
 	if last.IsZero() {
 		last = lease.Spec.RenewTime.Time
 	}
-	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(objects.LeaseDuration.Seconds()))) * time.Second
 	age := max(0, now.Sub(last))
-	return Life{Joined: true, Alive: age <= duration+rounding, Age: age, Last: last}
+	return Life{Joined: true, Alive: age <= objects.LeaseDurationOf(lease)+rounding, Age: age, Last: last}
 }
 
 func lives(in *Input) map[string]Life {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -132,11 +133,13 @@ func (a *agent) connect(context.Context) error {
 		return err
 	}
 	a.manager, err = ctrl.NewManager(a.Local, ctrl.Options{
-		Scheme:                        scheme,
-		MapperProvider:                staticMapper,
-		Cache:                         localCache(),
-		Logger:                        a.Log,
-		Metrics:                       metricsserver.Options{BindAddress: a.MetricsAddress},
+		Scheme:         scheme,
+		MapperProvider: staticMapper,
+		Cache:          localCache(),
+		Logger:         a.Log,
+		Metrics: metricsserver.Options{
+			BindAddress: a.MetricsAddress, ExtraHandlers: map[string]http.Handler{objects.WaitingPath: &a.metrics.Waiting},
+		},
 		HealthProbeBindAddress:        a.ProbeAddress,
 		PprofBindAddress:              a.PprofAddress,
 		LeaderElection:                a.LeaderElection,

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seamark-dev/seamark/internal/objects"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -54,7 +55,12 @@ func (t *InstrumentedReconciler) Reconcile(ctx context.Context, request reconcil
 	since, timed := t.arrived[request.NamespacedName]
 	delete(t.arrived, request.NamespacedName)
 	t.mu.Unlock()
-	result, err := t.Reconciler.Reconcile(ctx, request)
+	var waits objects.WaitReason
+	result, err := t.Reconciler.Reconcile(context.WithValue(ctx, waitKey{}, &waits), request)
+	if waits != "" {
+		t.Metrics.Waits.WithLabelValues(t.Name, string(waits)).Inc()
+	}
+	t.Metrics.Waiting.set(request.NamespacedName, t.Name, waits)
 	if t.isNews(request.NamespacedName, err) {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot bring this up to date; trying again until it works")
 	}

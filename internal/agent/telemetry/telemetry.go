@@ -21,6 +21,10 @@ type Metrics struct {
 	Writes *prometheus.CounterVec
 	// Errors counts reconciles that failed and are tried again.
 	Errors *prometheus.CounterVec
+	// Waits counts reconciles that decided not to write yet, by reconciler and reason.
+	Waits *prometheus.CounterVec
+	// Waiting holds the services that wait now.
+	Waiting WaitList
 	// Exports and Imports count services by state.
 	Exports, Imports *Tally
 	// Conflicts counts this cluster's exports that disagree with others.
@@ -45,6 +49,9 @@ func New() *Metrics {
 		Errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "seamark_reconcile_errors_total", Help: "Reconciles that failed and are tried again.",
 		}, []string{"reconciler"}),
+		Waits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "seamark_reconcile_waits_total", Help: "Reconciles that decided not to write yet, by reconciler and reason.",
+		}, []string{"reconciler", "reason"}),
 		Exports:   newTally("seamark_exports", "ServiceExports of this cluster by state.", "ready", "pending", "invalid"),
 		Imports:   newTally("seamark_imports", "ServiceImports of this cluster by state.", "ready", "not_ready"),
 		Conflicts: newTally("seamark_export_conflicts", "ServiceExports of this cluster whose service has a conflict.", "conflict"),
@@ -54,7 +61,7 @@ func New() *Metrics {
 	}
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "seamark_build_info", Help: "Version of the agent; always 1."}, []string{"version"})
 	info.WithLabelValues(version.String()).Set(1)
-	m.own = []prometheus.Collector{m.Propagation, m.Writes, m.Errors, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, info}
+	m.own = []prometheus.Collector{m.Propagation, m.Writes, m.Errors, m.Waits, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, info}
 	return m
 }
 

@@ -1,0 +1,66 @@
+package v1alpha1
+
+import (
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+)
+
+// Reasons of Valid=False on a ServiceExport, beside those of the MCS API.
+const (
+	// ServiceExportReasonNamespaceNotAllowed means that the broker's admin does not allow this
+	// cluster to export from the namespace.
+	ServiceExportReasonNamespaceNotAllowed mcsv1beta1.ServiceExportConditionReason = "NamespaceNotAllowed"
+)
+
+// Reasons of Ready=False on a ServiceExport, beside those of the MCS API.
+const (
+	// ServiceExportReasonClusterIDTaken means that another cluster uses this cluster's id, so
+	// nothing is published.
+	ServiceExportReasonClusterIDTaken mcsv1beta1.ServiceExportConditionReason = "ClusterIDTaken"
+	// ServiceExportReasonNoClusterSetIPLeft means that the service is published, but the exporters'
+	// blocks have no free clusterset IP for it.
+	ServiceExportReasonNoClusterSetIPLeft mcsv1beta1.ServiceExportConditionReason = "NoClusterSetIPLeft"
+	// ServiceExportReasonRefusedByBroker means that the broker's API server rejected what this
+	// cluster publishes. Retrying does not help until the cause is removed.
+	ServiceExportReasonRefusedByBroker mcsv1beta1.ServiceExportConditionReason = "RefusedByBroker"
+	// ServiceExportReasonWaitingForBroker means that the broker could not be reached. The agent
+	// retries until it can.
+	ServiceExportReasonWaitingForBroker mcsv1beta1.ServiceExportConditionReason = "WaitingForBroker"
+	// ServiceExportReasonNotMember means that the cluster left its clusterset.
+	ServiceExportReasonNotMember mcsv1beta1.ServiceExportConditionReason = "NotMember"
+)
+
+// ServiceExportReasonClusterSetIPConflict is a reason of Conflict=True on a ServiceExport: the
+// exporting clusters disagree about whether the service has a clusterset IP.
+const ServiceExportReasonClusterSetIPConflict mcsv1beta1.ServiceExportConditionReason = "ClusterSetIPConflict"
+
+// Reasons of Ready=False on a ServiceImport, beside those of the MCS API.
+const (
+	// ServiceImportReasonClusterSetIPRejected means that the clusterset IP on the broker lies
+	// outside the clusterset's ranges, or belongs to another service.
+	ServiceImportReasonClusterSetIPRejected mcsv1beta1.ServiceImportConditionReason = "ClusterSetIPRejected"
+	// ServiceImportReasonDerivedServiceForeign means that a Service with the name of the derived
+	// Service exists and is not managed by Seamark.
+	ServiceImportReasonDerivedServiceForeign mcsv1beta1.ServiceImportConditionReason = "DerivedServiceForeign"
+	// ServiceImportReasonDerivedServiceRefused means that this cluster's API server rejected the
+	// derived Service.
+	ServiceImportReasonDerivedServiceRefused mcsv1beta1.ServiceImportConditionReason = "DerivedServiceRefused"
+)
+
+// Conditions of a ServiceImport, beside those of the MCS API. Each is present only while it is
+// True: a service can be ready and have stale endpoints and refused addresses at the same time.
+const (
+	// ServiceImportConditionStaleEndpointsKept means that the only clusters that serve a port are
+	// stale, so their last known endpoints are kept.
+	ServiceImportConditionStaleEndpointsKept mcsv1beta1.ServiceImportConditionType = "StaleEndpointsKept"
+	// ServiceImportConditionAddressesRefused means that some endpoints were not imported because
+	// of their addresses. The message names them.
+	ServiceImportConditionAddressesRefused mcsv1beta1.ServiceImportConditionType = "AddressesRefused"
+)
+
+// Reasons of these conditions.
+const (
+	// ServiceImportReasonNoOtherCluster is the reason of StaleEndpointsKept.
+	ServiceImportReasonNoOtherCluster mcsv1beta1.ServiceImportConditionReason = "NoOtherCluster"
+	// ServiceImportReasonAddressNotAllowed is the reason of AddressesRefused.
+	ServiceImportReasonAddressNotAllowed mcsv1beta1.ServiceImportConditionReason = "AddressNotAllowed"
+)

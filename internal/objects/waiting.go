@@ -1,0 +1,49 @@
+package objects
+
+import "time"
+
+// Where a seamark-agent answers why a service is not up to date, on the port of its metrics. The
+// service, as namespace/name, is the query's value of ServiceParameter.
+const (
+	WaitingPath      = "/waiting"
+	ServiceParameter = "service"
+)
+
+// WaitReason is why a reconciler has not written what a service needs.
+type WaitReason string
+
+// Reasons to wait. They are also the values of a metric's label, so there are few of them.
+const (
+	// WaitForCache: the watch has not shown the agent's own last write yet.
+	WaitForCache WaitReason = "cache-behind"
+	// WaitForBroker: the broker has not been reached since the agent started.
+	WaitForBroker WaitReason = "broker-not-reached"
+	// WaitForClusterID: another cluster uses this cluster's id.
+	WaitForClusterID WaitReason = "cluster-id-taken"
+	// WaitForBurst: the write is deferred while writes that clients wait for are under way.
+	WaitForBurst WaitReason = "deferred"
+	// WaitForNamespace: the namespace does not exist in this cluster, or is being deleted.
+	WaitForNamespace WaitReason = "namespace-missing"
+	// WaitForPermission: services of a system namespace are imported only if the broker's admin
+	// allows the namespace.
+	WaitForPermission WaitReason = "namespace-reserved"
+	// WaitForRecords: records disappeared while the watch was interrupted; their exporters are
+	// given time to publish them again.
+	WaitForRecords WaitReason = "records-lost"
+	// WaitForDeletion: the object that is in the way is being deleted.
+	WaitForDeletion WaitReason = "being-deleted"
+	// WaitForOther: another member with precedence is expected to write the aggregate.
+	WaitForOther WaitReason = "another-member-writes"
+	// WaitForConflict: another client changed the object at the same time.
+	WaitForConflict WaitReason = "write-conflict"
+	// WaitForService: the Service of an export was deleted a moment ago and may be replaced.
+	WaitForService WaitReason = "service-being-replaced"
+)
+
+// Waiting says that a reconciler waits, why, and since when.
+type Waiting struct {
+	// Reconciler is export, import or aggregate.
+	Reconciler string     `json:"reconciler"`
+	Reason     WaitReason `json:"reason"`
+	Since      time.Time  `json:"since"`
+}

@@ -45,6 +45,10 @@ const (
 	AnnotationNodeRegions = "seamark.dev/node-regions"
 )
 
+// AnnotationZone, on the Service seamark-dns, is the zone of the clusterset's names in that cluster.
+// Commands read it from there; without it the zone is clusterset.local.
+const AnnotationZone = "seamark.dev/zone"
+
 // Annotations Seamark puts on the aggregated ServiceImport on the broker.
 const (
 	// AnnotationAllocatedBy names the cluster from whose block the clusterset IPs were taken.

@@ -29,6 +29,9 @@ const (
 	// ManagedBySeamark is its value.
 	ManagedBySeamark = "seamark"
 
+	// DefaultZone is the zone of the multicluster DNS specification.
+	DefaultZone = "clusterset.local"
+
 	maxNameLength = 253
 )
 

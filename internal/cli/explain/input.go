@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
@@ -91,6 +92,11 @@ type Cluster struct {
 	Derived  *corev1.Service             `json:"derived,omitempty"`
 	Imported []discoveryv1.EndpointSlice `json:"imported,omitempty"`
 
+	// Waiting is what the cluster's agent waits for before it writes what the service needs.
+	Waiting []objects.Waiting `json:"waiting,omitempty"`
+
+	// Zone is the zone of the clusterset's names in this cluster; empty for the default.
+	Zone string `json:"zone,omitempty"`
 	// Agent, Proxy and DNSServer are the workloads that should run there; nil when none of that name is.
 	Agent *Workload `json:"agent,omitempty"`
 	Proxy *Workload `json:"proxy,omitempty"`

@@ -58,7 +58,7 @@ const corefile = `.:53 {
 
 // ensureDNS makes what is missing of cluster DNS and waits until it is ready. What exists is left alone, because it may have been changed on
 // purpose: the ConfigMap most of all, where zones are delegated.
-func (c cluster) ensureDNS(ctx context.Context, from loadable) error {
+func (c cluster) ensureDNS(ctx context.Context, from imageFile) error {
 	if !from.recipe.Holds(dnsProgram) {
 		return fmt.Errorf("cluster %s: the image has no %s, which serves cluster DNS", c.name, dnsProgram)
 	}
@@ -70,31 +70,31 @@ func (c cluster) ensureDNS(ctx context.Context, from loadable) error {
 		return err
 	}
 	return c.await(ctx, kubelet, "cluster DNS", func(ctx context.Context) error {
-		if err := c.askDNS(ctx); err != nil {
-			return fmt.Errorf("%w (%s)", err, podTrouble(ctx, client))
+		if err := c.dnsAnswers(ctx); err != nil {
+			return fmt.Errorf("%w (%s)", err, podProblems(ctx, client))
 		}
 		return nil
 	})
 }
 
 // askDNS asks cluster DNS for the name that every cluster has.
-func (c cluster) askDNS(ctx context.Context) error {
+func (c cluster) dnsAnswers(ctx context.Context) error {
 	kind := dns.TypeA
 	if c.nodeIP().Is6() {
 		kind = dns.TypeAAAA
 	}
-	return c.resolves(ctx, "kubernetes.default.svc.cluster.local.", kind)
+	return c.queryDNS(ctx, "kubernetes.default.svc.cluster.local.", kind)
 }
 
 // awaitClusterset waits until cluster DNS has read that clusterset.local is somebody else's, which takes it some seconds.
 func (c cluster) awaitClusterset(ctx context.Context) error {
 	return c.await(ctx, kubelet, "cluster DNS to answer for clusterset.local", func(ctx context.Context) error {
-		return c.resolves(ctx, "clusterset.local.", dns.TypeSOA)
+		return c.queryDNS(ctx, "clusterset.local.", dns.TypeSOA)
 	})
 }
 
 // resolves asks cluster DNS, from the node.
-func (c cluster) resolves(ctx context.Context, name string, kind uint16) error {
+func (c cluster) queryDNS(ctx context.Context, name string, kind uint16) error {
 	question := new(dns.Msg)
 	question.SetQuestion(name, kind)
 	server := net.JoinHostPort(c.dnsIP(0).String(), "53")
@@ -111,7 +111,7 @@ func (c cluster) resolves(ctx context.Context, name string, kind uint16) error {
 }
 
 // podTrouble is what the pods of cluster DNS say about themselves.
-func podTrouble(ctx context.Context, client *kubernetes.Clientset) string {
+func podProblems(ctx context.Context, client *kubernetes.Clientset) string {
 	pods, err := client.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
 	if err != nil {
 		return err.Error()

@@ -25,15 +25,15 @@ const (
 var componentNames = []string{etcd, apiserver, controllerManager, scheduler, containerd, kubelet, kubeProxy}
 
 // parts are the programs that clusters are made of.
-type parts struct {
+type binaries struct {
 	kube string // the all-in-one binary
 	node string // folder of containerd and the CNI plugins
 }
 
 // component describes how a program of the cluster runs.
-func (c cluster) component(name string, has parts, p plan) component {
+func (c cluster) component(name string, bin binaries, p plan) component {
 	kube := func(args []string) component {
-		return component{name: name, dir: c.dir, args: append([]string{has.kube, name}, args...)}
+		return component{name: name, dir: c.dir, args: append([]string{bin.kube, name}, args...)}
 	}
 	switch name {
 	case etcd:
@@ -46,8 +46,8 @@ func (c cluster) component(name string, has parts, p plan) component {
 		return kube(c.schedulerArgs())
 	case containerd:
 		return component{
-			name: name, dir: c.dir, path: has.node + ":",
-			args: []string{filepath.Join(has.node, "containerd"), "--config", c.path("containerd.toml"), "--log-level", "warn"},
+			name: name, dir: c.dir, path: bin.node + ":",
+			args: []string{filepath.Join(bin.node, "containerd"), "--config", c.path("containerd.toml"), "--log-level", "warn"},
 		}
 	case kubelet:
 		return kube(c.kubeletArgs())

@@ -27,7 +27,7 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 		return err
 	}
 	r := newReport(progress)
-	unlock, err := lock(ctx, name, func() { r.say("waiting for another command on sandbox %s to end", name) })
+	unlock, err := lock(ctx, name, func() { r.printf("waiting for another command on sandbox %s to end", name) })
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *Sandbox) down(ctx context.Context, r *report) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(s.plan.clusters))
 	for i, c := range s.plan.clusters {
-		wg.Go(func() { errs[i] = r.step(c.name+": processes and mounts are gone", c.end) })
+		wg.Go(func() { errs[i] = r.step(c.name+": processes and mounts are gone", c.stop) })
 	}
 	wg.Wait()
 	errs = append(errs, r.step("network is removed", s.plan.disconnect))
@@ -65,13 +65,13 @@ func (s *Sandbox) down(ctx context.Context, r *report) error {
 		if err := errors.Join(os.RemoveAll(s.plan.runDir), os.RemoveAll(s.plan.dir)); err != nil {
 			return err
 		}
-		return forMachine(ctx, restoreTunables)
+		return withMachineLock(ctx, restoreTunables)
 	})
 }
 
 // end ends the processes of a cluster: first those that would start others again, then all that carry its mark, then what ran in its
 // containers. They are killed, not asked: nothing of what they hold is kept.
-func (c cluster) end() error {
+func (c cluster) stop() error {
 	groups := c.controlGroups()
 	var errs []error
 	for _, name := range []string{kubelet, containerd} {
@@ -79,11 +79,11 @@ func (c cluster) end() error {
 			errs = append(errs, p.kill(0))
 		}
 	}
-	errs = append(errs, killAll(c.marked), killAll(c.contained))
+	errs = append(errs, killAll(c.carriesMark), killAll(c.inContainer))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cluster %s: %w", c.name, err)
 	}
-	errs = []error{unmountBelow(c.dir), unmountBelow(c.runDir), removeGroups(groups), c.removeStrays()}
+	errs = []error{unmountBelow(c.dir), unmountBelow(c.runDir), removeGroups(groups), c.removeHostFiles()}
 	return errors.Join(errs...)
 }
 
@@ -190,7 +190,7 @@ func removeGroups(groups []string) error {
 
 // removeStrays removes what Kubernetes and the CNI keep at fixed places of the machine: links to the logs of containers, and what the CNI
 // library remembers of each interface.
-func (c cluster) removeStrays() error {
+func (c cluster) removeHostFiles() error {
 	var errs []error
 	links, _ := filepath.Glob("/var/log/containers/*.log") // a constant pattern
 	for _, link := range links {

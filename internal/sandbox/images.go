@@ -21,7 +21,7 @@ import (
 const containerdNamespace = "k8s.io"
 
 // loadable is an image in a file.
-type loadable struct {
+type imageFile struct {
 	recipe image.Recipe
 	name   string // with tag
 	key    string // changes with the content
@@ -29,7 +29,7 @@ type loadable struct {
 }
 
 // images are those that every cluster gets.
-type images struct{ daemons, workload loadable }
+type images struct{ daemons, workload imageFile }
 
 // buildImages builds from the checkout. What Go has in its cache is not compiled again.
 func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
@@ -54,7 +54,7 @@ func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
 	if built.workload, err = s.build(ctx, builder, image.Workload(), func(string) string { return "sandbox" }); err != nil {
 		return built, err
 	}
-	s.state.Image, s.state.Pause = built.daemons.name, built.workload.name
+	s.state.Image, s.state.WorkloadImage = built.daemons.name, built.workload.name
 	return built, s.save()
 }
 
@@ -73,13 +73,13 @@ func binaryCache() (string, error) {
 	return filepath.Join(dir, "seamark", "images"), nil
 }
 
-func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, tag func(key string) string) (loadable, error) {
+func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, tag func(key string) string) (imageFile, error) {
 	content, err := b.Compile(ctx, r, image.HostArchitecture())
 	if err != nil {
-		return loadable{}, err
+		return imageFile{}, err
 	}
 	key := content.Key()
-	l := loadable{recipe: r, name: r.Repository + ":" + tag(key), key: key}
+	l := imageFile{recipe: r, name: r.Repository + ":" + tag(key), key: key}
 	l.file = filepath.Join(s.plan.dir, "images", fmt.Sprintf("%s-%s.tar", filepath.Base(r.Repository), key))
 	if _, err := os.Stat(l.file); err == nil {
 		return l, nil
@@ -102,13 +102,13 @@ func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, ta
 }
 
 // loadImages imports images into the cluster's containerd, unless they are there.
-func (c cluster) loadImages(ctx context.Context, has parts, list ...loadable) error {
+func (c cluster) loadImages(ctx context.Context, bin binaries, list ...imageFile) error {
 	for _, l := range list {
 		mark := c.path("run", filepath.Base(l.recipe.Repository)+".loaded")
 		if loaded, err := os.ReadFile(mark); err == nil && string(loaded) == l.key {
 			continue
 		}
-		if err := c.importImage(ctx, has, l.file); err != nil {
+		if err := c.importImage(ctx, bin, l.file); err != nil {
 			return err
 		}
 		if err := writeFile(mark, []byte(l.key)); err != nil {
@@ -119,12 +119,12 @@ func (c cluster) loadImages(ctx context.Context, has parts, list ...loadable) er
 }
 
 // importImage loads a file, waiting for a containerd that is just starting.
-func (c cluster) importImage(ctx context.Context, has parts, file string) error {
-	err := c.await(ctx, containerd, "containerd to answer", func(ctx context.Context) error { return c.ctr(ctx, has, "version") })
+func (c cluster) importImage(ctx context.Context, bin binaries, file string) error {
+	err := c.await(ctx, containerd, "containerd to answer", func(ctx context.Context) error { return c.ctr(ctx, bin, "version") })
 	if err != nil {
 		return err
 	}
-	if err := c.ctr(ctx, has, "images", "import", file); err != nil {
+	if err := c.ctr(ctx, bin, "images", "import", file); err != nil {
 		return fmt.Errorf("cluster %s: loading %s: %w", c.name, file, err)
 	}
 	return nil
@@ -140,13 +140,13 @@ func (s *Sandbox) Load(ctx context.Context, file string, progress io.Writer) ([]
 	if s.state.NodeParts == "" {
 		return nil, fmt.Errorf("sandbox %s has not come up, or was made by an older version: run seamark sandbox up, which completes it", s.plan.name)
 	}
-	r, has := newReport(progress), parts{node: s.state.NodeParts}
+	r, bin := newReport(progress), binaries{node: s.state.NodeParts}
 	full := make([]string, len(names))
 	for i, n := range names {
 		full[i] = n.Full
 	}
 	for _, c := range s.plan.clusters {
-		if err := r.step(c.name+": loaded "+strings.Join(full, ", "), func() error { return c.importNamed(ctx, has, file, names) }); err != nil {
+		if err := r.step(c.name+": loaded "+strings.Join(full, ", "), func() error { return c.importNamed(ctx, bin, file, names) }); err != nil {
 			return nil, err
 		}
 	}
@@ -154,23 +154,23 @@ func (s *Sandbox) Load(ctx context.Context, file string, progress io.Writer) ([]
 }
 
 // importNamed loads a file, and gives its images the names that Kubernetes asks for where the file has shorter ones.
-func (c cluster) importNamed(ctx context.Context, has parts, file string, names []image.Name) error {
-	if err := c.importImage(ctx, has, file); err != nil {
+func (c cluster) importNamed(ctx context.Context, bin binaries, file string, names []image.Name) error {
+	if err := c.importImage(ctx, bin, file); err != nil {
 		return err
 	}
 	for _, n := range names {
 		if n.Full == n.Stored {
 			continue
 		}
-		if err := c.ctr(ctx, has, "images", "tag", "--force", n.Stored, n.Full); err != nil {
+		if err := c.ctr(ctx, bin, "images", "tag", "--force", n.Stored, n.Full); err != nil {
 			return fmt.Errorf("cluster %s: naming %s: %w", c.name, n.Full, err)
 		}
 	}
 	return nil
 }
 
-func (c cluster) ctr(ctx context.Context, has parts, args ...string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(has.node, "ctr"), append([]string{"--address", c.containerdSocket(), "--namespace", containerdNamespace}, args...)...)
+func (c cluster) ctr(ctx context.Context, bin binaries, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(bin.node, "ctr"), append([]string{"--address", c.containerdSocket(), "--namespace", containerdNamespace}, args...)...)
 	cmd.Env = append(os.Environ(), "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=true") // which would hide the error
 	output, err := cmd.CombinedOutput()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // writeNodeFiles writes the configurations of containerd, the CNI and kubelet, and makes the folders they use.
-func (p plan) writeNodeFiles(c cluster, has parts, pauseImage string) error {
+func (p plan) writeNodeFiles(c cluster, bin binaries, pauseImage string) error {
 	for _, dir := range []string{
 		c.path("logs"), c.path("run"), c.path("cni"), c.path("etcd"), c.path("kubelet"), c.path("pods"), c.path("manifests"), c.path("plugins"),
 		c.runDir,
@@ -31,7 +31,7 @@ func (p plan) writeNodeFiles(c cluster, has parts, pauseImage string) error {
 		return err
 	}
 	for path, text := range map[string]string{
-		c.path("containerd.toml"):            c.containerdConfig(has, pauseImage),
+		c.path("containerd.toml"):            c.containerdConfig(bin, pauseImage),
 		c.path("cni", "10-sandbox.conflist"): network,
 		c.path("kubelet.yaml"):               kubeletConfig,
 		// Names outside the clusters are asked of the host. Most have no DNS server on this address, and the refusal comes at once.
@@ -46,7 +46,7 @@ func (p plan) writeNodeFiles(c cluster, has parts, pauseImage string) error {
 
 // containerdConfig keeps everything of this containerd below the cluster's folders, the network namespaces of pods among it, so that what
 // belongs to the cluster can be told by its path.
-func (c cluster) containerdConfig(has parts, pauseImage string) string {
+func (c cluster) containerdConfig(bin binaries, pauseImage string) string {
 	return fmt.Sprintf(`version = 3
 root = %[1]q
 state = %[2]q
@@ -86,7 +86,7 @@ disabled_plugins = [
   SystemdCgroup = false
   Root = %[10]q
 `, c.path("containerd"), filepath.Join(c.runDir, "containerd"), c.containerdSocket(), c.containerdSocket()+".ttrpc",
-		c.path("containerd-opt"), filepath.Join(c.runDir, "s"), pauseImage, has.node, c.path("cni"), filepath.Join(c.runDir, "runc"))
+		c.path("containerd-opt"), filepath.Join(c.runDir, "s"), pauseImage, bin.node, c.path("cni"), filepath.Join(c.runDir, "runc"))
 }
 
 // networkName is unique on the machine: the CNI library keeps a file for each interface under it.

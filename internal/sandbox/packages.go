@@ -47,10 +47,10 @@ func ensurePackages(ctx context.Context, r *report) error {
 }
 
 // missingPackages are those whose programs are not there.
-func missingPackages(there func(program string) bool) []string {
+func missingPackages(installed func(program string) bool) []string {
 	var missing []string
 	for _, p := range programs {
-		if !there(p.name) {
+		if !installed(p.name) {
 			missing = append(missing, p.debian)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 const partitionTable = "seamark_sandbox_partition"
 
 // Partition cuts two clusters off from each other: nothing of one's nodes, pods and services is heard in the other, in either direction,
-// and open connections fall silent. Others, and the host, hear both. It fails when one of them does not exist.
+// and open connections fall blocked. Others, and the host, hear both. It fails when one of them does not exist.
 func (s *Sandbox) Partition(ctx context.Context, a, b string) error {
 	if a == b {
 		return fmt.Errorf("cluster %s cannot be cut off from itself: name two clusters", a)
@@ -70,13 +70,13 @@ func (s *Sandbox) changePartitions(ctx context.Context, names []string, change f
 // applyPartitions makes the rules of every node as the state says.
 func (s *Sandbox) applyPartitions(ctx context.Context) error {
 	for _, c := range s.plan.clusters {
-		var silent []netip.Prefix
+		var blocked []netip.Prefix
 		for _, other := range s.plan.clusters {
 			if s.state.partitioned(newPair(c.name, other.name)) {
-				silent = append(silent, other.ranges()...)
+				blocked = append(blocked, other.ranges()...)
 			}
 		}
-		if err := c.nft(ctx, partitionRules(silent)); err != nil {
+		if err := c.nft(ctx, partitionRules(blocked)); err != nil {
 			return fmt.Errorf("cluster %s: setting the rules of partitions: %w", c.name, err)
 		}
 	}
@@ -85,14 +85,14 @@ func (s *Sandbox) applyPartitions(ctx context.Context) error {
 
 // partitionRules drop what comes from the ranges before anybody sees it, and what goes to them after every translation of addresses. The
 // table is replaced in one transaction; declaring it first makes deleting it legal when there was none (nft 1.0.6 has no `destroy`).
-func partitionRules(silent []netip.Prefix) string {
+func partitionRules(blocked []netip.Prefix) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table inet %[1]s\ndelete table inet %[1]s\n", partitionTable)
-	if len(silent) == 0 {
+	if len(blocked) == 0 {
 		return b.String()
 	}
 	var from, to strings.Builder
-	for _, prefix := range silent {
+	for _, prefix := range blocked {
 		family := "ip"
 		if prefix.Addr().Is6() {
 			family = "ip6"

@@ -155,20 +155,20 @@ func (p process) kill(grace time.Duration) error {
 	}
 	if grace > 0 {
 		_ = handle.Signal(syscall.SIGTERM)
-		if p.gone(grace) {
+		if p.awaitExit(grace) {
 			return nil
 		}
 	}
 	if err := handle.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("ending process %d: %w", p.PID, err)
 	}
-	if !p.gone(30 * time.Second) {
+	if !p.awaitExit(30 * time.Second) {
 		return fmt.Errorf("process %d does not end, even when killed", p.PID)
 	}
 	return nil
 }
 
-func (p process) gone(within time.Duration) bool {
+func (p process) awaitExit(within time.Duration) bool {
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if !p.alive() {
 			return true
@@ -197,7 +197,7 @@ func processes(belongs func(proc string) bool) ([]process, error) {
 }
 
 // marked tells whether a process carries the mark of a cluster: one of its components, or a shim of its containerd.
-func (c cluster) marked(proc string) bool {
+func (c cluster) carriesMark(proc string) bool {
 	environment, err := os.ReadFile(filepath.Join(proc, "environ"))
 	if err != nil {
 		return false
@@ -213,7 +213,7 @@ func (c cluster) marked(proc string) bool {
 
 // contained tells whether the root of a process is in one of the cluster's containers: its file system is an overlay whose layers lie
 // below the cluster's folder. Containers inherit no mark, but nobody else has such a root.
-func (c cluster) contained(proc string) bool {
+func (c cluster) inContainer(proc string) bool {
 	mounts, err := os.ReadFile(filepath.Join(proc, "mountinfo"))
 	if err != nil {
 		return false

@@ -28,7 +28,7 @@ func newReport(out io.Writer) *report {
 }
 
 // say writes a line with the time since the beginning.
-func (r *report) say(format string, args ...any) {
+func (r *report) printf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fmt.Fprintf(r.out, "[%5.1fs] %s\n", time.Since(r.start).Seconds(), fmt.Sprintf(format, args...))
@@ -37,7 +37,7 @@ func (r *report) say(format string, args ...any) {
 // Write lets the steps of others show their own lines.
 func (r *report) Write(text []byte) (int, error) {
 	for line := range strings.Lines(string(text)) {
-		r.say("%s", strings.TrimRight(line, "\n"))
+		r.printf("%s", strings.TrimRight(line, "\n"))
 	}
 	return len(text), nil
 }
@@ -49,20 +49,20 @@ func (r *report) step(label string, do func() error) error {
 	took := time.Since(began)
 	switch {
 	case err != nil:
-		r.say("%s: FAILED after %.1fs", label, took.Seconds())
+		r.printf("%s: FAILED after %.1fs", label, took.Seconds())
 	case took >= 50*time.Millisecond:
-		r.say("%s (%.1fs)", label, took.Seconds())
+		r.printf("%s (%.1fs)", label, took.Seconds())
 	default:
-		r.say("%s", label)
+		r.printf("%s", label)
 	}
 	return err
 }
 
-const pollEvery = 100 * time.Millisecond
+const pollInterval = 100 * time.Millisecond
 
 // poll asks until the answer is yes, an error, or ctx ends.
 func poll(ctx context.Context, ask func() (done bool, err error)) error {
-	ticker := time.NewTicker(pollEvery)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
 		done, err := ask()
@@ -78,12 +78,12 @@ func poll(ctx context.Context, ask func() (done bool, err error)) error {
 }
 
 // patience bounds each wait, generously: it must hold on two cores that start several clusters and compile beside it.
-const patience = 4 * time.Minute
+const awaitTimeout = 4 * time.Minute
 
 // await polls until a component has done what is asked of it. It explains itself with the end of the component's log when that ends, and
 // when the time is up.
 func (c cluster) await(ctx context.Context, component, what string, ready func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %s", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, awaitTimeout, fmt.Errorf("not within %s", awaitTimeout))
 	defer cancel()
 	var last error
 	err := poll(ctx, func() (bool, error) {
@@ -108,11 +108,11 @@ func (c cluster) await(ctx context.Context, component, what string, ready func(c
 		last = errors.New("none")
 	}
 	return fmt.Errorf("cluster %s: waiting for %s: %w (last answer: %w); the last lines of %s:\n%s",
-		c.name, what, err, last, c.log(component), tail(c.log(component)))
+		c.name, what, err, last, c.log(component), logTail(c.log(component)))
 }
 
 // tail is the end of a log.
-func tail(path string) string {
+func logTail(path string) string {
 	const lines, width = 15, 400
 	text, err := os.ReadFile(path)
 	if err != nil {

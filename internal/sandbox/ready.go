@@ -52,7 +52,7 @@ func (c cluster) awaitAPIServer(ctx context.Context) error {
 	}
 	return c.await(ctx, apiserver, "the API server", func(ctx context.Context) error {
 		if _, alive := c.running(etcd); !alive {
-			return fmt.Errorf("etcd ended; the last lines of its log:\n%s", tail(c.log(etcd)))
+			return fmt.Errorf("etcd ended; the last lines of its log:\n%s", logTail(c.log(etcd)))
 		}
 		return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
@@ -74,7 +74,7 @@ func (c cluster) awaitNode(ctx context.Context) error {
 	}
 	return c.await(ctx, kubelet, "the node to be ready", func(ctx context.Context) error {
 		if _, alive := c.running(containerd); !alive {
-			return fmt.Errorf("containerd ended; the last lines of its log:\n%s", tail(c.log(containerd)))
+			return fmt.Errorf("containerd ended; the last lines of its log:\n%s", logTail(c.log(containerd)))
 		}
 		node, err := client.CoreV1().Nodes().Get(ctx, c.node(), metav1.GetOptions{})
 		if err != nil {

@@ -43,8 +43,8 @@ type state struct {
 	Family    Family             `json:"ipFamily"`
 	DataPlane v1alpha1.DataPlane `json:"dataPlane"`
 	// Image is the daemons' image that was loaded last, Pause that of pod sandboxes and test workloads.
-	Image string `json:"image"`
-	Pause string `json:"workloadImage"`
+	Image         string `json:"image"`
+	WorkloadImage string `json:"workloadImage"`
 	// NodeParts is the folder of the containerd that runs, and its tools: other commands need no checkout to find them.
 	NodeParts string `json:"nodeParts"`
 	// Partitions are pairs of clusters that do not hear each other.
@@ -153,7 +153,7 @@ func needRoot() error {
 // lock keeps commands for one sandbox apart: the second waits for the first. The lock ends with the process.
 func lock(ctx context.Context, name string, waiting func()) (unlock func(), err error) {
 	var held *os.File
-	told := false
+	announced := false
 	err = poll(ctx, func() (bool, error) {
 		if err := os.MkdirAll(runRoot, 0o755); err != nil {
 			return false, err
@@ -162,8 +162,8 @@ func lock(ctx context.Context, name string, waiting func()) (unlock func(), err 
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil // the last sandbox took the folder with it just now
 		}
-		if held == nil && err == nil && !told {
-			told = true
+		if held == nil && err == nil && !announced {
+			announced = true
 			waiting()
 		}
 		return held != nil, err
@@ -178,7 +178,7 @@ func lock(ctx context.Context, name string, waiting func()) (unlock func(), err 
 const machineLock = "_machine"
 
 // forMachine does what concerns all sandboxes of the machine while no other command does.
-func forMachine(ctx context.Context, do func() error) error {
+func withMachineLock(ctx context.Context, do func() error) error {
 	unlock, err := lock(ctx, machineLock, func() {})
 	if err != nil {
 		return err
@@ -197,9 +197,9 @@ func tryLock(path string) (*os.File, error) {
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
-		ours, oursErr := file.Stat()
-		theirs, theirsErr := os.Stat(path)
-		if oursErr == nil && theirsErr == nil && os.SameFile(ours, theirs) {
+		locked, lockedErr := file.Stat()
+		current, currentErr := os.Stat(path)
+		if lockedErr == nil && currentErr == nil && os.SameFile(locked, current) {
 			return file, nil
 		}
 	}
@@ -210,7 +210,7 @@ func tryLock(path string) (*os.File, error) {
 }
 
 // claim makes the name of the sandbox its own on this machine.
-func (s *Sandbox) claim() error {
+func (s *Sandbox) claimName() error {
 	if err := os.MkdirAll(s.plan.runDir, 0o700); err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (s *Sandbox) Kubeconfig() string { return s.plan.mergedKubeconfig() }
 func (s *Sandbox) Image() string { return s.state.Image }
 
 // WorkloadImage is the name of the image that tests run in pods (test/e2e/workload).
-func (s *Sandbox) WorkloadImage() string { return s.state.Pause }
+func (s *Sandbox) WorkloadImage() string { return s.state.WorkloadImage }
 
 // Server is the address of a cluster's API server, which the host and the pods of every cluster reach.
 func (s *Sandbox) Server(name string) (string, error) {

@@ -64,7 +64,7 @@ func (s Status) Ready() bool {
 func (s *Sandbox) Status(ctx context.Context) Status {
 	status := Status{
 		Name: s.plan.name, Dir: s.plan.dir, Kubeconfig: s.Kubeconfig(), Family: s.state.Family, DataPlane: s.state.DataPlane,
-		Image: s.state.Image, Workload: s.state.Pause,
+		Image: s.state.Image, Workload: s.state.WorkloadImage,
 		Clusters: make([]ClusterStatus, len(s.plan.clusters)), Partitions: append([]Pair{}, s.state.Partitions...),
 	}
 	var wg sync.WaitGroup
@@ -78,7 +78,7 @@ func (s *Sandbox) Status(ctx context.Context) Status {
 func (c cluster) status(ctx context.Context) ClusterStatus {
 	status := ClusterStatus{
 		Name: c.name, Server: c.server(), Region: c.region, Zone: c.zone, NetworkNamespace: c.netns, Logs: c.path("logs"),
-		NodeIPs: texts(addrs(c.nodeIPs)), PodCIDRs: texts(c.podCIDRs), ServiceCIDR: texts(c.serviceCIDRs), Processes: map[string]int{},
+		NodeIPs: stringsOf(addrs(c.nodeIPs)), PodCIDRs: stringsOf(c.podCIDRs), ServiceCIDR: stringsOf(c.serviceCIDRs), Processes: map[string]int{},
 	}
 	var problem error
 	for _, name := range componentNames {
@@ -91,7 +91,7 @@ func (c cluster) status(ctx context.Context) ClusterStatus {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if err := c.look(ctx, &status); err != nil && problem == nil {
+	if err := c.inspect(ctx, &status); err != nil && problem == nil {
 		problem = err
 	}
 	status.Ready = problem == nil
@@ -102,7 +102,7 @@ func (c cluster) status(ctx context.Context) ClusterStatus {
 }
 
 // look asks the API server.
-func (c cluster) look(ctx context.Context, status *ClusterStatus) error {
+func (c cluster) inspect(ctx context.Context, status *ClusterStatus) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (c cluster) look(ctx context.Context, status *ClusterStatus) error {
 	return nodeReady(node)
 }
 
-func texts[T fmt.Stringer](values []T) []string {
+func stringsOf[T fmt.Stringer](values []T) []string {
 	list := make([]string, len(values))
 	for i, v := range values {
 		list[i] = v.String()

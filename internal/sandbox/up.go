@@ -68,12 +68,12 @@ func Up(ctx context.Context, o Options) (*Sandbox, error) {
 		return nil, err
 	}
 	r := newReport(o.Progress)
-	unlock, err := lock(ctx, o.Name, func() { r.say("waiting for another command on sandbox %s to end", o.Name) })
+	unlock, err := lock(ctx, o.Name, func() { r.printf("waiting for another command on sandbox %s to end", o.Name) })
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	s, err := settle(ctx, o)
+	s, err := openOrCreate(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func Up(ctx context.Context, o Options) (*Sandbox, error) {
 }
 
 // settle opens the sandbox that exists, if it is the one asked for, or decides where a new one is.
-func settle(ctx context.Context, o Options) (*Sandbox, error) {
+func openOrCreate(ctx context.Context, o Options) (*Sandbox, error) {
 	existing, err := Open(o.Name)
 	if err == nil {
 		st := existing.state
@@ -92,7 +92,7 @@ func settle(ctx context.Context, o Options) (*Sandbox, error) {
 			return nil, fmt.Errorf("sandbox %s exists with --clusters %d --ip-family %s --dataplane %s: take it down first, or choose another with --name",
 				o.Name, st.Clusters, st.Family, st.DataPlane)
 		}
-		return existing, existing.claim()
+		return existing, existing.claimName()
 	}
 	if !errors.Is(err, ErrNone) {
 		return nil, err
@@ -102,13 +102,13 @@ func settle(ctx context.Context, o Options) (*Sandbox, error) {
 		return nil, err
 	}
 	var s *Sandbox
-	err = forMachine(ctx, func() error {
+	err = withMachineLock(ctx, func() error {
 		slot, err := unusedSlot(filepath.Dir(dir))
 		if err != nil {
 			return err
 		}
 		s = newSandbox(o.Name, dir, state{Slot: slot, Clusters: o.Clusters, Family: o.Family, DataPlane: o.DataPlane})
-		for _, step := range []func() error{s.claim, s.save} {
+		for _, step := range []func() error{s.claimName, s.save} {
 			if err := step(); err != nil {
 				return err
 			}
@@ -150,13 +150,13 @@ func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
 	if err := ensurePackages(ctx, r); err != nil {
 		return err
 	}
-	var has parts
+	var bin binaries
 	var built images
 	for _, step := range []struct {
 		label string
 		do    func() error
 	}{
-		{"Kubernetes, containerd and CNI plugins are built", func() (err error) { err = has.find(ctx, r); s.state.NodeParts = has.node; return err }},
+		{"Kubernetes, containerd and CNI plugins are built", func() (err error) { err = bin.find(ctx, r); s.state.NodeParts = bin.node; return err }},
 		{"images are built from this checkout", func() (err error) { built, err = s.buildImages(ctx); return err }},
 		{"network is set up", func() error { return s.setUpNetwork(ctx) }},
 	} {
@@ -164,7 +164,7 @@ func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
 			return err
 		}
 	}
-	if err := s.startAll(ctx, r, has, built); err != nil {
+	if err := s.startAll(ctx, r, bin, built); err != nil {
 		return err
 	}
 	if err := s.plan.writeMergedKubeconfig(); err != nil {
@@ -188,7 +188,7 @@ func (s *Sandbox) setUpNetwork(ctx context.Context) error {
 	return s.applyPartitions(ctx)
 }
 
-func (p *parts) find(ctx context.Context, progress io.Writer) (err error) {
+func (p *binaries) find(ctx context.Context, progress io.Writer) (err error) {
 	if p.kube, err = kubeparts.Kube(ctx, progress); err != nil {
 		return err
 	}
@@ -197,8 +197,8 @@ func (p *parts) find(ctx context.Context, progress io.Writer) (err error) {
 }
 
 // startAll starts the clusters side by side.
-func (s *Sandbox) startAll(ctx context.Context, r *report, has parts, built images) error {
-	return s.forEach(ctx, func(ctx context.Context, c cluster) error { return s.startCluster(ctx, r, c, has, built) })
+func (s *Sandbox) startAll(ctx context.Context, r *report, bin binaries, built images) error {
+	return s.forEach(ctx, func(ctx context.Context, c cluster) error { return s.startCluster(ctx, r, c, bin, built) })
 }
 
 // forEach does something with all clusters side by side. The first failure stops the others, and is the one that is told.
@@ -217,8 +217,8 @@ func (s *Sandbox) forEach(ctx context.Context, do func(context.Context, cluster)
 	return context.Cause(ctx)
 }
 
-func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, has parts, built images) error {
-	if err := s.plan.writeNodeFiles(c, has, built.workload.name); err != nil {
+func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, bin binaries, built images) error {
+	if err := s.plan.writeNodeFiles(c, bin, built.workload.name); err != nil {
 		return fmt.Errorf("cluster %s: %w", c.name, err)
 	}
 	if err := c.ensureCertificates(); err != nil {
@@ -226,7 +226,7 @@ func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, has pa
 	}
 	start := func(names ...string) error {
 		for _, name := range names {
-			if _, err := c.start(c.component(name, has, s.plan)); err != nil {
+			if _, err := c.start(c.component(name, bin, s.plan)); err != nil {
 				return err
 			}
 		}
@@ -243,7 +243,7 @@ func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, has pa
 			}
 			return c.awaitAPIServer(ctx)
 		}},
-		{"images are loaded", func() error { return c.loadImages(ctx, has, built.daemons, built.workload) }},
+		{"images are loaded", func() error { return c.loadImages(ctx, bin, built.daemons, built.workload) }},
 		{"node is ready", func() error {
 			if err := start(controllerManager, scheduler, kubelet, kubeProxy); err != nil {
 				return err

@@ -6,5 +6,5 @@ import "os/exec"
 // control plane, such as an agent. The caller waits for it.
 func StartChild(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = childAttributes()
-	return nursery().start(cmd)
+	return sharedSpawner().start(cmd)
 }

@@ -49,7 +49,7 @@ type Options struct {
 type ControlPlane struct {
 	kube    string
 	options Options
-	pki     *identities
+	pki     *credentials
 	files   files
 
 	mu        sync.Mutex // held while processes are started, stopped or signalled
@@ -172,7 +172,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if c.apiserver != nil {
 		return nil
 	}
-	return c.retrying(ctx, c.startAPIServer, c.stopAPIServer)
+	return c.startOnFixedPorts(ctx, c.startAPIServer, c.stopAPIServer)
 }
 
 // Name returns the name of the control plane, which is also the context of its kubeconfig.

@@ -10,7 +10,7 @@ import (
 
 // etcdGrace is how long etcd may take to close its files before it is killed. Killing is safe for the data (what it wrote is
 // in the kernel's cache); a clean end only spares the next start some replay.
-const etcdGrace = 5 * time.Second
+const etcdStopTimeout = 5 * time.Second
 
 // start brings everything up in order. On failure some processes may run; the caller stops them.
 func (c *ControlPlane) start(ctx context.Context) error {
@@ -19,7 +19,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.await(ctx, c.etcd, c.etcdAnswers); err != nil {
+	if err := c.await(ctx, c.etcd, c.etcdReady); err != nil {
 		return err
 	}
 	if err := c.startAPIServer(ctx); err != nil {
@@ -55,7 +55,7 @@ func (c *ControlPlane) startManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.await(ctx, c.manager, c.managerWorks)
+	return c.await(ctx, c.manager, c.managerReady)
 }
 
 func (c *ControlPlane) spawn(component string, args []string) (*child, error) {
@@ -72,7 +72,7 @@ func (c *ControlPlane) spawn(component string, args []string) (*child, error) {
 
 // stop ends whatever runs, clients first and storage last.
 func (c *ControlPlane) stop() error {
-	errs := []error{c.end(&c.manager, syscall.SIGKILL, 0), c.stopAPIServer(), c.end(&c.etcd, syscall.SIGTERM, etcdGrace)}
+	errs := []error{c.stopChild(&c.manager, syscall.SIGKILL, 0), c.stopAPIServer(), c.stopChild(&c.etcd, syscall.SIGTERM, etcdStopTimeout)}
 	return errors.Join(errs...)
 }
 
@@ -82,14 +82,14 @@ func (c *ControlPlane) stopAPIServer() error {
 		c.relay.close()
 		c.relay = nil
 	}
-	return c.end(&c.apiserver, syscall.SIGKILL, 0)
+	return c.stopChild(&c.apiserver, syscall.SIGKILL, 0)
 }
 
-func (c *ControlPlane) end(slot **child, signal syscall.Signal, grace time.Duration) error {
+func (c *ControlPlane) stopChild(slot **child, signal syscall.Signal, grace time.Duration) error {
 	if *slot == nil {
 		return nil
 	}
-	if err := (*slot).end(signal, grace); err != nil {
+	if err := (*slot).stop(signal, grace); err != nil {
 		return fmt.Errorf("control plane %q: %w", c.options.Name, err)
 	}
 	*slot = nil
@@ -106,12 +106,12 @@ func (c *ControlPlane) restart(ctx context.Context, between func() error) error 
 			return err
 		}
 	}
-	return c.retrying(ctx, c.start, c.stop)
+	return c.startOnFixedPorts(ctx, c.start, c.stop)
 }
 
 // retrying starts on ports that are fixed because clients know them. Should somebody have taken one meanwhile, it tries
 // until the port is free or the time is up.
-func (c *ControlPlane) retrying(ctx context.Context, start func(context.Context) error, undo func() error) error {
+func (c *ControlPlane) startOnFixedPorts(ctx context.Context, start func(context.Context) error, undo func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
 	defer cancel()
 	for {

@@ -40,7 +40,7 @@ func filesIn(dir string) files {
 }
 
 // identities is what this process itself presents or trusts; the children read theirs from the files.
-type identities struct {
+type credentials struct {
 	ca, etcdCA                 []byte // PEM
 	admin, manager, etcdClient keyPair
 }
@@ -49,7 +49,7 @@ type keyPair struct{ cert, key []byte } // PEM
 
 // loadOrCreatePKI reads the certificates of an earlier run, or makes new ones. They are written to a folder of another
 // name that is renamed when complete, so a start that is killed never leaves half a set behind.
-func loadOrCreatePKI(f files, serviceIPs []netip.Addr) (*identities, error) {
+func loadOrCreatePKI(f files, serviceIPs []netip.Addr) (*credentials, error) {
 	if _, err := os.Stat(f.pkiDir); errors.Is(err, os.ErrNotExist) {
 		partial := f.pkiDir + ".partial"
 		if err := os.RemoveAll(partial); err != nil {
@@ -89,7 +89,7 @@ func createPKI(dir string, f files, serviceIPs []netip.Addr) error {
 	return w.Err()
 }
 
-func loadPKI(f files) (*identities, error) {
+func loadPKI(f files) (*credentials, error) {
 	var err error
 	read := func(path string) []byte {
 		text, readErr := os.ReadFile(path)
@@ -97,7 +97,7 @@ func loadPKI(f files) (*identities, error) {
 		return text
 	}
 	pair := func(c certFiles) keyPair { return keyPair{read(c.cert), read(c.key)} }
-	p := &identities{ca: read(f.ca.cert), etcdCA: read(f.etcdCA.cert), admin: pair(f.admin), manager: pair(f.manager), etcdClient: pair(f.etcdClient)}
+	p := &credentials{ca: read(f.ca.cert), etcdCA: read(f.etcdCA.cert), admin: pair(f.admin), manager: pair(f.manager), etcdClient: pair(f.etcdClient)}
 	if err != nil {
 		return nil, fmt.Errorf("%s is incomplete; remove it to have new ones made: %w", f.pkiDir, err)
 	}

@@ -28,7 +28,7 @@ func freePorts() (ports, error) {
 		}
 	}()
 	for _, port := range []*int{&p.etcd, &p.peer, &p.apiserver, &p.relay} {
-		l, err := listenSomewhere()
+		l, err := listenOnFreePort()
 		if err != nil {
 			return ports{}, err
 		}
@@ -38,7 +38,7 @@ func freePorts() (ports, error) {
 	return p, nil
 }
 
-func listenSomewhere() (*net.TCPListener, error) {
+func listenOnFreePort() (*net.TCPListener, error) {
 	var err error
 	for range 1000 {
 		var l *net.TCPListener

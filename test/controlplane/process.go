@@ -45,7 +45,7 @@ func spawn(kube, component string, args, env []string, log string) (*child, erro
 		Env:         append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...),
 		SysProcAttr: childAttributes(),
 	}
-	if err := nursery().start(cmd); err != nil {
+	if err := sharedSpawner().start(cmd); err != nil {
 		return nil, err
 	}
 	c := &child{name: component, log: log, logFrom: info.Size(), cmd: cmd, exited: make(chan struct{})}
@@ -58,7 +58,7 @@ func spawn(kube, component string, args, env []string, log string) (*child, erro
 
 // end sends the signal to the process, waits for grace and then kills. A grace of zero sends only the one signal. It returns when the
 // process is gone, and fails when even SIGKILL does not end it.
-func (c *child) end(signal syscall.Signal, grace time.Duration) error {
+func (c *child) stop(signal syscall.Signal, grace time.Duration) error {
 	// A process that was paused handles no signal but SIGKILL before it continues.
 	_ = c.signal(signal)
 	_ = c.signal(syscall.SIGCONT)
@@ -118,7 +118,7 @@ func logTail(path string, from int64) string {
 // thread for good.
 type spawner struct{ work chan func() }
 
-var nursery = sync.OnceValue(func() *spawner {
+var sharedSpawner = sync.OnceValue(func() *spawner {
 	s := &spawner{work: make(chan func())}
 	go func() {
 		runtime.LockOSThread()

@@ -22,7 +22,7 @@ func (c *ControlPlane) await(ctx context.Context, p *child, ready func(context.C
 	defer poll.Stop()
 	var last error
 	for {
-		err := ask(ctx, p, ready)
+		err := probe(ctx, p, ready)
 		if err == nil {
 			return nil
 		}
@@ -41,7 +41,7 @@ func (c *ControlPlane) await(ctx context.Context, p *child, ready func(context.C
 }
 
 // ask puts one question, which ends with the process it is about and after a while: an answer may never come.
-func ask(ctx context.Context, p *child, ready func(context.Context) error) error {
+func probe(ctx context.Context, p *child, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	go func() {
@@ -63,7 +63,7 @@ func orNone(err error) error {
 
 // etcdAnswers is a TLS handshake with etcd's client port, which it opens when it has a leader, itself. The certificates make
 // sure that it is our etcd that answers.
-func (c *ControlPlane) etcdAnswers(ctx context.Context) error {
+func (c *ControlPlane) etcdReady(ctx context.Context) error {
 	pair, err := tls.X509KeyPair(c.pki.etcdClient.cert, c.pki.etcdClient.key)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (c *ControlPlane) apiserverReady(ctx context.Context) error {
 }
 
 // managerWorks asks for the first thing a controller-manager makes that users depend on.
-func (c *ControlPlane) managerWorks(ctx context.Context) error {
+func (c *ControlPlane) managerReady(ctx context.Context) error {
 	client, err := c.directClient()
 	if err != nil {
 		return err

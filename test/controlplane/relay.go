@@ -50,12 +50,12 @@ func (r *relay) accept() {
 		if err != nil {
 			return // closed
 		}
-		<-r.passable()
+		<-r.whenOpen()
 		go r.serve(client)
 	}
 }
 
-func (r *relay) passable() <-chan struct{} {
+func (r *relay) whenOpen() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.open
@@ -151,7 +151,7 @@ func (r *relay) cut() {
 func (r *relay) heal() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drop(func(l *link) bool { return l.frozen.Load() })
+	r.resetLinks(func(l *link) bool { return l.frozen.Load() })
 	r.reopen()
 }
 
@@ -161,7 +161,7 @@ func (r *relay) close() {
 	defer r.mu.Unlock()
 	r.closed = true
 	_ = r.listener.Close() // only fails when closed already
-	r.drop(func(*link) bool { return true })
+	r.resetLinks(func(*link) bool { return true })
 	r.reopen() // lets accept see that it is over
 }
 
@@ -173,7 +173,7 @@ func (r *relay) reopen() {
 	}
 }
 
-func (r *relay) drop(which func(*link) bool) {
+func (r *relay) resetLinks(which func(*link) bool) {
 	for l := range r.links {
 		if which(l) {
 			reset(l.client)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/sandbox"
-	"github.com/seamark-dev/seamark/test/e2e/bed"
+	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
 const (
@@ -51,7 +51,7 @@ func run(ctx context.Context, dataPlane v1alpha1.DataPlane, keep bool) (err erro
 	if !keep {
 		defer func() {
 			fmt.Println("\n== Take everything away")
-			err = errors.Join(err, bed.Down(context.Background(), name, os.Stdout), os.RemoveAll(dir))
+			err = errors.Join(err, testenv.Down(context.Background(), name, os.Stdout), os.RemoveAll(dir))
 		}()
 	}
 	if err := d.play(); err != nil {
@@ -69,7 +69,7 @@ func run(ctx context.Context, dataPlane v1alpha1.DataPlane, keep bool) (err erro
 }
 
 type demo struct {
-	*bed.Bed
+	*testenv.Env
 	ctx       context.Context
 	dir       string
 	dataPlane v1alpha1.DataPlane
@@ -99,7 +99,7 @@ func (d *demo) play() error {
 }
 
 func (d *demo) start() (err error) {
-	d.Bed, err = bed.Up(d.ctx, d.dir, sandbox.Options{Name: name, DataPlane: d.dataPlane, Progress: os.Stdout})
+	d.Env, err = testenv.Up(d.ctx, d.dir, sandbox.Options{Name: name, DataPlane: d.dataPlane, Progress: os.Stdout})
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (d *demo) conflict() error {
 }
 
 // requests sends twenty.
-func (d *demo) requests() (bed.Tally, error) {
+func (d *demo) requests() (testenv.Tally, error) {
 	return d.Call(d.ctx, d.three, "shop", "client", "http://"+service, "--count", "20", "--timeout", "1s", "--list")
 }
 

@@ -71,7 +71,7 @@ type Options struct {
 	Direct bool
 }
 
-var directions = []string{"east", "west", "north", "south", "centre", "up", "down"}
+var defaultIDs = []string{"east", "west", "north", "south", "centre", "up", "down"}
 
 // New deploys a broker on host and makes every one of cps a member. Agents are not started.
 func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlplane.ControlPlane, o Options) (*Fleet, error) {
@@ -84,7 +84,7 @@ func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlpla
 		return nil, fmt.Errorf("deploy the broker: %w", err)
 	}
 	for i, cp := range cps {
-		id := directions[i%len(directions)]
+		id := defaultIDs[i%len(defaultIDs)]
 		if len(o.IDs) > 0 {
 			id = o.IDs[i]
 		}

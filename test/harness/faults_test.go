@@ -20,7 +20,7 @@ import (
 )
 
 // silence is how long nothing must come to count as nothing.
-const silence = 500 * time.Millisecond
+const quietPeriod = 500 * time.Millisecond
 
 // TestOutages uses one control plane for all, one outage after the other: each also shows that the one before left it whole.
 func TestOutages(t *testing.T) {
@@ -48,11 +48,11 @@ func TestOutages(t *testing.T) {
 
 func stopAndRestart(t *testing.T, cp *controlplane.ControlPlane, ns string) {
 	c := Client(t, cp)
-	put(t, c, ns, "before-stop")
+	createConfigMap(t, c, ns, "before-stop")
 	if err := errors.Join(cp.Stop(), cp.Stop()); err != nil {
 		t.Fatal(err)
 	}
-	if err := has(t.Context(), c, ns, "before-stop"); !errors.Is(err, syscall.ECONNREFUSED) {
+	if err := getConfigMap(t.Context(), c, ns, "before-stop"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("stopped: got %v, want a refused connection", err)
 	}
 	if err := cp.Pause(); err == nil {
@@ -64,7 +64,7 @@ func stopAndRestart(t *testing.T, cp *controlplane.ControlPlane, ns string) {
 	}
 	t.Logf("ready again after %s", time.Since(started).Round(time.Millisecond))
 	// The client of before, so the same port and the same certificates.
-	Eventually(t, "the object is still there", func() error { return has(t.Context(), c, ns, "before-stop") })
+	Eventually(t, "the object is still there", func() error { return getConfigMap(t.Context(), c, ns, "before-stop") })
 }
 
 func stopAPIServer(t *testing.T, cp *controlplane.ControlPlane, ns string) {
@@ -72,13 +72,13 @@ func stopAPIServer(t *testing.T, cp *controlplane.ControlPlane, ns string) {
 	if err := cp.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	if err := has(t.Context(), c, ns, "before-stop"); !errors.Is(err, syscall.ECONNREFUSED) {
+	if err := getConfigMap(t.Context(), c, ns, "before-stop"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("got %v, want a refused connection", err)
 	}
 	if err := errors.Join(cp.StartAPIServer(t.Context()), cp.StartAPIServer(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	Eventually(t, "the object is still there", func() error { return has(t.Context(), c, ns, "before-stop") })
+	Eventually(t, "the object is still there", func() error { return getConfigMap(t.Context(), c, ns, "before-stop") })
 }
 
 func restartOnATakenPort(t *testing.T, cp *controlplane.ControlPlane, ns string) {
@@ -101,12 +101,12 @@ func restartOnATakenPort(t *testing.T, cp *controlplane.ControlPlane, ns string)
 	select {
 	case err := <-done:
 		t.Fatalf("ready on a port that is taken: %v", err)
-	case <-time.After(silence):
+	case <-time.After(quietPeriod):
 	}
 	if err := errors.Join(thief.Close(), <-done); err != nil {
 		t.Fatal(err)
 	}
-	Eventually(t, "it answers", func() error { return has(t.Context(), Client(t, cp), ns, "before-stop") })
+	Eventually(t, "it answers", func() error { return getConfigMap(t.Context(), Client(t, cp), ns, "before-stop") })
 }
 
 func pauseAndResume(t *testing.T, cp *controlplane.ControlPlane, ns string) {
@@ -123,7 +123,7 @@ func pauseAndResume(t *testing.T, cp *controlplane.ControlPlane, ns string) {
 	select {
 	case err := <-answered:
 		t.Fatalf("paused, it answers: %v", err)
-	case <-time.After(silence):
+	case <-time.After(quietPeriod):
 	}
 	if err := cp.Resume(); err != nil {
 		t.Fatal(err)
@@ -140,46 +140,46 @@ func cutOffAndReconnect(t *testing.T, cp *controlplane.ControlPlane, ns string) 
 	}
 	defer watched.Stop()
 	c, direct := Client(t, cp), newClient(t, cp.DirectConfig())
-	if err := has(t.Context(), c, ns, "before-stop"); err != nil { // also learns the API, which it could not when cut off
+	if err := getConfigMap(t.Context(), c, ns, "before-stop"); err != nil { // also learns the API, which it could not when cut off
 		t.Fatal(err)
 	}
-	put(t, direct, ns, "before-cut")
-	if err := event(watched, "before-cut", 30*time.Second); err != nil {
+	createConfigMap(t, direct, ns, "before-cut")
+	if err := awaitEvent(watched, "before-cut", 30*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	cp.CutOff()
-	put(t, direct, ns, "during-cut") // the API server itself is well
-	if err := event(watched, "during-cut", silence); !errors.Is(err, context.DeadlineExceeded) {
+	createConfigMap(t, direct, ns, "during-cut") // the API server itself is well
+	if err := awaitEvent(watched, "during-cut", quietPeriod); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the watch must be open and silent, got %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), silence)
+	ctx, cancel := context.WithTimeout(t.Context(), quietPeriod)
 	defer cancel()
-	if err := has(ctx, c, ns, "before-cut"); !errors.Is(err, context.DeadlineExceeded) {
+	if err := getConfigMap(ctx, c, ns, "before-cut"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a request must hear nothing, got %v", err)
 	}
 	cp.Reconnect()
-	if err := event(watched, "during-cut", 30*time.Second); !errors.Is(err, errWatchEnded) {
+	if err := awaitEvent(watched, "during-cut", 30*time.Second); !errors.Is(err, errWatchEnded) {
 		t.Errorf("the watch that was cut must end, got %v", err)
 	}
-	Eventually(t, "new requests are answered", func() error { return has(t.Context(), c, ns, "during-cut") })
+	Eventually(t, "new requests are answered", func() error { return getConfigMap(t.Context(), c, ns, "during-cut") })
 }
 
 func snapshotAndRestore(t *testing.T, cp *controlplane.ControlPlane, ns string) {
 	c := Client(t, cp)
-	put(t, c, ns, "before-snapshot")
+	createConfigMap(t, c, ns, "before-snapshot")
 	restore, err := cp.Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for round := range 2 { // a snapshot can be restored more than once
-		put(t, c, ns, "after-snapshot")
+		createConfigMap(t, c, ns, "after-snapshot")
 		if err := restore(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := has(t.Context(), c, ns, "before-snapshot"); err != nil {
+		if err := getConfigMap(t.Context(), c, ns, "before-snapshot"); err != nil {
 			t.Errorf("round %d: what the snapshot held: %v", round, err)
 		}
-		if err := has(t.Context(), c, ns, "after-snapshot"); !apierrors.IsNotFound(err) {
+		if err := getConfigMap(t.Context(), c, ns, "after-snapshot"); !apierrors.IsNotFound(err) {
 			t.Errorf("round %d: what came after the snapshot: got %v, want not found", round, err)
 		}
 	}
@@ -197,7 +197,7 @@ func stopWhilePaused(t *testing.T, cp *controlplane.ControlPlane, _ string) {
 var errWatchEnded = errors.New("the watch ended")
 
 // event waits for the event about the named object.
-func event(w watch.Interface, name string, wait time.Duration) error {
+func awaitEvent(w watch.Interface, name string, wait time.Duration) error {
 	timeout := time.After(wait)
 	for {
 		select {

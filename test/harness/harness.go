@@ -35,19 +35,19 @@ import (
 
 // pool is the control planes of this test binary.
 type pool struct {
-	mu     sync.Mutex
-	ready  bool // Main runs
-	state  *stateDir
-	shared []*slot
-	living map[*controlplane.ControlPlane]struct{}
+	mu      sync.Mutex
+	ready   bool // Main runs
+	state   *stateDir
+	shared  []*sharedPlane
+	running map[*controlplane.ControlPlane]struct{}
 }
 
 // slot is one shared control plane, started by whoever asks first.
-type slot struct {
+type sharedPlane struct {
 	start func() (*controlplane.ControlPlane, error)
 }
 
-var all = &pool{living: map[*controlplane.ControlPlane]struct{}{}}
+var controlPlanes = &pool{running: map[*controlplane.ControlPlane]struct{}{}}
 
 // kube finds the binary once per test binary; building is shared with other test binaries by a lock.
 var kube = sync.OnceValues(func() (string, error) {
@@ -60,9 +60,9 @@ var kube = sync.OnceValues(func() (string, error) {
 func Main(m *testing.M) {
 	// What controllers log goes to stderr, which `go test` shows when a test fails. A logger set before stays.
 	ctrllog.SetLogger(klog.Background())
-	all.mu.Lock()
-	all.ready = true
-	all.mu.Unlock()
+	controlPlanes.mu.Lock()
+	controlPlanes.ready = true
+	controlPlanes.mu.Unlock()
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -71,7 +71,7 @@ func Main(m *testing.M) {
 		// Stopping in good order waits for whoever is starting or stopping right now. When that takes too long, exiting
 		// is enough: the kernel ends the processes.
 		done := make(chan error, 1)
-		go func() { done <- all.close() }()
+		go func() { done <- controlPlanes.close() }()
 		select {
 		case err := <-done:
 			if err != nil {
@@ -82,7 +82,7 @@ func Main(m *testing.M) {
 		os.Exit(128 + int(got))
 	}()
 	code := m.Run()
-	if err := all.close(); err != nil {
+	if err := controlPlanes.close(); err != nil {
 		fmt.Fprintln(os.Stderr, "harness:", err)
 		code = max(code, 1)
 	}
@@ -94,7 +94,7 @@ func Main(m *testing.M) {
 // Namespace, and leave stopping, pausing and cutting to Fresh. Fails the test when they do not start.
 func Clusters(t testing.TB, n int) []*controlplane.ControlPlane {
 	t.Helper()
-	slots := all.slots(t, n)
+	slots := controlPlanes.sharedPlanes(t, n)
 	cps := make([]*controlplane.ControlPlane, n)
 	errs := make([]error, n)
 	var starting sync.WaitGroup
@@ -112,7 +112,7 @@ func Clusters(t testing.TB, n int) []*controlplane.ControlPlane {
 // Dir is a folder for what the tests of the package share, such as a binary they build. It goes when the test binary ends.
 func Dir(t testing.TB) string {
 	t.Helper()
-	state, err := all.stateDir()
+	state, err := controlPlanes.stateDir()
 	if err != nil {
 		t.Fatalf("making a folder for the tests: %v", err)
 	}
@@ -123,8 +123,8 @@ func Dir(t testing.TB) string {
 // change the options, for example WithControllerManager. Fails the test when they do not start.
 func Fresh(t testing.TB, n int, mutate ...func(*controlplane.Options)) []*controlplane.ControlPlane {
 	t.Helper()
-	logs, first := claimLogs(t, n)
-	state, err := all.stateDir()
+	logs, first := reserveLogDir(t, n)
+	state, err := controlPlanes.stateDir()
 	if err != nil {
 		t.Fatalf("making a folder for control planes: %v", err)
 	}
@@ -134,14 +134,14 @@ func Fresh(t testing.TB, n int, mutate ...func(*controlplane.Options)) []*contro
 	for i := range n {
 		starting.Go(func() {
 			name := fmt.Sprintf("fresh%d", first+i)
-			cps[i], errs[i] = all.start(state, filepath.Join(logs, "logs-"+name), name, mutate)
+			cps[i], errs[i] = controlPlanes.start(state, filepath.Join(logs, "logs-"+name), name, mutate)
 		})
 	}
 	starting.Wait()
 	t.Cleanup(func() {
 		for _, cp := range cps {
 			if cp != nil {
-				all.endFresh(t, cp)
+				controlPlanes.stopFresh(t, cp)
 			}
 		}
 	})
@@ -156,7 +156,7 @@ func Fresh(t testing.TB, n int, mutate ...func(*controlplane.Options)) []*contro
 func WithControllerManager(o *controlplane.Options) { o.ControllerManager = true }
 
 // slots returns the first n slots, with new ones at the end where they are missing.
-func (p *pool) slots(t testing.TB, n int) []*slot {
+func (p *pool) sharedPlanes(t testing.TB, n int) []*sharedPlane {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +166,7 @@ func (p *pool) slots(t testing.TB, n int) []*slot {
 	}
 	for len(p.shared) < n {
 		name := fmt.Sprintf("c%d", len(p.shared)+1)
-		p.shared = append(p.shared, &slot{start: sync.OnceValues(func() (*controlplane.ControlPlane, error) {
+		p.shared = append(p.shared, &sharedPlane{start: sync.OnceValues(func() (*controlplane.ControlPlane, error) {
 			return p.startShared(name)
 		})})
 	}
@@ -209,14 +209,14 @@ func (p *pool) start(state *stateDir, logs, name string, mutate []func(*controlp
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.living[cp] = struct{}{}
+	p.running[cp] = struct{}{}
 	return cp, nil
 }
 
 // endFresh stops a test's own control plane and removes its state, which would otherwise fill the disk over a long run.
-func (p *pool) endFresh(t testing.TB, cp *controlplane.ControlPlane) {
+func (p *pool) stopFresh(t testing.TB, cp *controlplane.ControlPlane) {
 	p.mu.Lock()
-	delete(p.living, cp)
+	delete(p.running, cp)
 	p.mu.Unlock()
 	if err := errors.Join(cp.Stop(), os.RemoveAll(cp.Dir())); err != nil {
 		t.Errorf("stopping control plane %s: %v", cp.Name(), err)
@@ -227,15 +227,15 @@ func (p *pool) endFresh(t testing.TB, cp *controlplane.ControlPlane) {
 func (p *pool) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	errs := make(chan error, len(p.living))
-	for cp := range p.living {
+	errs := make(chan error, len(p.running))
+	for cp := range p.running {
 		go func() { errs <- cp.Stop() }()
 	}
 	var joined error
-	for range p.living {
+	for range p.running {
 		joined = errors.Join(joined, <-errs)
 	}
-	clear(p.living)
+	clear(p.running)
 	if p.state != nil {
 		joined = errors.Join(joined, p.state.remove())
 	}

@@ -72,7 +72,7 @@ func TestNamespacesAreNewAndOnEveryCluster(t *testing.T) {
 		t.Errorf("got %s and %s", one, two)
 	}
 	for _, cp := range cps {
-		put(t, Client(t, cp), one, "object")
+		createConfigMap(t, Client(t, cp), one, "object")
 	}
 }
 
@@ -149,7 +149,7 @@ func TestControllerManagerEmptiesNamespaces(t *testing.T) {
 	cp := Fresh(t, 1, WithControllerManager)[0]
 	ns := Namespace(t, cp)
 	c := Client(t, cp)
-	put(t, c, ns, "object")
+	createConfigMap(t, c, ns, "object")
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	if err := c.Delete(t.Context(), namespace); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestAFailedStartSaysWhy(t *testing.T) {
 }
 
 // put creates a ConfigMap.
-func put(t testing.TB, c client.Client, ns, name string) {
+func createConfigMap(t testing.TB, c client.Client, ns, name string) {
 	t.Helper()
 	if err := c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ns}}); err != nil {
 		t.Fatalf("creating ConfigMap %s/%s: %v", ns, name, err)
@@ -205,7 +205,7 @@ func put(t testing.TB, c client.Client, ns, name string) {
 }
 
 // has tells whether a ConfigMap exists, within a time that a dead API server cannot stretch.
-func has(ctx context.Context, c client.Client, ns, name string) error {
+func getConfigMap(ctx context.Context, c client.Client, ns, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return c.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, &corev1.ConfigMap{})

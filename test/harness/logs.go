@@ -58,20 +58,20 @@ func testLogDir(t testing.TB) string {
 }
 
 // claims are the log folders of the tests that run now, each with the number of control planes that log there.
-var claims = struct {
+var activeLogDirs = struct {
 	sync.Mutex
 	planes map[string]int
 }{planes: map[string]int{}}
 
 // claimLogs makes the folder of a test's logs ready, once per run of the test, and registers its removal for when the
 // test passes. It returns the folder and the number of the first of n control planes that will log there.
-func claimLogs(t testing.TB, n int) (dir string, first int) {
+func reserveLogDir(t testing.TB, n int) (dir string, first int) {
 	t.Helper()
 	dir = testLogDir(t)
-	claims.Lock()
-	defer claims.Unlock()
-	count, claimed := claims.planes[dir]
-	claims.planes[dir] = count + n
+	activeLogDirs.Lock()
+	defer activeLogDirs.Unlock()
+	count, claimed := activeLogDirs.planes[dir]
+	activeLogDirs.planes[dir] = count + n
 	if claimed {
 		return dir, count + 1
 	}
@@ -79,9 +79,9 @@ func claimLogs(t testing.TB, n int) (dir string, first int) {
 		t.Fatalf("removing old logs: %v", err)
 	}
 	t.Cleanup(func() {
-		claims.Lock()
-		delete(claims.planes, dir)
-		claims.Unlock()
+		activeLogDirs.Lock()
+		delete(activeLogDirs.planes, dir)
+		activeLogDirs.Unlock()
 		if t.Failed() {
 			t.Logf("logs of the control planes are kept in %s", dir)
 			return
@@ -97,7 +97,7 @@ func claimLogs(t testing.TB, n int) (dir string, first int) {
 // growing and vanish with the test binary.
 func keepSharedLogs(t testing.TB, cps []*controlplane.ControlPlane) {
 	t.Helper()
-	claimLogs(t, 0)
+	reserveLogDir(t, 0)
 	t.Cleanup(func() { // runs before the clean-up of claimLogs
 		if !t.Failed() {
 			return

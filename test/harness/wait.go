@@ -9,12 +9,12 @@ import (
 )
 
 // PatienceEnv names the environment variable that multiplies the deadline of Eventually, for slow or busy machines.
-const PatienceEnv = "SEAMARK_TEST_PATIENCE"
+const TimeoutFactorEnv = "SEAMARK_TEST_PATIENCE"
 
 const (
-	pollInterval = 20 * time.Millisecond
-	longestPoll  = 250 * time.Millisecond
-	deadline     = 30 * time.Second
+	pollInterval   = 20 * time.Millisecond
+	longestPoll    = 250 * time.Millisecond
+	defaultTimeout = 30 * time.Second
 )
 
 // Eventually calls check until it returns nil: after 20 ms, then less and less often, down to four times a second, because most checks ask
@@ -22,7 +22,7 @@ const (
 // fails the test with what was expected and the last error. A check that may hang needs a timeout of its own.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	limit, err := patience(os.Getenv(PatienceEnv))
+	limit, err := eventuallyTimeout(os.Getenv(TimeoutFactorEnv))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,13 +67,13 @@ func Never(t testing.TB, what string, d time.Duration, check func() error) {
 }
 
 // patience reads the factor for deadlines; empty means one.
-func patience(factor string) (time.Duration, error) {
+func eventuallyTimeout(factor string) (time.Duration, error) {
 	if factor == "" {
-		return deadline, nil
+		return defaultTimeout, nil
 	}
 	f, err := strconv.ParseFloat(factor, 64)
 	if err != nil || f <= 0 {
-		return 0, fmt.Errorf("%s=%q: want a number above zero, such as 2 or 0.5", PatienceEnv, factor)
+		return 0, fmt.Errorf("%s=%q: want a number above zero, such as 2 or 0.5", TimeoutFactorEnv, factor)
 	}
-	return time.Duration(f * float64(deadline)), nil
+	return time.Duration(f * float64(defaultTimeout)), nil
 }

@@ -49,12 +49,12 @@ func TestEventually(t *testing.T) {
 	if got := failureOf(func(t testing.TB) { Eventually(t, "third time", third) }); got != "" || calls != 3 {
 		t.Errorf("got %q after %d calls", got, calls)
 	}
-	t.Setenv(PatienceEnv, "0.002")
+	t.Setenv(TimeoutFactorEnv, "0.002")
 	got := failureOf(func(t testing.TB) { Eventually(t, "it rains", func() error { return errNotYet }) })
 	if got != "it rains: not so after 60ms: not yet" {
 		t.Errorf("got %q", got)
 	}
-	t.Setenv(PatienceEnv, "much")
+	t.Setenv(TimeoutFactorEnv, "much")
 	if got := failureOf(func(t testing.TB) { Eventually(t, "it rains", third) }); !strings.Contains(got, "want a number above zero") {
 		t.Errorf("got %q", got)
 	}

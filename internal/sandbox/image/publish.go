@@ -51,7 +51,7 @@ func WriteTar(file, reference string, images ...v1.Image) (err error) {
 
 // writeLayout packs an OCI layout whose index has one entry: the index of the architectures, under the name of the image.
 func writeLayout(w io.Writer, tag name.Tag, images []v1.Image) (err error) {
-	index, err := multi(images)
+	index, err := multiArchIndex(images)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func pack(w io.Writer, dir string) error {
 }
 
 // multi is the index of images that differ by architecture.
-func multi(images []v1.Image) (v1.ImageIndex, error) {
+func multiArchIndex(images []v1.Image) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, image := range images {
 		config, err := image.ConfigFile()
@@ -128,7 +128,7 @@ func Push(ctx context.Context, reference string, images ...v1.Image) (digest str
 		}
 	} else {
 		var index v1.ImageIndex
-		if index, err = multi(images); err != nil {
+		if index, err = multiArchIndex(images); err != nil {
 			return "", err
 		}
 		hash, err = index.Digest()

@@ -18,7 +18,7 @@ import (
 )
 
 // heartbeat is how long a build may be silent before it says that it is still at work.
-const heartbeat = 30 * time.Second
+const progressInterval = 30 * time.Second
 
 // kubeSteps are the packages of the `kube` binary that take long, built one after the other only to give each a line of
 // progress: the link that follows finds them in Go's build cache. Later ones share most packages with the first.
@@ -95,13 +95,13 @@ func versionFlags(version string) []string {
 
 func runSteps(ctx context.Context, progress io.Writer, p part, version string, steps []step) error {
 	started := time.Now()
-	say(progress, "%s %s is not in the cache; building it once, which takes minutes", p.name, version)
+	printf(progress, "%s %s is not in the cache; building it once, which takes minutes", p.name, version)
 	for i, s := range steps {
 		if err := runStep(ctx, progress, p, fmt.Sprintf("[%d/%d] %s", i+1, len(steps), s.label), s); err != nil {
 			return err
 		}
 	}
-	say(progress, "%s %s: built in %s", p.name, version, seconds(time.Since(started)))
+	printf(progress, "%s %s: built in %s", p.name, version, seconds(time.Since(started)))
 	return nil
 }
 
@@ -112,7 +112,7 @@ func runStep(ctx context.Context, progress io.Writer, p part, label string, s st
 		_, err := goTool(ctx, p.dir, s.args...)
 		done <- err
 	}()
-	beat := time.NewTicker(heartbeat)
+	beat := time.NewTicker(progressInterval)
 	defer beat.Stop()
 	for {
 		select {
@@ -120,10 +120,10 @@ func runStep(ctx context.Context, progress io.Writer, p part, label string, s st
 			if err != nil {
 				return fmt.Errorf("building %s of %s: %w", s.label, p.name, err)
 			}
-			say(progress, "%s: %s … %s", p.name, label, seconds(time.Since(started)))
+			printf(progress, "%s: %s … %s", p.name, label, seconds(time.Since(started)))
 			return nil
 		case <-beat.C:
-			say(progress, "%s: %s … still building, %s", p.name, label, seconds(time.Since(started)))
+			printf(progress, "%s: %s … still building, %s", p.name, label, seconds(time.Since(started)))
 		}
 	}
 }
@@ -151,7 +151,7 @@ func goTool(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-func say(progress io.Writer, format string, args ...any) {
+func printf(progress io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(progress, format+"\n", args...) // progress that cannot be shown must not stop the build
 }
 

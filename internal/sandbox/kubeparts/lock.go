@@ -21,7 +21,7 @@ func lock(ctx context.Context, progress io.Writer, path, what string) (unlock fu
 	retry := time.NewTicker(100 * time.Millisecond)
 	defer retry.Stop()
 	started := time.Now()
-	var said time.Time
+	var reported time.Time
 	for {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
@@ -30,9 +30,9 @@ func lock(ctx context.Context, progress io.Writer, path, what string) (unlock fu
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
 			return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), file.Close())
 		}
-		if time.Since(said) >= heartbeat {
-			say(progress, "%s: waiting for another process that is building it (%s)", what, seconds(time.Since(started)))
-			said = time.Now()
+		if time.Since(reported) >= progressInterval {
+			printf(progress, "%s: waiting for another process that is building it (%s)", what, seconds(time.Since(started)))
+			reported = time.Now()
 		}
 		select {
 		case <-ctx.Done():

@@ -50,42 +50,42 @@ func quickStartCommands(t *testing.T) []string {
 }
 
 // quickStart runs the commands of docs/quick-start.md as a reader would, and looks at what the last use of the service says.
-func quickStart(w *world) {
-	bin := w.TempDir()
-	kube, err := kubeparts.Kube(w.Context(), os.Stderr)
-	w.must(err)
+func quickStart(s *suite) {
+	bin := s.TempDir()
+	kube, err := kubeparts.Kube(s.Context(), os.Stderr)
+	s.must(err)
 	script := "#!/bin/sh\nexec " + kube + " kubectl \"$@\"\n"
-	w.must(os.WriteFile(filepath.Join(bin, "kubectl"), []byte(script), 0o700))
-	w.must(os.Symlink(w.CLI, filepath.Join(bin, "seamark")))
-	for _, command := range quickStartCommands(w.T) {
-		said := w.asReader(bin, command)
-		w.Logf("$ %s\n%s", command, said)
+	s.must(os.WriteFile(filepath.Join(bin, "kubectl"), []byte(script), 0o700))
+	s.must(os.Symlink(s.CLI, filepath.Join(bin, "seamark")))
+	for _, command := range quickStartCommands(s.T) {
+		said := s.asReader(bin, command)
+		s.Logf("$ %s\n%s", command, said)
 		if strings.Contains(command, "workload call") {
-			for _, cluster := range []string{`"` + w.one + `":`, `"` + w.two + `":`, `"failed": 0`} {
+			for _, cluster := range []string{`"` + s.first + `":`, `"` + s.second + `":`, `"failed": 0`} {
 				if !strings.Contains(said, cluster) {
-					w.Errorf("%s is missing in the answer to %s:\n%s", cluster, command, said)
+					s.Errorf("%s is missing in the answer to %s:\n%s", cluster, command, said)
 				}
 			}
 		}
 	}
-	gone := make([]error, len(w.Clusters()))
+	gone := make([]error, len(s.Clusters()))
 	var all sync.WaitGroup
-	for i, cluster := range w.Clusters() { // pods take their time to end
-		all.Go(func() { _, gone[i] = w.Kubectl(w.Context(), cluster, "delete", "namespace", "shop") })
+	for i, cluster := range s.Clusters() { // pods take their time to end
+		all.Go(func() { _, gone[i] = s.Kubectl(s.Context(), cluster, "delete", "namespace", "shop") })
 	}
 	all.Wait()
-	w.must(errors.Join(gone...))
+	s.must(errors.Join(gone...))
 }
 
 // asReader runs a command of the page; a reader tries again for a while when the first try comes too early.
-func (w *world) asReader(bin, command string) string {
-	w.Helper()
+func (s *suite) asReader(bin, command string) string {
+	s.Helper()
 	var said string
-	w.eventually(command, patience, func() error {
-		ctx, cancel := context.WithTimeout(w.Context(), 2*time.Minute)
+	s.eventually(command, timeout, func() error {
+		ctx, cancel := context.WithTimeout(s.Context(), 2*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "bash", "-ec", command)
-		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+w.Kubeconfig(), "WORKLOAD="+w.WorkloadImage())
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+s.Kubeconfig(), "WORKLOAD="+s.WorkloadImage())
 		out, err := cmd.CombinedOutput()
 		said = string(out)
 		if err != nil {

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package bed gives end-to-end tests and the demo a sandbox with Seamark in it, and the few things people do there: apply manifests, send
+// Package testenv gives end-to-end tests and the demo a sandbox with Seamark in it, and the few things people do there: apply manifests, send
 // requests from a pod, look names up in a pod, run the CLI.
-package bed
+package testenv
 
 import (
 	"bytes"
@@ -23,8 +23,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
-// Bed is a running sandbox.
-type Bed struct {
+// Env is a running sandbox.
+type Env struct {
 	*sandbox.Sandbox
 	// CLI is the built seamark command.
 	CLI string
@@ -34,7 +34,7 @@ type Bed struct {
 
 // Up builds the CLI into dir and makes the sandbox with it, or what is missing of it. Its error says only that it failed: what went wrong
 // is in the progress.
-func Up(ctx context.Context, dir string, o sandbox.Options) (*Bed, error) {
+func Up(ctx context.Context, dir string, o sandbox.Options) (*Env, error) {
 	progress := o.Progress
 	if progress == nil {
 		progress = io.Discard
@@ -62,7 +62,7 @@ func Up(ctx context.Context, dir string, o sandbox.Options) (*Bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bed{Sandbox: s, CLI: cli, kube: kube}, nil
+	return &Env{Sandbox: s, CLI: cli, kube: kube}, nil
 }
 
 // Down ends a sandbox if there is one of the name.
@@ -75,23 +75,23 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 }
 
 // Kubectl runs kubectl in a cluster and returns what it prints. Its error has the command and what kubectl complained of.
-func (b *Bed) Kubectl(ctx context.Context, cluster string, args ...string) (string, error) {
-	return b.run(ctx, "", b.kube, append([]string{"kubectl", "--kubeconfig", b.Kubeconfig(), "--context", cluster}, args...)...)
+func (e *Env) Kubectl(ctx context.Context, cluster string, args ...string) (string, error) {
+	return e.run(ctx, "", e.kube, append([]string{"kubectl", "--kubeconfig", e.Kubeconfig(), "--context", cluster}, args...)...)
 }
 
 // Apply applies manifests in a cluster; $CLUSTER and $IMAGE in them stand for the cluster's name and the workload image.
-func (b *Bed) Apply(ctx context.Context, cluster, manifests string) error {
-	text := strings.NewReplacer("$CLUSTER", cluster, "$IMAGE", b.WorkloadImage()).Replace(manifests)
-	_, err := b.run(ctx, text, b.kube, "kubectl", "--kubeconfig", b.Kubeconfig(), "--context", cluster, "apply", "-f", "-")
+func (e *Env) Apply(ctx context.Context, cluster, manifests string) error {
+	text := strings.NewReplacer("$CLUSTER", cluster, "$IMAGE", e.WorkloadImage()).Replace(manifests)
+	_, err := e.run(ctx, text, e.kube, "kubectl", "--kubeconfig", e.Kubeconfig(), "--context", cluster, "apply", "-f", "-")
 	return err
 }
 
 // Seamark runs the CLI with the sandbox's kubeconfig.
-func (b *Bed) Seamark(ctx context.Context, args ...string) (string, error) {
-	return b.run(ctx, "", b.CLI, append([]string{"--kubeconfig", b.Kubeconfig()}, args...)...)
+func (e *Env) Seamark(ctx context.Context, args ...string) (string, error) {
+	return e.run(ctx, "", e.CLI, append([]string{"--kubeconfig", e.Kubeconfig()}, args...)...)
 }
 
-func (b *Bed) run(ctx context.Context, input, program string, args ...string) (string, error) {
+func (e *Env) run(ctx context.Context, input, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
@@ -115,9 +115,9 @@ type Tally struct {
 }
 
 // Call sends requests from a pod, each over a connection of its own.
-func (b *Bed) Call(ctx context.Context, cluster, namespace, pod, target string, args ...string) (Tally, error) {
+func (e *Env) Call(ctx context.Context, cluster, namespace, pod, target string, args ...string) (Tally, error) {
 	var result Tally
-	text, err := b.Kubectl(ctx, cluster, append([]string{"-n", namespace, "exec", pod, "--", "workload", "call", target}, args...)...)
+	text, err := e.Kubectl(ctx, cluster, append([]string{"-n", namespace, "exec", pod, "--", "workload", "call", target}, args...)...)
 	if err != nil {
 		return result, err
 	}
@@ -128,8 +128,8 @@ func (b *Bed) Call(ctx context.Context, cluster, namespace, pod, target string, 
 }
 
 // Lookup asks for a name in a pod and returns the answers.
-func (b *Bed) Lookup(ctx context.Context, cluster, namespace, pod, name, kind string) ([]string, error) {
-	text, err := b.Kubectl(ctx, cluster, "-n", namespace, "exec", pod, "--", "workload", "lookup", name, "--type", kind)
+func (e *Env) Lookup(ctx context.Context, cluster, namespace, pod, name, kind string) ([]string, error) {
+	text, err := e.Kubectl(ctx, cluster, "-n", namespace, "exec", pod, "--", "workload", "lookup", name, "--type", kind)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (b *Bed) Lookup(ctx context.Context, cluster, namespace, pod, name, kind st
 }
 
 // RolledOut waits until a workload such as deployment/web runs as it should.
-func (b *Bed) RolledOut(ctx context.Context, cluster, namespace, workload string) error {
-	_, err := b.Kubectl(ctx, cluster, "-n", namespace, "rollout", "status", workload, "--timeout=180s")
+func (e *Env) RolledOut(ctx context.Context, cluster, namespace, workload string) error {
+	_, err := e.Kubectl(ctx, cluster, "-n", namespace, "rollout", "status", workload, "--timeout=180s")
 	return err
 }

@@ -1,0 +1,170 @@
+//go:build linux
+
+package clusterset_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seamark-dev/seamark/test/e2e/testenv"
+)
+
+// underLoad sends requests from the client all the time while during runs, and returns what became of them.
+func (s *suite) underLoad(during func()) testenv.Tally {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Minute)
+	defer cancel()
+	type outcome struct {
+		tally testenv.Tally
+		err   error
+	}
+	done := make(chan outcome, 1)
+	stop := make(chan struct{})
+	go func() {
+		var sum testenv.Tally
+		sum.Clusters, sum.Errors = map[string]int{}, map[string]int{}
+		for {
+			part, err := s.Call(ctx, s.importer, "shop", "client", "http://"+shopName, "--duration", "3s", "--interval", "5ms", "--timeout", "5s")
+			if err != nil {
+				done <- outcome{sum, err}
+				return
+			}
+			sum.Requests, sum.Failed = sum.Requests+part.Requests, sum.Failed+part.Failed
+			sum.LongestGap = max(sum.LongestGap, part.LongestGap)
+			for k, v := range part.Clusters {
+				sum.Clusters[k] += v
+			}
+			for k, v := range part.Errors {
+				sum.Errors[k] += v
+			}
+			select {
+			case <-stop:
+				done <- outcome{sum, nil}
+				return
+			default:
+			}
+		}
+	}()
+	during()
+	close(stop)
+	o := <-done
+	s.must(o.err)
+	return o.tally
+}
+
+// seamarkWorkloads are what `seamark join` installed in a cluster.
+func (s *suite) seamarkWorkloads(cluster string) []string {
+	s.Helper()
+	return strings.Fields(s.kubectl(cluster, "-n", "seamark-system", "get", "deployments,daemonsets", "-o", "name"))
+}
+
+// Every Seamark workload is restarted everywhere while clients work: no request fails.
+func rollingRestart(s *suite) {
+	tally := s.underLoad(func() {
+		for _, cluster := range s.Clusters() {
+			workloads := s.seamarkWorkloads(cluster)
+			if len(workloads) < 2 {
+				s.Fatalf("%s has only %v", cluster, workloads)
+			}
+			for _, workload := range workloads {
+				s.kubectl(cluster, "-n", "seamark-system", "rollout", "restart", workload)
+				s.must(s.RolledOut(s.Context(), cluster, "seamark-system", workload))
+			}
+		}
+	})
+	if tally.Failed > 0 || tally.Requests < 100 {
+		s.Errorf("%+v", tally)
+	}
+	s.Logf("%d requests, none failed, the longest wait for an answer was %d ms", tally.Requests, tally.LongestGap)
+}
+
+// An upgrade changes the release while clients work: no request fails.
+func upgrade(s *suite) {
+	before := s.kubectl(s.importer, "-n", "seamark-system", "get", "deployment", "seamark-agent", "-o", "jsonpath={.metadata.generation}")
+	tally := s.underLoad(func() {
+		s.seamark("--context", s.importer, "join", "--broker-context", s.first, "--broker-server", s.brokerServer(), "--image", s.Image(), "--set", "logLevel=debug")
+	})
+	after := s.kubectl(s.importer, "-n", "seamark-system", "get", "deployment", "seamark-agent", "-o", "jsonpath={.metadata.generation}")
+	if tally.Failed > 0 || before == after {
+		s.Errorf("generation %s, then %s: %+v", before, after, tally)
+	}
+	releases := s.kubectl(s.importer, "-n", "seamark-system", "get", "secrets", "-l", "owner=helm", "-o", "name")
+	if len(strings.Fields(releases)) < 2 {
+		s.Errorf("Helm knows of %v", releases)
+	}
+}
+
+// brokerServer is where members reach the broker.
+func (s *suite) brokerServer() string {
+	s.Helper()
+	config, err := s.Config(s.first)
+	s.must(err)
+	return config.Host
+}
+
+// A cluster that serves is cut off from all others: its share of the requests fails until its lease is over, then none does; when it is back,
+// it serves again.
+func failover(s *suite) {
+	s.must(errors.Join(s.Partition(s.Context(), s.second, s.first), s.Partition(s.Context(), s.second, s.importer)))
+	start := time.Now()
+	s.eventually("only "+s.first+" answers", 3*time.Minute, func() error {
+		tally := s.call("http://"+shopName, "--count", "20", "--timeout", "500ms")
+		if tally.Failed > 0 || tally.Clusters[s.first] != 20 {
+			return fmt.Errorf("%+v", tally)
+		}
+		return nil
+	})
+	s.Logf("%s after it was cut off no request goes to %s any more", time.Since(start).Round(time.Second), s.second)
+	s.must(s.Heal(s.Context()))
+	start = time.Now()
+	s.eventually("both answer again", 3*time.Minute, func() error {
+		tally := s.call("http://"+shopName, "--count", "40", "--timeout", "500ms")
+		if tally.Failed > 0 || tally.Clusters[s.second] == 0 {
+			return fmt.Errorf("%+v", tally)
+		}
+		return nil
+	})
+	s.Logf("%s after the network healed both serve", time.Since(start).Round(time.Second))
+}
+
+// A member leaves while clients work, and its services go with it; it joins again and they return.
+func leaveAndRejoin(s *suite) {
+	s.seamark("--context", s.second, "leave")
+	s.answeredBy("http://"+shopName, s.first)
+	// The id may stay: it is the cluster's own. That it is a member may not.
+	left := s.kubectl(s.second, "get", "serviceimports,clusterproperties", "-A", "-o", "name")
+	if strings.Contains(left, "serviceimport") || strings.Contains(left, "/clusterset.k8s.io") {
+		s.Errorf("left behind: %s", left)
+	}
+	s.seamark("--context", s.second, "join", "--broker-context", s.first, "--broker-server", s.brokerServer(), "--clusterid", s.second, "--image", s.Image())
+	s.answeredBy("http://"+shopName, s.first, s.second)
+}
+
+// All leave and the broker is removed: nothing of Seamark is left but what users made.
+func uninstall(s *suite) {
+	for _, cluster := range []string{s.importer, s.second, s.first} {
+		s.seamark("--context", cluster, "leave", "--broker-context", s.first)
+	}
+	s.seamark("--context", s.first, "broker", "remove")
+	for _, cluster := range s.Clusters() {
+		s.eventually("nothing left in "+cluster, timeout, func() error {
+			kinds := "namespaces,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
+			var left []string
+			for name := range strings.Lines(s.kubectl(cluster, "get", kinds, "-o", "name")) {
+				if strings.Contains(name, "seamark") {
+					left = append(left, strings.TrimSpace(name))
+				}
+			}
+			if len(left) > 0 {
+				return fmt.Errorf("left: %v", left)
+			}
+			return nil
+		})
+		if forward := s.kubectl(cluster, "-n", "kube-system", "get", "configmap", "coredns", "-o", "jsonpath={.data.Corefile}"); strings.Contains(forward, "clusterset.local") {
+			s.Errorf("%s: the cluster's DNS still forwards:\n%s", cluster, forward)
+		}
+	}
+}

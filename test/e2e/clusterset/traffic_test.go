@@ -1,0 +1,223 @@
+//go:build linux
+
+package clusterset_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const shopName = "web.shop.svc.clusterset.local"
+
+const client = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: client, namespace: shop}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - {name: client, image: $IMAGE, args: [pause]}
+`
+
+const web = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+        - name: web
+          image: $IMAGE
+          args: [serve]
+          env: [{name: CLUSTER, value: $CLUSTER}]
+          readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  selector: {app: web}
+  ports:
+    - {name: http, port: 80, targetPort: 8080}
+    - {name: stream, port: 9090}
+    - {name: packets, port: 9090, protocol: UDP}
+`
+
+// deploy puts the client into every cluster and the service into the first two. Nothing is exported yet.
+func (s *suite) deploy() {
+	s.Helper()
+	for _, cluster := range s.Clusters() {
+		s.must(s.Apply(s.Context(), cluster, client))
+	}
+	for _, cluster := range []string{s.first, s.second} {
+		s.must(s.Apply(s.Context(), cluster, web))
+	}
+	for _, cluster := range []string{s.first, s.second} {
+		s.must(s.RolledOut(s.Context(), cluster, "shop", "deployment/web"))
+	}
+	for _, cluster := range s.Clusters() {
+		s.kubectl(cluster, "-n", "shop", "wait", "--for=condition=Ready", "pod/client", "--timeout=120s")
+	}
+}
+
+// KEP-1645's test plan, first: a service exported in one cluster is reached from another, by name and through its clusterset IP.
+func imported(s *suite) {
+	s.deploy()
+	if answers := s.lookup(shopName, "A"); len(answers) > 0 {
+		s.Errorf("a service that nobody exported has the addresses %v", answers)
+	}
+	s.seamark("--context", s.first, "export", "service", "web", "-n", "shop", "--wait")
+	s.eventually("the name has the clusterset IPs", timeout, func() error {
+		ips := strings.Fields(s.kubectl(s.importer, "-n", "shop", "get", "serviceimport", "web", "--ignore-not-found", "-o", "jsonpath={.spec.ips[*]}"))
+		var answers []string
+		for _, kind := range []string{"A", "AAAA"} {
+			answers = append(answers, s.lookup(shopName, kind)...)
+		}
+		slices.Sort(ips)
+		slices.Sort(answers)
+		if len(ips) == 0 || !slices.Equal(ips, answers) {
+			return fmt.Errorf("ips %v, answers %v", ips, answers)
+		}
+		return nil
+	})
+	s.answeredBy("http://"+shopName, s.first)
+	s.answeredBy("tcp://"+shopName+":9090", s.first)
+	for _, ip := range strings.Fields(s.kubectl(s.importer, "-n", "shop", "get", "serviceimport", "web", "-o", "jsonpath={.spec.ips[*]}")) {
+		if strings.Contains(ip, ":") {
+			ip = "[" + ip + "]"
+		}
+		s.answeredBy("http://"+ip, s.first)
+	}
+	if srv := s.lookup("_http._tcp."+shopName, "SRV"); len(srv) != 1 || !strings.Contains(srv[0], " 80 "+shopName) {
+		s.Errorf("SRV: %v", srv)
+	}
+}
+
+// answeredBy waits until requests from the client are all answered, by exactly these clusters.
+func (s *suite) answeredBy(target string, clusters ...string) {
+	s.Helper()
+	slices.Sort(clusters)
+	s.eventually(fmt.Sprintf("%s answered by %v", target, clusters), timeout, func() error {
+		tally := s.call(target, "--count", "40", "--timeout", "2s")
+		var by []string
+		for cluster := range tally.Clusters {
+			by = append(by, cluster)
+		}
+		slices.Sort(by)
+		if tally.Failed > 0 || !slices.Equal(by, clusters) {
+			return fmt.Errorf("%+v", tally)
+		}
+		return nil
+	})
+}
+
+// Second: a Service of the same name that is not exported is used by its own cluster's name, and by that alone.
+func localNotAffected(s *suite) {
+	s.must(s.Apply(s.Context(), s.importer, web))
+	s.must(s.RolledOut(s.Context(), s.importer, "shop", "deployment/web"))
+	s.answeredBy("http://web.shop.svc.cluster.local", s.importer)
+	s.answeredBy("http://"+shopName, s.first)
+	s.kubectl(s.importer, "-n", "shop", "delete", "deployment/web", "service/web", "--wait=false")
+}
+
+// Third: exported by two clusters, both answer, and each about as often.
+func both(s *suite) {
+	s.seamark("--context", s.second, "export", "service", "web", "-n", "shop", "--wait")
+	s.answeredBy("http://"+shopName, s.first, s.second)
+	tally := s.call("http://"+shopName, "--count", "400")
+	if share := tally.Clusters[s.first]; tally.Failed > 0 || share < 140 || share > 260 { // six times the standard deviation
+		s.Errorf("not an even spread: %+v", tally)
+	}
+	for seen := range tally.Clients {
+		if own := s.kubectl(s.importer, "-n", "shop", "get", "pod", "client", "-o", "jsonpath={.status.podIPs[*].ip}"); !strings.Contains(own, seen) {
+			s.Errorf("the server sees %s, the client has %s", seen, own)
+		}
+	}
+}
+
+const database = `
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: shop}
+spec:
+  replicas: 2
+  serviceName: db
+  podManagementPolicy: Parallel
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+        - name: db
+          image: $IMAGE
+          args: [serve]
+          env: [{name: CLUSTER, value: $CLUSTER}]
+          readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec:
+  clusterIP: None
+  selector: {app: db}
+  ports: [{name: http, port: 8080}]
+`
+
+// Pods of a StatefulSet behind a headless service have names of their own, by cluster.
+func statefulSet(s *suite) {
+	for _, cluster := range []string{s.first, s.second} {
+		s.must(s.Apply(s.Context(), cluster, database))
+		s.must(s.RolledOut(s.Context(), cluster, "shop", "statefulset/db"))
+		s.seamark("--context", cluster, "export", "service", "db", "-n", "shop", "--wait")
+	}
+	for _, cluster := range []string{s.first, s.second} {
+		for _, pod := range []string{"db-0", "db-1"} {
+			name := pod + "." + cluster + ".db.shop.svc.clusterset.local"
+			ip := s.kubectl(cluster, "-n", "shop", "get", "pod", pod, "-o", "jsonpath={.status.podIP}")
+			s.eventually(name, timeout, func() error {
+				if answers := s.lookup(name, "A"); !slices.Equal(answers, []string{ip}) {
+					return fmt.Errorf("answers %v, want %s", answers, ip)
+				}
+				return nil
+			})
+			tally := s.call("http://"+name+":8080", "--count", "3")
+			if tally.Clusters[cluster] != 3 || tally.Pods[pod] != 3 {
+				s.Errorf("%s: %+v", name, tally)
+			}
+		}
+	}
+	if answers := s.lookup("db.shop.svc.clusterset.local", "A"); len(answers) != 4 {
+		s.Errorf("the service's own name has %v", answers)
+	}
+}
+
+func udp(s *suite) { s.answeredBy("udp://"+shopName+":9090", s.first, s.second) }
+
+// A client that asks for affinity stays with one pod, through whatever cluster that is in.
+func affinity(s *suite) {
+	patch := `{"spec":{"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":60}}}}`
+	for _, cluster := range []string{s.first, s.second} {
+		s.kubectl(cluster, "-n", "shop", "patch", "service", "web", "-p", patch)
+	}
+	s.eventually("one pod answers the client", timeout, func() error {
+		tally := s.call("http://"+shopName, "--count", "40")
+		if tally.Failed > 0 || len(tally.Pods) != 1 {
+			return fmt.Errorf("%+v", tally)
+		}
+		return nil
+	})
+	for _, cluster := range []string{s.first, s.second} {
+		s.kubectl(cluster, "-n", "shop", "patch", "service", "web", "-p", `{"spec":{"sessionAffinity":"None"}}`)
+	}
+	s.answeredBy("http://"+shopName, s.first, s.second)
+}

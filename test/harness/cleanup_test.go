@@ -190,6 +190,46 @@ func TestLogsOfAFailedTestAreKept(t *testing.T) {
 	}
 }
 
+func TestEmptyLogFoldersAreRemoved(t *testing.T) {
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	t.Setenv(LogsEnv, "")
+	removeLogs := func() {
+		t.Helper()
+		dir, err := sharedLogDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(makeLogDir(dir), removeSharedLogs()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removeLogs()
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left in the folder for temporary files: %v, %v", left, err)
+	}
+
+	root, err := logRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(root, "another-package", "TestThatFailed")
+	if err := makeLogDir(other); err != nil {
+		t.Fatal(err)
+	}
+	removeLogs()
+	if left, err := filepath.Glob(filepath.Join(root, "*", "*")); err != nil || len(left) != 1 || left[0] != other {
+		t.Errorf("left are %v, %v, want the logs of another package", left, err)
+	}
+
+	chosen := t.TempDir()
+	t.Setenv(LogsEnv, chosen)
+	removeLogs()
+	if left, err := os.ReadDir(chosen); err != nil || len(left) > 0 {
+		t.Errorf("left in the folder that %s names: %v, %v", LogsEnv, left, err)
+	}
+}
+
 // startHelper runs this test binary again and returns when it has printed n folders of control planes.
 func startHelper(t *testing.T, what string, n int, args ...string) (*exec.Cmd, []string) {
 	t.Helper()

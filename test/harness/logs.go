@@ -14,23 +14,26 @@ import (
 	"github.com/seamark-dev/seamark/test/controlplane"
 )
 
-// LogsEnv names the environment variable that moves the logs of failed tests away from the folder for temporary files.
+// LogsEnv names the environment variable that moves the logs of failed tests away from the folder
+// for temporary files.
 const LogsEnv = "SEAMARK_TEST_LOGS"
 
-// Logs are written where they are kept, and removed when the test passes: so they are there also when the test binary
-// dies of a panic or a timeout, which runs no clean-up.
+// Logs are written where they are kept, and removed when the test passes: so they are there also
+// when the test binary dies of a panic or a timeout, which runs no clean-up.
 
 func logRoot() (string, error) {
 	if logs := os.Getenv(LogsEnv); logs != "" {
 		return filepath.Abs(logs)
 	}
-	// Not below the repository: `go test` takes files there for inputs of a test, and one that changes them is never cached.
+	// Not below the repository: `go test` takes files there for inputs of a test, and one that changes
+	// them is never cached.
 	root, err := kubeparts.Root()
 	sum := sha256.Sum256([]byte(root)) // two checkouts do not share a folder
 	return filepath.Join(os.TempDir(), fmt.Sprintf("seamark-test-logs-%x", sum[:4])), err
 }
 
-// packageLogDir is the folder of this test binary's logs: `go test` runs it in the folder of its package.
+// packageLogDir is the folder of this test binary's logs: `go test` runs it in the folder of its
+// package.
 func packageLogDir() (string, error) {
 	root, err := kubeparts.Root()
 	if err != nil {
@@ -57,14 +60,16 @@ func testLogDir(t testing.TB) string {
 	return filepath.Join(dir, filepath.FromSlash(strings.ReplaceAll(t.Name(), "..", "__")))
 }
 
-// claims are the log folders of the tests that run now, each with the number of control planes that log there.
+// claims are the log folders of the tests that run now, each with the number of control planes that
+// log there.
 var activeLogDirs = struct {
 	sync.Mutex
 	planes map[string]int
 }{planes: map[string]int{}}
 
-// claimLogs makes the folder of a test's logs ready, once per run of the test, and registers its removal for when the
-// test passes. It returns the folder and the number of the first of n control planes that will log there.
+// claimLogs makes the folder of a test's logs ready, once per run of the test, and registers its
+// removal for when the test passes. It returns the folder and the number of the first of n control
+// planes that will log there.
 func reserveLogDir(t testing.TB, n int) (dir string, first int) {
 	t.Helper()
 	dir = testLogDir(t)
@@ -93,8 +98,8 @@ func reserveLogDir(t testing.TB, n int) (dir string, first int) {
 	return dir, 1
 }
 
-// keepSharedLogs copies the logs of shared control planes to those of a test that failed with them: the originals go on
-// growing and vanish with the test binary.
+// keepSharedLogs copies the logs of shared control planes to those of a test that failed with them:
+// the originals go on growing and vanish with the test binary.
 func keepSharedLogs(t testing.TB, cps []*controlplane.ControlPlane) {
 	t.Helper()
 	reserveLogDir(t, 0)
@@ -127,7 +132,8 @@ func copyFiles(to string, paths []string) error {
 	return nil
 }
 
-// sharedLogDir is where the shared control planes of this test binary log; the process id keeps two runs apart.
+// sharedLogDir is where the shared control planes of this test binary log; the process id keeps two
+// runs apart.
 func sharedLogDir() (string, error) {
 	dir, err := packageLogDir()
 	if err != nil {
@@ -136,7 +142,8 @@ func sharedLogDir() (string, error) {
 	return filepath.Join(dir, fmt.Sprintf("shared-%d", os.Getpid())), nil
 }
 
-// removeSharedLogs ends the logging of this test binary, and leaves no empty folders behind.
+// removeSharedLogs removes the logs of the shared control planes, and the folders above them that
+// are empty then.
 func removeSharedLogs() error {
 	dir, err := sharedLogDir()
 	if err != nil {
@@ -149,15 +156,20 @@ func removeSharedLogs() error {
 	if err != nil {
 		return err
 	}
-	for dir = filepath.Dir(dir); strings.HasPrefix(dir, root+string(filepath.Separator)); dir = filepath.Dir(dir) {
+	last := filepath.Dir(root)
+	if os.Getenv(LogsEnv) != "" {
+		last = root // the user chose this folder; it stays
+	}
+	for dir = filepath.Dir(dir); dir != last; dir = filepath.Dir(dir) {
 		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil // it holds something: the logs of a failed test, or another package's
+			return nil // not empty: it holds the logs of a failed test or of another package
 		}
 	}
 	return nil
 }
 
-// makeLogDir creates a folder, trying again when another test binary just removed a parent that was empty.
+// makeLogDir creates a folder, trying again when another test binary just removed a parent that was
+// empty.
 func makeLogDir(dir string) error {
 	var err error
 	for range 10 {

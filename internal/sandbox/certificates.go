@@ -32,21 +32,8 @@ func (c cluster) kubeconfig(identity string) string { return c.path(identity + "
 
 // ensureCertificates makes the certificates and kubeconfigs of a cluster, once. The set is complete or absent.
 func (c cluster) ensureCertificates() error {
-	final := c.path("pki")
-	if _, err := os.Stat(final); errors.Is(err, os.ErrNotExist) {
-		partial := final + ".partial"
-		if err := os.RemoveAll(partial); err != nil {
-			return err
-		}
-		if err := os.Mkdir(partial, 0o700); err != nil {
-			return err
-		}
-		if err := c.writeCertificates(partial); err != nil {
-			return err
-		}
-		if err := os.Rename(partial, final); err != nil {
-			return err
-		}
+	if err := pki.CreateOnce(c.path("pki"), c.writeCertificates); err != nil {
+		return err
 	}
 	for identity := range identities {
 		if err := c.writeKubeconfig(identity); err != nil {
@@ -56,11 +43,10 @@ func (c cluster) ensureCertificates() error {
 	return nil
 }
 
-func (c cluster) writeCertificates(dir string) error {
-	w := pki.NewWriter(dir)
+func (c cluster) writeCertificates(w *pki.Writer) {
 	issue := func(by pki.Authority, name string, leaf pki.Leaf) { w.Issue(by, leaf, c.cert(name), c.key(name)) }
 	ca := w.Authority("seamark sandbox "+c.name, c.cert("ca"), c.key("ca"))
-	issue(ca, "kube-apiserver", pki.Leaf{Name: "kube-apiserver", Hosts: apiserverHosts, IPs: c.apiserverIPs()})
+	issue(ca, "kube-apiserver", pki.Leaf{Name: "kube-apiserver", Hosts: pki.APIServerHosts, IPs: c.apiserverIPs()})
 	issue(ca, "kube-apiserver-kubelet-client", pki.Leaf{Name: "kube-apiserver-kubelet-client", Group: "system:masters"})
 	issue(ca, "kubelet-server", pki.Leaf{Name: c.node(), Hosts: []string{c.node()}, IPs: netIPs(addrs(c.nodeIPs))})
 	for name, leaf := range identities {
@@ -73,10 +59,7 @@ func (c cluster) writeCertificates(dir string) error {
 	issue(etcd, "etcd", pki.Leaf{Name: "etcd", Hosts: []string{"localhost"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	issue(etcd, "etcd-client", pki.Leaf{Name: "kube-apiserver"})
 	w.Key(c.key("service-account"))
-	return w.Err()
 }
-
-var apiserverHosts = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
 
 // apiserverIPs are all addresses under which somebody reaches the API server: the host, the node itself, and pods by the service.
 func (c cluster) apiserverIPs() []net.IP {

@@ -38,11 +38,11 @@ func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
 	if err != nil {
 		return built, err
 	}
-	cache, err := binaryCache()
+	cache, err := kubeparts.CacheDir()
 	if err != nil {
 		return built, err
 	}
-	builder := image.Builder{Root: root, Version: version.String(), Cache: cache}
+	builder := image.Builder{Root: root, Version: version.String(), Cache: filepath.Join(cache, "images")}
 	recipe, err := image.Daemons(root)
 	if err != nil {
 		return built, err
@@ -60,18 +60,6 @@ func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
 
 // contentTag changes with the content, so that what is installed with it is rolled out again exactly when it changed.
 func contentTag(key string) string { return "sandbox-" + key }
-
-func binaryCache() (string, error) {
-	if dir := os.Getenv(kubeparts.CacheEnv); dir != "" {
-		abs, err := filepath.Abs(dir)
-		return filepath.Join(abs, "images"), err
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("finding the user's cache folder (set %s to choose one): %w", kubeparts.CacheEnv, err)
-	}
-	return filepath.Join(dir, "seamark", "images"), nil
-}
 
 func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, tag func(key string) string) (imageFile, error) {
 	content, err := b.Compile(ctx, r, image.HostArchitecture())

@@ -30,8 +30,14 @@ func (c *ControlPlane) restConfig(port int) *rest.Config {
 // named like the control plane. It goes through the relay and stays valid over restarts while this process lives.
 func (c *ControlPlane) Kubeconfig() string { return c.files.kubeconfig }
 
+// DirectKubeconfig returns the path of a kubeconfig file like that of Kubeconfig, without the relay.
+func (c *ControlPlane) DirectKubeconfig() string { return c.files.directKubeconfig }
+
 func (c *ControlPlane) writeKubeconfigs() error {
 	if err := writeKubeconfig(c.files.kubeconfig, c.options.Name, "admin", c.Config(), c.pki.admin); err != nil {
+		return err
+	}
+	if err := writeKubeconfig(c.files.directKubeconfig, c.options.Name, "admin", c.DirectConfig(), c.pki.admin); err != nil {
 		return err
 	}
 	if !c.options.ControllerManager {

@@ -17,8 +17,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
@@ -119,10 +117,7 @@ func (f *Fleet) Join(ctx context.Context, cp *controlplane.ControlPlane, id stri
 	}
 	kubeconfig := cp.Kubeconfig()
 	if o.Direct {
-		kubeconfig = filepath.Join(cp.Dir(), "direct.kubeconfig")
-		if err := writeKubeconfig(kubeconfig, cp.DirectConfig()); err != nil {
-			return nil, err
-		}
+		kubeconfig = cp.DirectKubeconfig()
 	}
 	return &Member{ID: id, CP: cp, Client: local, kubeconfig: kubeconfig, Agent: agent.Options{
 		Options: daemon.Options{Local: configOf(cp, o), MetricsAddress: "0", ProbeAddress: "0"}, RenewEvery: renew, LeaseDuration: lease,
@@ -134,16 +129,6 @@ func configOf(cp *controlplane.ControlPlane, o Options) *rest.Config {
 		return cp.DirectConfig()
 	}
 	return cp.Config()
-}
-
-func writeKubeconfig(path string, cfg *rest.Config) error {
-	const name = "direct"
-	out := clientcmdapi.NewConfig()
-	out.Clusters[name] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
-	out.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}
-	out.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	out.CurrentContext = name
-	return clientcmd.WriteToFile(*out, path)
 }
 
 // Start starts the agents of all members in this process.
@@ -165,9 +150,9 @@ func (f *Fleet) Stop() {
 
 // Start starts this member's agent in this process; Stop ends it.
 func (m *Member) Start() error {
-	log, err := os.OpenFile(filepath.Join(logDir(m), "agent-"+m.ID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := m.openLog()
 	if err != nil {
-		return fmt.Errorf("open the agent's log: %w", err)
+		return err
 	}
 	options := m.Agent
 	lines := logs.New(log, slog.LevelInfo)
@@ -217,9 +202,9 @@ func (m *Member) StartBinary(path string, args ...string) error {
 		"--kubeconfig", m.kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--renew-every", m.Agent.RenewEvery.String(), "--lease-duration", m.Agent.LeaseDuration.String(),
 	}, args...)...)
-	log, err := os.OpenFile(filepath.Join(logDir(m), "agent-"+m.ID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := m.openLog()
 	if err != nil {
-		return fmt.Errorf("open the agent's log: %w", err)
+		return err
 	}
 	defer log.Close() //nolint:errcheck // the child has its own copy; ours was never written to
 	cmd.Stdout, cmd.Stderr = log, log
@@ -286,10 +271,16 @@ func BuildAgent(dir string) (string, error) {
 	return path, nil
 }
 
-// logDir is where the member's agent logs: beside its control plane, or where SEAMARK_AGENT_LOGS says.
-func logDir(m *Member) string {
-	if dir := os.Getenv("SEAMARK_AGENT_LOGS"); dir != "" {
-		return dir
+// openLog opens the log of the member's agent: beside those of its control plane, or in the folder
+// that SEAMARK_AGENT_LOGS names.
+func (m *Member) openLog() (*os.File, error) {
+	dir := os.Getenv("SEAMARK_AGENT_LOGS")
+	if dir == "" {
+		dir = filepath.Dir(m.CP.Logs()[0])
 	}
-	return filepath.Dir(m.CP.Logs()[0])
+	log, err := os.OpenFile(filepath.Join(dir, "agent-"+m.ID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of the agent of %s: %w", m.ID, err)
+	}
+	return log, nil
 }

@@ -235,13 +235,13 @@ func TestAFailedBuildShowsTheCompilersWords(t *testing.T) {
 
 func TestCacheDir(t *testing.T) {
 	t.Setenv(CacheEnv, "/somewhere/else")
-	if got, err := cacheDir(); got != "/somewhere/else" || err != nil {
+	if got, err := CacheDir(); got != "/somewhere/else" || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}
 	t.Setenv(CacheEnv, "")
 	t.Setenv("HOME", "/home/someone")
 	t.Setenv("XDG_CACHE_HOME", "")
-	if got, err := cacheDir(); !strings.HasSuffix(got, "/seamark") || err != nil {
+	if got, err := CacheDir(); !strings.HasSuffix(got, "/seamark") || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}
 }

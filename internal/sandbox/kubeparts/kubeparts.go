@@ -61,7 +61,7 @@ func find(ctx context.Context, progress io.Writer, describe func(root string) pa
 	if err != nil {
 		return "", err
 	}
-	cache, err := cacheDir()
+	cache, err := CacheDir()
 	if err != nil {
 		return "", err
 	}
@@ -156,7 +156,8 @@ func rootAbove(start string) (string, error) {
 	}
 }
 
-func cacheDir() (string, error) {
+// CacheDir returns the folder for everything that is built once and kept outside the repository.
+func CacheDir() (string, error) {
 	if dir := os.Getenv(CacheEnv); dir != "" {
 		abs, err := filepath.Abs(dir)
 		if err != nil {

@@ -35,18 +35,40 @@ type Leaf struct {
 	IPs   []net.IP
 }
 
-// Writer makes and writes certificates until the first error, which Err returns; what is asked of it afterwards does nothing. So a whole set
-// can be written down without a check after each line.
+// Writer creates certificates and writes them to files. After the first error it does nothing, so a
+// whole set can be written without a check after each line; CreateOnce returns that error. Its
+// methods take the final paths of the files and write to a temporary folder.
 type Writer struct {
 	dir string
 	err error
 }
 
-// NewWriter writes into dir, whatever folder the paths it is given name: a set is written under another name and renamed when complete.
-func NewWriter(dir string) *Writer { return &Writer{dir: dir} }
+// CreateOnce creates the folder dir and has write fill it with certificates. A folder that exists is
+// left as it is. The certificates are written to a folder of another name that is renamed when it is
+// complete, so a process that is killed never leaves half a set behind.
+func CreateOnce(dir string, write func(*Writer)) error {
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	partial := dir + ".partial"
+	if err := os.RemoveAll(partial); err != nil {
+		return err
+	}
+	if err := os.Mkdir(partial, 0o700); err != nil {
+		return err
+	}
+	w := &Writer{dir: partial}
+	write(w)
+	if w.err != nil {
+		return w.err
+	}
+	return os.Rename(partial, dir)
+}
 
-// Err is the first error.
-func (w *Writer) Err() error { return w.err }
+// APIServerHosts are the names by which clients reach the API server of a cluster.
+var APIServerHosts = []string{
+	"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+}
 
 // Authority makes a self-signed authority and writes its certificate and key.
 func (w *Writer) Authority(name, cert, key string) Authority {

@@ -27,7 +27,7 @@ func (s *suite) underLoad(during func()) testenv.Tally {
 		var sum testenv.Tally
 		sum.Clusters, sum.Errors = map[string]int{}, map[string]int{}
 		for {
-			part, err := s.Call(ctx, s.importer, "shop", "client", "http://"+shopName, "--duration", "3s", "--interval", "5ms", "--timeout", "5s")
+			part, err := s.Call(ctx, s.importer, "shop", "client", "http://"+testenv.WebName, "--duration", "3s", "--interval", "5ms", "--timeout", "5s")
 			if err != nil {
 				done <- outcome{sum, err}
 				return
@@ -111,7 +111,7 @@ func failover(s *suite) {
 	s.must(errors.Join(s.Partition(s.Context(), s.second, s.first), s.Partition(s.Context(), s.second, s.importer)))
 	start := time.Now()
 	s.eventually("only "+s.first+" answers", 3*time.Minute, func() error {
-		tally := s.call("http://"+shopName, "--count", "20", "--timeout", "500ms")
+		tally := s.call("http://"+testenv.WebName, "--count", "20", "--timeout", "500ms")
 		if tally.Failed > 0 || tally.Clusters[s.first] != 20 {
 			return fmt.Errorf("%+v", tally)
 		}
@@ -121,7 +121,7 @@ func failover(s *suite) {
 	s.must(s.Heal(s.Context()))
 	start = time.Now()
 	s.eventually("both answer again", 3*time.Minute, func() error {
-		tally := s.call("http://"+shopName, "--count", "40", "--timeout", "500ms")
+		tally := s.call("http://"+testenv.WebName, "--count", "40", "--timeout", "500ms")
 		if tally.Failed > 0 || tally.Clusters[s.second] == 0 {
 			return fmt.Errorf("%+v", tally)
 		}
@@ -133,14 +133,14 @@ func failover(s *suite) {
 // A member leaves while clients work, and its services go with it; it joins again and they return.
 func leaveAndRejoin(s *suite) {
 	s.seamark("--context", s.second, "leave")
-	s.answeredBy("http://"+shopName, s.first)
+	s.answeredBy("http://"+testenv.WebName, s.first)
 	// The id may stay: it is the cluster's own. That it is a member may not.
 	left := s.kubectl(s.second, "get", "serviceimports,clusterproperties", "-A", "-o", "name")
 	if strings.Contains(left, "serviceimport") || strings.Contains(left, "/clusterset.k8s.io") {
 		s.Errorf("left behind: %s", left)
 	}
 	s.seamark("--context", s.second, "join", "--broker-context", s.first, "--broker-server", s.brokerServer(), "--clusterid", s.second, "--image", s.Image())
-	s.answeredBy("http://"+shopName, s.first, s.second)
+	s.answeredBy("http://"+testenv.WebName, s.first, s.second)
 }
 
 // All leave and the broker is removed: nothing of Seamark is left but what users made.

@@ -143,24 +143,11 @@ func (s *suite) lookup(name, kind string) []string {
 	return answers
 }
 
-// eventually asks until there is no error.
-func (s *suite) eventually(what string, timeout time.Duration, ask func() error) {
+// eventually calls check until it returns nil, and fails the test after the timeout.
+func (s *suite) eventually(what string, timeout time.Duration, check func() error) {
 	s.Helper()
-	deadline := time.Now().Add(timeout)
-	for {
-		err := ask()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.Fatalf("%s: not within %s: %v", what, timeout, err)
-		}
-		select {
-		case <-s.Context().Done():
-			s.Fatal(s.Context().Err())
-		case <-time.After(250 * time.Millisecond):
-		}
-	}
+	s.must(testenv.Poll(s.Context(), what, timeout, check))
 }
 
+// timeout is how long most changes may take to arrive.
 const timeout = 90 * time.Second

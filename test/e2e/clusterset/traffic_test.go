@@ -6,60 +6,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
-
-const shopName = "web.shop.svc.clusterset.local"
-
-const client = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: shop}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: client, namespace: shop}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers:
-    - {name: client, image: $IMAGE, args: [pause]}
-`
-
-const web = `
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: shop}
-spec:
-  replicas: 1
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      containers:
-        - name: web
-          image: $IMAGE
-          args: [serve]
-          env: [{name: CLUSTER, value: $CLUSTER}]
-          readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: shop}
-spec:
-  selector: {app: web}
-  ports:
-    - {name: http, port: 80, targetPort: 8080}
-    - {name: stream, port: 9090}
-    - {name: packets, port: 9090, protocol: UDP}
-`
 
 // deploy puts the client into every cluster and the service into the first two. Nothing is exported yet.
 func (s *suite) deploy() {
 	s.Helper()
 	for _, cluster := range s.Clusters() {
-		s.must(s.Apply(s.Context(), cluster, client))
+		s.must(s.Apply(s.Context(), cluster, testenv.Client))
 	}
 	for _, cluster := range []string{s.first, s.second} {
-		s.must(s.Apply(s.Context(), cluster, web))
+		s.must(s.Apply(s.Context(), cluster, testenv.Web(1)))
 	}
 	for _, cluster := range []string{s.first, s.second} {
 		s.must(s.RolledOut(s.Context(), cluster, "shop", "deployment/web"))
@@ -72,7 +30,7 @@ func (s *suite) deploy() {
 // KEP-1645's test plan, first: a service exported in one cluster is reached from another, by name and through its clusterset IP.
 func imported(s *suite) {
 	s.deploy()
-	if answers := s.lookup(shopName, "A"); len(answers) > 0 {
+	if answers := s.lookup(testenv.WebName, "A"); len(answers) > 0 {
 		s.Errorf("a service that nobody exported has the addresses %v", answers)
 	}
 	s.seamark("--context", s.first, "export", "service", "web", "-n", "shop", "--wait")
@@ -80,7 +38,7 @@ func imported(s *suite) {
 		ips := strings.Fields(s.kubectl(s.importer, "-n", "shop", "get", "serviceimport", "web", "--ignore-not-found", "-o", "jsonpath={.spec.ips[*]}"))
 		var answers []string
 		for _, kind := range []string{"A", "AAAA"} {
-			answers = append(answers, s.lookup(shopName, kind)...)
+			answers = append(answers, s.lookup(testenv.WebName, kind)...)
 		}
 		slices.Sort(ips)
 		slices.Sort(answers)
@@ -89,15 +47,15 @@ func imported(s *suite) {
 		}
 		return nil
 	})
-	s.answeredBy("http://"+shopName, s.first)
-	s.answeredBy("tcp://"+shopName+":9090", s.first)
+	s.answeredBy("http://"+testenv.WebName, s.first)
+	s.answeredBy("tcp://"+testenv.WebName+":9090", s.first)
 	for _, ip := range strings.Fields(s.kubectl(s.importer, "-n", "shop", "get", "serviceimport", "web", "-o", "jsonpath={.spec.ips[*]}")) {
 		if strings.Contains(ip, ":") {
 			ip = "[" + ip + "]"
 		}
 		s.answeredBy("http://"+ip, s.first)
 	}
-	if srv := s.lookup("_http._tcp."+shopName, "SRV"); len(srv) != 1 || !strings.Contains(srv[0], " 80 "+shopName) {
+	if srv := s.lookup("_http._tcp."+testenv.WebName, "SRV"); len(srv) != 1 || !strings.Contains(srv[0], " 80 "+testenv.WebName) {
 		s.Errorf("SRV: %v", srv)
 	}
 }
@@ -122,18 +80,18 @@ func (s *suite) answeredBy(target string, clusters ...string) {
 
 // Second: a Service of the same name that is not exported is used by its own cluster's name, and by that alone.
 func localNotAffected(s *suite) {
-	s.must(s.Apply(s.Context(), s.importer, web))
+	s.must(s.Apply(s.Context(), s.importer, testenv.Web(1)))
 	s.must(s.RolledOut(s.Context(), s.importer, "shop", "deployment/web"))
 	s.answeredBy("http://web.shop.svc.cluster.local", s.importer)
-	s.answeredBy("http://"+shopName, s.first)
+	s.answeredBy("http://"+testenv.WebName, s.first)
 	s.kubectl(s.importer, "-n", "shop", "delete", "deployment/web", "service/web", "--wait=false")
 }
 
 // Third: exported by two clusters, both answer, and each about as often.
 func both(s *suite) {
 	s.seamark("--context", s.second, "export", "service", "web", "-n", "shop", "--wait")
-	s.answeredBy("http://"+shopName, s.first, s.second)
-	tally := s.call("http://"+shopName, "--count", "400")
+	s.answeredBy("http://"+testenv.WebName, s.first, s.second)
+	tally := s.call("http://"+testenv.WebName, "--count", "400")
 	if share := tally.Clusters[s.first]; tally.Failed > 0 || share < 140 || share > 260 { // six times the standard deviation
 		s.Errorf("not an even spread: %+v", tally)
 	}
@@ -201,7 +159,7 @@ func statefulSet(s *suite) {
 	}
 }
 
-func udp(s *suite) { s.answeredBy("udp://"+shopName+":9090", s.first, s.second) }
+func udp(s *suite) { s.answeredBy("udp://"+testenv.WebName+":9090", s.first, s.second) }
 
 // A client that asks for affinity stays with one pod, through whatever cluster that is in.
 func affinity(s *suite) {
@@ -210,7 +168,7 @@ func affinity(s *suite) {
 		s.kubectl(cluster, "-n", "shop", "patch", "service", "web", "-p", patch)
 	}
 	s.eventually("one pod answers the client", timeout, func() error {
-		tally := s.call("http://"+shopName, "--count", "40")
+		tally := s.call("http://"+testenv.WebName, "--count", "40")
 		if tally.Failed > 0 || len(tally.Pods) != 1 {
 			return fmt.Errorf("%+v", tally)
 		}
@@ -219,5 +177,5 @@ func affinity(s *suite) {
 	for _, cluster := range []string{s.first, s.second} {
 		s.kubectl(cluster, "-n", "shop", "patch", "service", "web", "-p", `{"spec":{"sessionAffinity":"None"}}`)
 	}
-	s.answeredBy("http://"+shopName, s.first, s.second)
+	s.answeredBy("http://"+testenv.WebName, s.first, s.second)
 }

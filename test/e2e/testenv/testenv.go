@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package testenv gives end-to-end tests and the demo a sandbox with Seamark in it, and the few things people do there: apply manifests, send
-// requests from a pod, look names up in a pod, run the CLI.
+// Package testenv gives end-to-end tests and the demo a sandbox, and what they do with its clusters:
+// apply manifests, send requests from a pod, look up names in a pod, run kubectl and the CLI.
 package testenv
 
 import (
@@ -26,14 +26,18 @@ import (
 // Env is a running sandbox.
 type Env struct {
 	*sandbox.Sandbox
-	// CLI is the built seamark command.
+	// CLI is the path of the seamark command that Up has built; empty in an environment of Use.
 	CLI string
 
 	kube string
 }
 
-// Up builds the CLI into dir and makes the sandbox with it, or what is missing of it. Its error says only that it failed: what went wrong
-// is in the progress.
+// Use returns an environment for a sandbox that exists. kube is the path of the binary that holds
+// kubectl.
+func Use(s *sandbox.Sandbox, kube string) *Env { return &Env{Sandbox: s, kube: kube} }
+
+// Up builds the CLI into dir and creates the sandbox with it, or repairs one that exists. Its error
+// says only that the command failed; the progress has the cause.
 func Up(ctx context.Context, dir string, o sandbox.Options) (*Env, error) {
 	progress := o.Progress
 	if progress == nil {
@@ -49,10 +53,11 @@ func Up(ctx context.Context, dir string, o sandbox.Options) (*Env, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the CLI: %w\n%s", err, out)
 	}
-	up := exec.CommandContext(ctx, cli, "sandbox", "up", "--name", o.Name, "--clusters", strconv.Itoa(cmp.Or(o.Clusters, sandbox.DefaultClusters)),
+	up := exec.CommandContext(ctx, cli, "sandbox", "up", "--name", o.Name,
+		"--clusters", strconv.Itoa(cmp.Or(o.Clusters, sandbox.DefaultClusters)),
 		"--dataplane", string(o.DataPlane), "--ip-family", string(cmp.Or(o.Family, sandbox.IPv4)))
 	up.Stderr = progress
-	// A signal reaches the command too; it has a moment to end what it is doing.
+	// When ctx ends, the command gets a signal and half a minute to stop.
 	up.Cancel = func() error { return up.Process.Signal(os.Interrupt) }
 	up.WaitDelay = 30 * time.Second
 	if err := up.Run(); err != nil {
@@ -65,7 +70,7 @@ func Up(ctx context.Context, dir string, o sandbox.Options) (*Env, error) {
 	return &Env{Sandbox: s, CLI: cli, kube: kube}, nil
 }
 
-// Down ends a sandbox if there is one of the name.
+// Down removes the sandbox of a name, if there is one.
 func Down(ctx context.Context, name string, progress io.Writer) error {
 	err := sandbox.Down(ctx, name, progress)
 	if errors.Is(err, sandbox.ErrNone) {
@@ -74,12 +79,14 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 	return err
 }
 
-// Kubectl runs kubectl in a cluster and returns what it prints. Its error has the command and what kubectl complained of.
+// Kubectl runs kubectl in a cluster and returns its standard output. An error has the command and its
+// standard error.
 func (e *Env) Kubectl(ctx context.Context, cluster string, args ...string) (string, error) {
 	return e.run(ctx, "", e.kube, append([]string{"kubectl", "--kubeconfig", e.Kubeconfig(), "--context", cluster}, args...)...)
 }
 
-// Apply applies manifests in a cluster; $CLUSTER and $IMAGE in them stand for the cluster's name and the workload image.
+// Apply applies manifests in a cluster; $CLUSTER and $IMAGE in them stand for the cluster's name and
+// the workload image.
 func (e *Env) Apply(ctx context.Context, cluster, manifests string) error {
 	text := strings.NewReplacer("$CLUSTER", cluster, "$IMAGE", e.WorkloadImage()).Replace(manifests)
 	_, err := e.run(ctx, text, e.kube, "kubectl", "--kubeconfig", e.Kubeconfig(), "--context", cluster, "apply", "-f", "-")
@@ -102,7 +109,7 @@ func (e *Env) run(ctx context.Context, input, program string, args ...string) (s
 	return stdout.String(), nil
 }
 
-// Tally is what became of requests from a pod.
+// Tally counts the outcomes of requests from a pod: the output of `workload call`.
 type Tally struct {
 	Requests   int            `json:"requests"`
 	Failed     int            `json:"failed"`
@@ -127,7 +134,7 @@ func (e *Env) Call(ctx context.Context, cluster, namespace, pod, target string, 
 	return result, nil
 }
 
-// Lookup asks for a name in a pod and returns the answers.
+// Lookup resolves a name in a pod and returns the answers.
 func (e *Env) Lookup(ctx context.Context, cluster, namespace, pod, name, kind string) ([]string, error) {
 	text, err := e.Kubectl(ctx, cluster, "-n", namespace, "exec", pod, "--", "workload", "lookup", name, "--type", kind)
 	if err != nil {
@@ -142,8 +149,30 @@ func (e *Env) Lookup(ctx context.Context, cluster, namespace, pod, name, kind st
 	return result.Answers, nil
 }
 
-// RolledOut waits until a workload such as deployment/web runs as it should.
+// RolledOut waits until the rollout of a workload such as deployment/web is complete.
 func (e *Env) RolledOut(ctx context.Context, cluster, namespace, workload string) error {
 	_, err := e.Kubectl(ctx, cluster, "-n", namespace, "rollout", "status", workload, "--timeout=180s")
 	return err
+}
+
+const pollInterval = 250 * time.Millisecond
+
+// Poll calls check until it returns nil, and fails with the last error when the timeout is over or ctx
+// ends. A check that may hang needs a timeout of its own.
+func Poll(ctx context.Context, what string, timeout time.Duration, check func() error) error {
+	deadline := time.Now().Add(timeout)
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: not within %s: %w", what, timeout, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w (last error: %w)", what, context.Cause(ctx), err)
+		case <-time.After(pollInterval):
+		}
+	}
 }

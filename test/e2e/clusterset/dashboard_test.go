@@ -30,8 +30,9 @@ const dashboardEnv = "SEAMARK_DASHBOARD_SVG"
 // scrapeInterval is short, so that a rate, which needs two scrapes, is there soon.
 const scrapeInterval = 2 * time.Second
 
-// A Prometheus server scrapes every daemon of every cluster while services are exported, pods come and go and names are asked for: then every
-// query of every panel has something to show, those about failures a zero. The proxy's panels need the data plane nftables.
+// A Prometheus server scrapes every daemon of every cluster while services are exported, pods come
+// and go and names are asked for: then every query of every panel has something to show, those
+// about failures a zero. The proxy's panels need the data plane nftables.
 func everyPanelHasData(s *suite) {
 	if s.dataPlane != v1alpha1.DataPlaneNFTables {
 		return
@@ -76,7 +77,8 @@ func everyPanelHasData(s *suite) {
 	s.must(os.WriteFile(cmp.Or(os.Getenv(dashboardEnv), filepath.Join(s.TempDir(), "dashboard.svg")), drawn.Bytes(), 0o644))
 }
 
-// count is how many objects of a kind there are in all clusters. Those of the broker are not users' own.
+// count is how many objects of a kind there are in all clusters. Those of the broker are not users'
+// own.
 func (s *suite) count(kind string) int {
 	s.Helper()
 	n := 0
@@ -159,9 +161,10 @@ func (s *suite) deleteTestServices() {
 	}
 }
 
-// scrapeAll is a configuration for Prometheus that scrapes all daemons of all clusters, and how many they are. The host has no route to
-// pods, so the API server of each cluster is asked to pass the request on. Labels are as the chart's ServiceMonitor makes them, and `cluster` is the
-// one that people add who collect from several clusters.
+// scrapeAll is a configuration for Prometheus that scrapes all daemons of all clusters, and how
+// many they are. The host has no route to pods, so the API server of each cluster is asked to pass
+// the request on. Labels are as the chart's ServiceMonitor makes them, and `cluster` is the one
+// that people add who collect from several clusters.
 func (s *suite) scrapeAll() (config string, targets int) {
 	s.Helper()
 	type object = map[string]any
@@ -194,7 +197,8 @@ func (s *suite) scrapeAll() (config string, targets int) {
 	return string(text), targets
 }
 
-// credentials writes what it takes to speak to an API server to files, and returns its host and port, and where the files are.
+// credentials writes what it takes to speak to an API server to files, and returns its host and
+// port, and where the files are.
 func (s *suite) credentials(access *rest.Config) (server string, tls map[string]string) {
 	s.Helper()
 	s.must(rest.LoadTLSFiles(access))

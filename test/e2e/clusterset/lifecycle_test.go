@@ -12,7 +12,8 @@ import (
 	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
-// underLoad sends requests from the client all the time while during runs, and returns what became of them.
+// underLoad sends requests from the client all the time while during runs, and returns what became
+// of them.
 func (s *suite) underLoad(during func()) testenv.Tally {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Minute)
@@ -105,8 +106,8 @@ func (s *suite) brokerServer() string {
 	return config.Host
 }
 
-// A cluster that serves is cut off from all others: its share of the requests fails until its lease is over, then none does; when it is back,
-// it serves again.
+// A cluster that serves is cut off from all others: its share of the requests fails until its lease
+// is over, then none does; when it is back, it serves again.
 func failover(s *suite) {
 	s.must(errors.Join(s.Partition(s.Context(), s.second, s.first), s.Partition(s.Context(), s.second, s.importer)))
 	start := time.Now()

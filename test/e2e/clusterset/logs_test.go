@@ -14,11 +14,12 @@ var (
 	libraryLine = regexp.MustCompile(`^maxprocs: `)
 )
 
-// maxRepeats is how often a pod may say the same about the same service. Clusters were cut off, healed and restarted before: that is
-// told, but not in a loop.
+// maxRepeats is how often a pod may say the same about the same service. Clusters were cut off,
+// healed and restarted before: that is told, but not in a loop.
 const maxRepeats = 10
 
-// Every line of every daemon is structured and names the cluster from the moment it is known, and nothing is said again and again.
+// Every line of every daemon is structured and names the cluster from the moment it is known, and
+// nothing is said again and again.
 func logs(s *suite) {
 	for _, cluster := range s.Clusters() {
 		pods := strings.Fields(s.kubectl(cluster, "-n", "seamark-system", "get", "pods", "--field-selector=status.phase=Running", "-o", "name"))

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package clusterset_test holds Seamark to its word end to end: real clusters, real pods, real DNS, as `seamark join` installs it, with
-// both data planes. It needs root, as the sandbox does.
+// Package clusterset_test holds Seamark to its word end to end: real clusters, real pods, real DNS,
+// as `seamark join` installs it, with both data planes. It needs root, as the sandbox does.
 package clusterset_test
 
 import (
@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -40,7 +39,8 @@ func run(m *testing.M) int {
 	return code
 }
 
-// suite is a sandbox of three clusters. The first holds the broker and serves, the second serves, in the third is the client.
+// suite is a sandbox of three clusters. The first holds the broker and serves, the second serves,
+// in the third is the client.
 type suite struct {
 	*testing.T
 	*testenv.Env
@@ -55,13 +55,13 @@ func TestClusterset(t *testing.T) {
 		{DataPlane: v1alpha1.DataPlaneNFTables, Family: sandbox.Dual},
 	} {
 		t.Run(string(o.DataPlane)+"-"+string(o.Family), func(t *testing.T) {
-			o.Name, o.Clusters, o.Progress = sandboxName, 3, testLog{t}
+			o.Name, o.Clusters, o.Progress = sandboxName, 3, t.Output()
 			b, err := testenv.Up(t.Context(), t.TempDir(), o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := testenv.Down(context.Background(), sandboxName, testLog{t}); err != nil {
+				if err := testenv.Down(context.Background(), sandboxName, t.Output()); err != nil {
 					t.Error(err)
 				}
 			}()
@@ -97,14 +97,6 @@ func TestClusterset(t *testing.T) {
 			}
 		})
 	}
-}
-
-// testLog sends progress to the log of a test.
-type testLog struct{ t *testing.T }
-
-func (l testLog) Write(text []byte) (int, error) {
-	l.t.Log(strings.TrimRight(string(text), "\n"))
-	return len(text), nil
 }
 
 func (s *suite) must(err error) {

@@ -16,15 +16,17 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
-// TestQuickStart names the test that docs/quick-start.md speaks of: the commands run as the first step of every sandbox in TestClusterset,
-// because making one is most of the work. Here it is checked that there are some.
+// TestQuickStart names the test that docs/quick-start.md speaks of: the commands run as the first
+// step of every sandbox in TestClusterset, because making one is most of the work. Here it is
+// checked that there are some.
 func TestQuickStart(t *testing.T) {
 	if commands := quickStartCommands(t); len(commands) < 10 {
 		t.Errorf("docs/quick-start.md has only the commands %q", commands)
 	}
 }
 
-// quickStartCommands are the lines after "$ " in the page's console blocks. Its setup blocks make and remove the sandbox.
+// quickStartCommands are the lines after "$ " in the page's console blocks. Its setup blocks make
+// and remove the sandbox.
 func quickStartCommands(t *testing.T) []string {
 	t.Helper()
 	root, err := kubeparts.Root()
@@ -49,7 +51,8 @@ func quickStartCommands(t *testing.T) []string {
 	return out
 }
 
-// quickStart runs the commands of docs/quick-start.md as a reader would, and looks at what the last use of the service says.
+// quickStart runs the commands of docs/quick-start.md as a reader would, and looks at what the last
+// use of the service says.
 func quickStart(s *suite) {
 	bin := s.TempDir()
 	kube, err := kubeparts.Kube(s.Context(), os.Stderr)
@@ -77,7 +80,8 @@ func quickStart(s *suite) {
 	s.must(errors.Join(gone...))
 }
 
-// asReader runs a command of the page; a reader tries again for a while when the first try comes too early.
+// asReader runs a command of the page; a reader tries again for a while when the first try comes
+// too early.
 func (s *suite) asReader(bin, command string) string {
 	s.Helper()
 	var said string

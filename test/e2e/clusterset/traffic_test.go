@@ -10,7 +10,8 @@ import (
 	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
-// deploy puts the client into every cluster and the service into the first two. Nothing is exported yet.
+// deploy puts the client into every cluster and the service into the first two. Nothing is exported
+// yet.
 func (s *suite) deploy() {
 	s.Helper()
 	for _, cluster := range s.Clusters() {
@@ -27,7 +28,8 @@ func (s *suite) deploy() {
 	}
 }
 
-// KEP-1645's test plan, first: a service exported in one cluster is reached from another, by name and through its clusterset IP.
+// KEP-1645's test plan, first: a service exported in one cluster is reached from another, by name
+// and through its clusterset IP.
 func imported(s *suite) {
 	s.deploy()
 	if answers := s.lookup(testenv.WebName, "A"); len(answers) > 0 {
@@ -78,7 +80,8 @@ func (s *suite) answeredBy(target string, clusters ...string) {
 	})
 }
 
-// Second: a Service of the same name that is not exported is used by its own cluster's name, and by that alone.
+// Second: a Service of the same name that is not exported is used by its own cluster's name, and by
+// that alone.
 func localNotAffected(s *suite) {
 	s.must(s.Apply(s.Context(), s.importer, testenv.Web(1)))
 	s.must(s.RolledOut(s.Context(), s.importer, "shop", "deployment/web"))

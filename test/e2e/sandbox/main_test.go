@@ -1,30 +1,26 @@
-// Package sandbox_test holds the sandbox to its word: real clusters come up, do what clusters do, and leave nothing behind. It needs root, as
-// the sandbox does.
+// Package sandbox_test tests the sandbox: its clusters start, run pods and services, and leave
+// nothing behind. The tests need root, as the sandbox does.
 package sandbox_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/vishvananda/netlink"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/seamark-dev/seamark/internal/sandbox"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
+	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
-// sandboxName is not the default, so that a developer's own sandbox does not mind.
+// sandboxName is not the default, so that a developer's own sandbox is not touched.
 const sandboxName = "selftest"
 
 var kube string
@@ -33,9 +29,10 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// run keeps the state at a fixed place: what a killed run left is found by the next one.
+// run keeps the state in a fixed folder, so that the next run finds and removes what a killed one
+// left.
 func run(m *testing.M) int {
-	ctrl.SetLogger(logr.Discard()) // libraries log what they retry; what fails is told by the sandbox
+	ctrl.SetLogger(logr.Discard()) // libraries log what they retry; failures are in the errors of the sandbox
 	base := filepath.Join(os.TempDir(), "seamark-e2e-sandbox")
 	if err := os.Setenv(sandbox.DirEnv, base); err != nil {
 		panic(err)
@@ -57,25 +54,11 @@ func run(m *testing.M) int {
 	return code
 }
 
-// down ends the sandbox if there is one.
-func down() error {
-	err := sandbox.Down(context.Background(), sandboxName, os.Stderr)
-	if errors.Is(err, sandbox.ErrNone) {
-		return nil
-	}
-	return err
-}
+// down removes the sandbox if there is one.
+func down() error { return testenv.Down(context.Background(), sandboxName, os.Stderr) }
 
-// testLog sends progress to the log of a test.
-type testLog struct{ t *testing.T }
-
-func (l testLog) Write(text []byte) (int, error) {
-	l.t.Log(strings.TrimRight(string(text), "\n"))
-	return len(text), nil
-}
-
-// downAtLast takes the sandbox away at the end of a test that failed before it did so itself.
-func downAtLast(t *testing.T) {
+// removeAtEnd removes the sandbox at the end of a test that failed before it did so itself.
+func removeAtEnd(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
 		if err := down(); err != nil {
@@ -84,31 +67,19 @@ func downAtLast(t *testing.T) {
 	})
 }
 
-func up(t *testing.T, o sandbox.Options) *sandbox.Sandbox {
+func up(t *testing.T, o sandbox.Options) *testenv.Env {
 	t.Helper()
-	o.Name, o.Progress = sandboxName, testLog{t}
+	o.Name, o.Progress = sandboxName, t.Output()
 	s, err := sandbox.Up(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return testenv.Use(s, kube)
 }
 
-// kubectl runs kubectl in a cluster and returns what it prints.
-func kubectl(t *testing.T, s *sandbox.Sandbox, cluster string, args ...string) (string, error) {
+func mustKubectl(t *testing.T, s *testenv.Env, cluster string, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), kube, append([]string{"kubectl", "--kubeconfig", s.Kubeconfig(), "--context", cluster}, args...)...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("kubectl --context %s %s: %w\n%s", cluster, strings.Join(args, " "), err, stderr.String())
-	}
-	return stdout.String(), nil
-}
-
-func mustKubectl(t *testing.T, s *sandbox.Sandbox, cluster string, args ...string) string {
-	t.Helper()
-	text, err := kubectl(t, s, cluster, args...)
+	text, err := s.Kubectl(t.Context(), cluster, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,29 +87,24 @@ func mustKubectl(t *testing.T, s *sandbox.Sandbox, cluster string, args ...strin
 }
 
 // runPod starts a pod of the workload image and waits until it is ready.
-func runPod(t *testing.T, s *sandbox.Sandbox, cluster, name string, args ...string) {
+func runPod(t *testing.T, s *testenv.Env, cluster, name string, args ...string) {
 	t.Helper()
-	mustKubectl(t, s, cluster, append([]string{"run", name, "--image", s.WorkloadImage(), "--labels", "app=" + name, "--env", "CLUSTER=" + cluster, "--"}, args...)...)
+	run := []string{"run", name, "--image", s.WorkloadImage(), "--labels", "app=" + name, "--env", "CLUSTER=" + cluster, "--"}
+	mustKubectl(t, s, cluster, append(run, args...)...)
 	mustKubectl(t, s, cluster, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=120s")
 }
 
 // podIPs are the addresses of a pod, the primary one first.
-func podIPs(t *testing.T, s *sandbox.Sandbox, cluster, name string) []string {
+func podIPs(t *testing.T, s *testenv.Env, cluster, name string) []string {
 	t.Helper()
 	return strings.Fields(mustKubectl(t, s, cluster, "get", "pod", name, "-o", "jsonpath={.status.podIPs[*].ip}"))
 }
 
-// tally is what `workload call` prints.
-type tally struct {
-	Requests int            `json:"requests"`
-	Failed   int            `json:"failed"`
-	Clusters map[string]int `json:"clusters"`
-	Clients  map[string]int `json:"clients"`
-	Errors   map[string]int `json:"errors"`
-}
+// namespace is where the tests have their pods.
+const namespace = "default"
 
 // call sends requests from a pod.
-func call(t *testing.T, s *sandbox.Sandbox, cluster, pod, target string, args ...string) tally {
+func call(t *testing.T, s *testenv.Env, cluster, pod, target string, args ...string) testenv.Tally {
 	t.Helper()
 	result, err := tryCall(t, s, cluster, pod, target, args...)
 	if err != nil {
@@ -147,23 +113,16 @@ func call(t *testing.T, s *sandbox.Sandbox, cluster, pod, target string, args ..
 	return result
 }
 
-// tryCall is call for when a kubelet may just have been started, and not know its pods yet.
-func tryCall(t *testing.T, s *sandbox.Sandbox, cluster, pod, target string, args ...string) (result tally, err error) {
+// tryCall is call with an error: a kubelet that was just started may not know its pods yet.
+func tryCall(t *testing.T, s *testenv.Env, cluster, pod, target string, args ...string) (testenv.Tally, error) {
 	t.Helper()
-	text, err := kubectl(t, s, cluster, append([]string{"exec", pod, "--", "workload", "call", target, "--timeout", "1s"}, args...)...)
-	if err != nil {
-		return result, err
-	}
-	if err := json.Unmarshal([]byte(text), &result); err != nil {
-		return result, fmt.Errorf("%w in: %s", err, text)
-	}
-	return result, nil
+	return s.Call(t.Context(), cluster, namespace, pod, target, append([]string{"--timeout", "1s"}, args...)...)
 }
 
-// answers waits until every one of a few requests from a pod is answered by the cluster.
-func answers(t *testing.T, s *sandbox.Sandbox, from, pod, target, by string) tally {
+// answers waits until three requests from a pod are all answered by the cluster.
+func answers(t *testing.T, s *testenv.Env, from, pod, target, by string) testenv.Tally {
 	t.Helper()
-	var last tally
+	var last testenv.Tally
 	eventually(t, fmt.Sprintf("%s answers %s in %s under %s", by, pod, from, target), func() (err error) {
 		if last, err = tryCall(t, s, from, pod, target, "--count", "3"); err != nil {
 			return err
@@ -176,107 +135,20 @@ func answers(t *testing.T, s *sandbox.Sandbox, from, pod, target, by string) tal
 	return last
 }
 
-// lookup asks for a name in a pod and returns the answers.
-func lookup(t *testing.T, s *sandbox.Sandbox, cluster, pod, name, kind string) []string {
+// lookup resolves a name in a pod and returns the answers.
+func lookup(t *testing.T, s *testenv.Env, cluster, pod, name, kind string) []string {
 	t.Helper()
-	text := mustKubectl(t, s, cluster, "exec", pod, "--", "workload", "lookup", name, "--type", kind)
-	var result struct {
-		Answers []string `json:"answers"`
-	}
-	if err := json.Unmarshal([]byte(text), &result); err != nil {
-		t.Fatalf("%v in: %s", err, text)
-	}
-	return result.Answers
-}
-
-// eventually asks until there is no error, for a minute.
-func eventually(t *testing.T, what string, ask func() error) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := ask()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within a minute: %v", what, err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-// slotOf is the number that the links of the sandbox bear.
-func slotOf(t *testing.T) int {
-	t.Helper()
-	var state struct{ Slot *int }
-	text, err := os.ReadFile(filepath.Join(os.Getenv(sandbox.DirEnv), sandboxName, "sandbox.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &state)
-	}
-	if err != nil || state.Slot == nil {
-		t.Fatalf("the sandbox's state: %v: %s", err, text)
-	}
-	bridge := fmt.Sprintf("seamark%d", *state.Slot)
-	if _, err := netlink.LinkByName(bridge); err != nil {
-		t.Errorf("%s, which is there while the sandbox is: %v", bridge, err)
-	}
-	return *state.Slot
-}
-
-// traces are what of a sandbox the machine still shows: processes, mounts, links, network namespaces, control groups and files. Only what bears
-// its name or number is looked at, because others work on the machine too.
-func traces(t *testing.T, slot int) []string {
-	t.Helper()
-	var found []string
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	answers, err := s.Lookup(t.Context(), cluster, namespace, pod, name, kind)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, sandboxName) {
-			found = append(found, "mount "+strings.TrimSpace(line))
-		}
-	}
-	links, err := netlink.LinkList()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, link := range links {
-		if name := link.Attrs().Name; name == fmt.Sprintf("seamark%d", slot) || strings.HasPrefix(name, fmt.Sprintf("smk%dn", slot)) {
-			found = append(found, "link "+name)
-		}
-	}
-	for _, pattern := range []string{
-		"/run/netns/*" + sandboxName + "*", "/var/lib/cni/results/*" + sandboxName + "*", "/run/seamark-sandbox/" + sandboxName + "*",
-		filepath.Join(os.Getenv(sandbox.DirEnv), "*"),
-	} {
-		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found = append(found, files...)
-	}
-	return append(found, processTraces(t)...)
+	return answers
 }
 
-// processTraces are processes that carry the sandbox's folder in their environment or arguments, or live on a root below it.
-func processTraces(t *testing.T) (found []string) {
+// eventually calls check until it returns nil, for at most a minute.
+func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	dir := filepath.Join(os.Getenv(sandbox.DirEnv), sandboxName)
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
+	if err := testenv.Poll(t.Context(), what, time.Minute, check); err != nil {
 		t.Fatal(err)
 	}
-	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err != nil || pid == os.Getpid() {
-			continue
-		}
-		for _, file := range []string{"environ", "cmdline", "mountinfo"} {
-			text, err := os.ReadFile(filepath.Join("/proc", entry.Name(), file))
-			if err == nil && bytes.Contains(text, []byte(dir+"/")) {
-				found = append(found, "process "+entry.Name()+" by its "+file)
-			}
-		}
-	}
-	return found
 }

@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package testenv gives end-to-end tests and the demo a sandbox, and what they do with its clusters:
-// apply manifests, send requests from a pod, look up names in a pod, run kubectl and the CLI.
+// Package testenv gives end-to-end tests and the demo a sandbox, and what they do with its
+// clusters: apply manifests, send requests from a pod, look up names in a pod, run kubectl and the
+// CLI.
 package testenv
 
 import (
@@ -79,14 +80,14 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 	return err
 }
 
-// Kubectl runs kubectl in a cluster and returns its standard output. An error has the command and its
-// standard error.
+// Kubectl runs kubectl in a cluster and returns its standard output. An error has the command and
+// its standard error.
 func (e *Env) Kubectl(ctx context.Context, cluster string, args ...string) (string, error) {
 	return e.run(ctx, "", e.kube, append([]string{"kubectl", "--kubeconfig", e.Kubeconfig(), "--context", cluster}, args...)...)
 }
 
-// Apply applies manifests in a cluster; $CLUSTER and $IMAGE in them stand for the cluster's name and
-// the workload image.
+// Apply applies manifests in a cluster; $CLUSTER and $IMAGE in them stand for the cluster's name
+// and the workload image.
 func (e *Env) Apply(ctx context.Context, cluster, manifests string) error {
 	text := strings.NewReplacer("$CLUSTER", cluster, "$IMAGE", e.WorkloadImage()).Replace(manifests)
 	_, err := e.run(ctx, text, e.kube, "kubectl", "--kubeconfig", e.Kubeconfig(), "--context", cluster, "apply", "-f", "-")
@@ -157,8 +158,8 @@ func (e *Env) RolledOut(ctx context.Context, cluster, namespace, workload string
 
 const pollInterval = 250 * time.Millisecond
 
-// Poll calls check until it returns nil, and fails with the last error when the timeout is over or ctx
-// ends. A check that may hang needs a timeout of its own.
+// Poll calls check until it returns nil, and fails with the last error when the timeout is over or
+// ctx ends. A check that may hang needs a timeout of its own.
 func Poll(ctx context.Context, what string, timeout time.Duration, check func() error) error {
 	deadline := time.Now().Add(timeout)
 	for {

@@ -25,7 +25,8 @@ type tally struct {
 	Errors map[string]int `json:"errors,omitempty"`
 	// Answers are the clusters in the order in which they answered, when asked for; "" is a failure.
 	Answers []string `json:"answers,omitempty"`
-	// LongestGap is the longest time from one success (or the start) to the next (or the end), in milliseconds.
+	// LongestGap is the longest time from one success (or the start) to the next (or the end), in
+	// milliseconds.
 	LongestGap int64 `json:"longestGapMilliseconds"`
 }
 

@@ -20,7 +20,8 @@ type looked struct {
 	Server string `json:"server"`
 	// Rcode is NOERROR, NXDOMAIN and so on.
 	Rcode string `json:"rcode"`
-	// Answers are the data of the records of the type asked for, in the order they came; TTLs are theirs.
+	// Answers are the data of the records of the type asked for, in the order they came; TTLs are
+	// theirs.
 	Answers []string `json:"answers"`
 	TTLs    []uint32 `json:"ttls,omitempty"`
 	// Authority are the records of that section, such as the SOA of a negative answer.

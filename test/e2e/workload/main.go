@@ -1,5 +1,6 @@
-// Command workload is what pods of tests and of the demo run: a server that says where it is, a client that counts who answered, DNS
-// lookups as data, and a pause that holds a pod (or a pod sandbox) open.
+// Command workload is what pods of tests and of the demo run: a server that says where it is, a
+// client that counts who answered, DNS lookups as data, and a pause that holds a pod (or a pod
+// sandbox) open.
 //
 //	workload serve                                        HTTP on :8080, TCP and UDP on :9090
 //	workload call http://web.shop.svc.clusterset.local:8080 --count 20
@@ -45,7 +46,8 @@ func newPause() *cobra.Command {
 		Short: "Do nothing until told to end",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// As the first process of a pod that shares its process namespace it inherits the orphans, which somebody has to bury.
+			// As the first process of a pod that shares its process namespace it inherits the orphans, which
+			// somebody has to bury.
 			children := make(chan os.Signal, 16)
 			signal.Notify(children, syscall.SIGCHLD)
 			for {

@@ -27,12 +27,13 @@ import (
 // dashboardEnv names a file that the drawn dashboard is written to, for docs/plots/dashboard.svg.
 const dashboardEnv = "SEAMARK_DASHBOARD_SVG"
 
-// scrapeInterval is short, so that a rate, which needs two scrapes, is there soon.
+// scrapeInterval is short because a rate needs two scrapes.
 const scrapeInterval = 2 * time.Second
 
-// A Prometheus server scrapes every daemon of every cluster while services are exported, pods come
-// and go and names are asked for: then every query of every panel has something to show, those
-// about failures a zero. The proxy's panels need the data plane nftables.
+// everyPanelHasData has a Prometheus server scrape every daemon of every cluster while services are
+// exported, pods are created and deleted, and names are resolved. Then every query of every panel
+// must return data; queries about failures return zero. The proxy's panels need the data plane
+// nftables.
 func everyPanelHasData(s *suite) {
 	if s.dataPlane != v1alpha1.DataPlaneNFTables {
 		return
@@ -60,13 +61,13 @@ func everyPanelHasData(s *suite) {
 
 	var data dashboard.Data
 	var shown dashboard.Span
-	s.eventually("every panel has data, and the right ones", timeout, func() error {
+	s.eventually("every panel has data, and the counts are right", timeout, func() error {
 		shown = span()
 		if data, err = prometheus.Ask(s.Context(), board, shown); err != nil {
 			s.Fatal(err)
 		}
 		if missing := board.Missing(data); len(missing) > 0 {
-			return fmt.Errorf("nothing to show in: %s", strings.Join(missing, "; "))
+			return fmt.Errorf("no data for: %s", strings.Join(missing, "; "))
 		}
 		return errors.Join(
 			shows(board, data, "Exports ready", s.count("serviceexports")),
@@ -77,8 +78,8 @@ func everyPanelHasData(s *suite) {
 	s.must(os.WriteFile(cmp.Or(os.Getenv(dashboardEnv), filepath.Join(s.TempDir(), "dashboard.svg")), drawn.Bytes(), 0o644))
 }
 
-// count is how many objects of a kind there are in all clusters. Those of the broker are not users'
-// own.
+// count returns the number of objects of a kind in all clusters, without those in the broker's
+// namespace.
 func (s *suite) count(kind string) int {
 	s.Helper()
 	n := 0
@@ -91,19 +92,19 @@ func (s *suite) count(kind string) int {
 func shows(board *dashboard.Dashboard, data dashboard.Data, title string, want int) error {
 	got, err := board.Last(data, title)
 	if err == nil && got != float64(want) {
-		err = fmt.Errorf("panel %q shows %v, and there are %d", title, got, want)
+		err = fmt.Errorf("panel %q shows %v, want %d", title, got, want)
 	}
 	return err
 }
 
-// allUp tells whether so many targets answered their last scrape.
+// allUp returns an error unless this number of targets answered their last scrape.
 func allUp(ctx context.Context, p dashboard.Prometheus, span dashboard.Span, targets int) error {
 	series, err := p.Query(ctx, dashboard.Target{Expr: "sum(up)"}, dashboard.Span{From: span.To, To: span.To, Step: span.Step})
 	if err != nil {
 		return err
 	}
 	if len(series) == 0 || series[0].Samples[0].Value != float64(targets) {
-		return fmt.Errorf("of %d targets are up: %v", targets, series)
+		return fmt.Errorf("not all of %d targets are up: %v", targets, series)
 	}
 	return nil
 }
@@ -122,7 +123,7 @@ metadata: {name: berth-$N, namespace: shop, labels: {for: dashboard}}
 ---
 `
 
-// exportAndScale does what people do with a clusterset.
+// exportAndScale changes what the panels show: it exports, uses, scales and unexports services.
 func (s *suite) exportAndScale() {
 	s.Helper()
 	const services = 6
@@ -144,7 +145,7 @@ func (s *suite) exportAndScale() {
 	s.scale("1")
 }
 
-// scale gives the service so many pods in each cluster that serves.
+// scale sets the replicas of the web server in each cluster that serves.
 func (s *suite) scale(replicas string) {
 	s.Helper()
 	for _, cluster := range []string{s.first, s.second} {
@@ -153,7 +154,7 @@ func (s *suite) scale(replicas string) {
 	}
 }
 
-// rest takes back what exportAndScale left.
+// deleteTestServices deletes the services that exportAndScale left.
 func (s *suite) deleteTestServices() {
 	s.Helper()
 	for _, cluster := range []string{s.first, s.second} {
@@ -161,10 +162,10 @@ func (s *suite) deleteTestServices() {
 	}
 }
 
-// scrapeAll is a configuration for Prometheus that scrapes all daemons of all clusters, and how
-// many they are. The host has no route to pods, so the API server of each cluster is asked to pass
-// the request on. Labels are as the chart's ServiceMonitor makes them, and `cluster` is the one
-// that people add who collect from several clusters.
+// scrapeAll returns a Prometheus configuration that scrapes all daemons of all clusters, and the
+// number of targets. The host has no route to pods, so requests go through the proxy of each API
+// server. The labels are those of the chart's ServiceMonitor, and `cluster`, which a Prometheus
+// that collects from several clusters adds.
 func (s *suite) scrapeAll() (config string, targets int) {
 	s.Helper()
 	type object = map[string]any
@@ -197,8 +198,8 @@ func (s *suite) scrapeAll() (config string, targets int) {
 	return string(text), targets
 }
 
-// credentials writes what it takes to speak to an API server to files, and returns its host and
-// port, and where the files are.
+// credentials writes the credentials for an API server to files, and returns its host and port and
+// the paths of the files by the name of their setting.
 func (s *suite) credentials(access *rest.Config) (server string, tls map[string]string) {
 	s.Helper()
 	s.must(rest.LoadTLSFiles(access))

@@ -12,9 +12,8 @@ import (
 	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
-// underLoad sends requests from the client all the time while during runs, and returns what became
-// of them.
-func (s *suite) underLoad(during func()) testenv.Tally {
+// underLoad sends requests from the client until change has returned, and counts their outcomes.
+func (s *suite) underLoad(change func()) testenv.Tally {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Minute)
 	defer cancel()
@@ -28,7 +27,8 @@ func (s *suite) underLoad(during func()) testenv.Tally {
 		var sum testenv.Tally
 		sum.Clusters, sum.Errors = map[string]int{}, map[string]int{}
 		for {
-			part, err := s.Call(ctx, s.importer, "shop", "client", "http://"+testenv.WebName, "--duration", "3s", "--interval", "5ms", "--timeout", "5s")
+			part, err := s.Call(ctx, s.importer, "shop", "client", "http://"+testenv.WebName,
+				"--duration", "3s", "--interval", "5ms", "--timeout", "5s")
 			if err != nil {
 				done <- outcome{sum, err}
 				return
@@ -49,26 +49,27 @@ func (s *suite) underLoad(during func()) testenv.Tally {
 			}
 		}
 	}()
-	during()
+	change()
 	close(stop)
 	o := <-done
 	s.must(o.err)
 	return o.tally
 }
 
-// seamarkWorkloads are what `seamark join` installed in a cluster.
+// seamarkWorkloads returns the Deployments and DaemonSets that `seamark join` installed in a
+// cluster.
 func (s *suite) seamarkWorkloads(cluster string) []string {
 	s.Helper()
 	return strings.Fields(s.kubectl(cluster, "-n", "seamark-system", "get", "deployments,daemonsets", "-o", "name"))
 }
 
-// Every Seamark workload is restarted everywhere while clients work: no request fails.
+// rollingRestart restarts every Seamark workload in every cluster under load: no request fails.
 func rollingRestart(s *suite) {
 	tally := s.underLoad(func() {
 		for _, cluster := range s.Clusters() {
 			workloads := s.seamarkWorkloads(cluster)
 			if len(workloads) < 2 {
-				s.Fatalf("%s has only %v", cluster, workloads)
+				s.Fatalf("%s has only the workloads %v", cluster, workloads)
 			}
 			for _, workload := range workloads {
 				s.kubectl(cluster, "-n", "seamark-system", "rollout", "restart", workload)
@@ -79,14 +80,15 @@ func rollingRestart(s *suite) {
 	if tally.Failed > 0 || tally.Requests < 100 {
 		s.Errorf("%+v", tally)
 	}
-	s.Logf("%d requests, none failed, the longest wait for an answer was %d ms", tally.Requests, tally.LongestGap)
+	s.Logf("%d requests, none failed, the longest time without an answer was %d ms", tally.Requests, tally.LongestGap)
 }
 
-// An upgrade changes the release while clients work: no request fails.
+// upgrade changes the release in one cluster under load: no request fails.
 func upgrade(s *suite) {
 	before := s.kubectl(s.importer, "-n", "seamark-system", "get", "deployment", "seamark-agent", "-o", "jsonpath={.metadata.generation}")
 	tally := s.underLoad(func() {
-		s.seamark("--context", s.importer, "join", "--broker-context", s.first, "--broker-server", s.brokerServer(), "--image", s.Image(), "--set", "logLevel=debug")
+		s.seamark("--context", s.importer, "join", "--broker-context", s.first, "--broker-server", s.brokerServer(),
+			"--image", s.Image(), "--set", "logLevel=debug")
 	})
 	after := s.kubectl(s.importer, "-n", "seamark-system", "get", "deployment", "seamark-agent", "-o", "jsonpath={.metadata.generation}")
 	if tally.Failed > 0 || before == after {
@@ -94,11 +96,11 @@ func upgrade(s *suite) {
 	}
 	releases := s.kubectl(s.importer, "-n", "seamark-system", "get", "secrets", "-l", "owner=helm", "-o", "name")
 	if len(strings.Fields(releases)) < 2 {
-		s.Errorf("Helm knows of %v", releases)
+		s.Errorf("Helm has the releases %v, want two", releases)
 	}
 }
 
-// brokerServer is where members reach the broker.
+// brokerServer returns the URL by which members reach the broker.
 func (s *suite) brokerServer() string {
 	s.Helper()
 	config, err := s.Config(s.first)
@@ -106,8 +108,8 @@ func (s *suite) brokerServer() string {
 	return config.Host
 }
 
-// A cluster that serves is cut off from all others: its share of the requests fails until its lease
-// is over, then none does; when it is back, it serves again.
+// failover cuts off a cluster that serves from all others. Its share of the requests fails until
+// its lease expires, then none does. After the partition is healed it serves again.
 func failover(s *suite) {
 	s.must(errors.Join(s.Partition(s.Context(), s.second, s.first), s.Partition(s.Context(), s.second, s.importer)))
 	start := time.Now()
@@ -118,7 +120,7 @@ func failover(s *suite) {
 		}
 		return nil
 	})
-	s.Logf("%s after it was cut off no request goes to %s any more", time.Since(start).Round(time.Second), s.second)
+	s.Logf("no request goes to %s %s after it was cut off", s.second, time.Since(start).Round(time.Second))
 	s.must(s.Heal(s.Context()))
 	start = time.Now()
 	s.eventually("both answer again", 3*time.Minute, func() error {
@@ -128,23 +130,25 @@ func failover(s *suite) {
 		}
 		return nil
 	})
-	s.Logf("%s after the network healed both serve", time.Since(start).Round(time.Second))
+	s.Logf("both clusters serve %s after the network healed", time.Since(start).Round(time.Second))
 }
 
-// A member leaves while clients work, and its services go with it; it joins again and they return.
+// leaveAndRejoin checks that the services of a member are withdrawn when it leaves and are back
+// when it has joined again.
 func leaveAndRejoin(s *suite) {
 	s.seamark("--context", s.second, "leave")
 	s.answeredBy("http://"+testenv.WebName, s.first)
-	// The id may stay: it is the cluster's own. That it is a member may not.
+	// The cluster id stays, because it belongs to the cluster. The membership must be gone.
 	left := s.kubectl(s.second, "get", "serviceimports,clusterproperties", "-A", "-o", "name")
 	if strings.Contains(left, "serviceimport") || strings.Contains(left, "/clusterset.k8s.io") {
 		s.Errorf("left behind: %s", left)
 	}
-	s.seamark("--context", s.second, "join", "--broker-context", s.first, "--broker-server", s.brokerServer(), "--clusterid", s.second, "--image", s.Image())
+	s.seamark("--context", s.second, "join", "--broker-context", s.first, "--broker-server", s.brokerServer(),
+		"--clusterid", s.second, "--image", s.Image())
 	s.answeredBy("http://"+testenv.WebName, s.first, s.second)
 }
 
-// All leave and the broker is removed: nothing of Seamark is left but what users made.
+// uninstall has all members leave and removes the broker: only what users created is left.
 func uninstall(s *suite) {
 	for _, cluster := range []string{s.importer, s.second, s.first} {
 		s.seamark("--context", cluster, "leave", "--broker-context", s.first)
@@ -164,8 +168,9 @@ func uninstall(s *suite) {
 			}
 			return nil
 		})
-		if forward := s.kubectl(cluster, "-n", "kube-system", "get", "configmap", "coredns", "-o", "jsonpath={.data.Corefile}"); strings.Contains(forward, "clusterset.local") {
-			s.Errorf("%s: the cluster's DNS still forwards:\n%s", cluster, forward)
+		corefile := s.kubectl(cluster, "-n", "kube-system", "get", "configmap", "coredns", "-o", "jsonpath={.data.Corefile}")
+		if strings.Contains(corefile, "clusterset.local") {
+			s.Errorf("%s: the cluster's DNS still forwards clusterset.local:\n%s", cluster, corefile)
 		}
 	}
 }

@@ -10,16 +10,16 @@ import (
 var (
 	messageOfLine = regexp.MustCompile(`msg=("(?:[^"\\]|\\.)*"|\S*)`)
 	serviceOfLine = regexp.MustCompile(`service=\S*`)
-	// A line of a library, before ours begin.
+	// libraryLine matches a line that a library writes before Seamark's logger is set up.
 	libraryLine = regexp.MustCompile(`^maxprocs: `)
 )
 
-// maxRepeats is how often a pod may say the same about the same service. Clusters were cut off,
-// healed and restarted before: that is told, but not in a loop.
+// maxRepeats is how often a pod may log the same message about the same service. Earlier steps cut
+// off, healed and restarted clusters, which is logged, but not in a loop.
 const maxRepeats = 10
 
-// Every line of every daemon is structured and names the cluster from the moment it is known, and
-// nothing is said again and again.
+// logs checks every line of every daemon: it is structured and, once the cluster's id is known,
+// names the cluster. No message is repeated many times.
 func logs(s *suite) {
 	for _, cluster := range s.Clusters() {
 		pods := strings.Fields(s.kubectl(cluster, "-n", "seamark-system", "get", "pods", "--field-selector=status.phase=Running", "-o", "name"))
@@ -27,7 +27,7 @@ func logs(s *suite) {
 			s.Errorf("%s has only the pods %v", cluster, pods)
 		}
 		for _, pod := range pods {
-			named, said := false, map[string]int{}
+			named, repeats := false, map[string]int{}
 			for line := range strings.Lines(s.kubectl(cluster, "-n", "seamark-system", "logs", pod)) {
 				line = strings.TrimSpace(line)
 				if libraryLine.MatchString(line) && !named {
@@ -38,19 +38,19 @@ func logs(s *suite) {
 				}
 				has := strings.Contains(line+" ", " cluster="+cluster+" ")
 				if named && !has {
-					s.Errorf("%s %s: whose is it? %s", cluster, pod, line)
+					s.Errorf("%s %s: the line does not name the cluster: %s", cluster, pod, line)
 				}
 				named = named || has
-				if cluster != s.importer { // which says everything since its upgrade
-					said[messageOfLine.FindString(line)+" "+serviceOfLine.FindString(line)]++
+				if cluster != s.importer { // which logs at debug level since its upgrade
+					repeats[messageOfLine.FindString(line)+" "+serviceOfLine.FindString(line)]++
 				}
 			}
 			if !named {
 				s.Errorf("%s %s: no line names the cluster", cluster, pod)
 			}
-			for what, times := range said {
+			for message, times := range repeats {
 				if times > maxRepeats {
-					s.Errorf("%s %s: %d times: %s", cluster, pod, times, what)
+					s.Errorf("%s %s: logged %d times: %s", cluster, pod, times, message)
 				}
 			}
 		}

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package clusterset_test holds Seamark to its word end to end: real clusters, real pods, real DNS,
-// as `seamark join` installs it, with both data planes. It needs root, as the sandbox does.
+// Package clusterset_test tests Seamark end to end: real clusters, pods and DNS, installed by
+// `seamark join`, with both data planes. The tests need root, as the sandbox does.
 package clusterset_test
 
 import (
@@ -18,12 +18,13 @@ import (
 	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
-// sandboxName is not the default, so that a developer's own sandbox does not mind.
+// sandboxName is not the default, so that a developer's own sandbox is not touched.
 const sandboxName = "e2e"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// run keeps the state at a fixed place: what a killed run left is found by the next one.
+// run keeps the state in a fixed folder, so that the next run finds and removes what a killed one
+// left.
 func run(m *testing.M) int {
 	base := filepath.Join(os.TempDir(), "seamark-e2e-clusterset")
 	ctx := context.Background()
@@ -39,8 +40,8 @@ func run(m *testing.M) int {
 	return code
 }
 
-// suite is a sandbox of three clusters. The first holds the broker and serves, the second serves,
-// in the third is the client.
+// suite is a test with a sandbox of three clusters. The first has the broker and serves, the second
+// serves, and the importer has the client.
 type suite struct {
 	*testing.T
 	*testenv.Env
@@ -48,7 +49,7 @@ type suite struct {
 	dataPlane               v1alpha1.DataPlane
 }
 
-// TestClusterset runs everything on one sandbox after another.
+// TestClusterset runs all steps on one sandbox after the other.
 func TestClusterset(t *testing.T) {
 	for _, o := range []sandbox.Options{
 		{DataPlane: v1alpha1.DataPlaneService, Family: sandbox.IPv4},
@@ -92,7 +93,7 @@ func TestClusterset(t *testing.T) {
 					step.run(&inner)
 				})
 				if !ok {
-					return // what follows builds on it
+					return // the next steps need this one
 				}
 			}
 		})
@@ -120,7 +121,7 @@ func (s *suite) seamark(args ...string) string {
 	return text
 }
 
-// call sends requests from the client in the third cluster.
+// call sends requests from the client.
 func (s *suite) call(target string, args ...string) testenv.Tally {
 	s.Helper()
 	tally, err := s.Call(s.Context(), s.importer, "shop", "client", target, args...)

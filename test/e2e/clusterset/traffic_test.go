@@ -10,8 +10,8 @@ import (
 	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
-// deploy puts the client into every cluster and the service into the first two. Nothing is exported
-// yet.
+// deploy creates the client in every cluster and the web server in the first two. It exports
+// nothing.
 func (s *suite) deploy() {
 	s.Helper()
 	for _, cluster := range s.Clusters() {
@@ -28,16 +28,17 @@ func (s *suite) deploy() {
 	}
 }
 
-// KEP-1645's test plan, first: a service exported in one cluster is reached from another, by name
-// and through its clusterset IP.
+// imported is the first case of KEP-1645's test plan: a service exported in one cluster is reached
+// from another, by name and through its clusterset IP.
 func imported(s *suite) {
 	s.deploy()
 	if answers := s.lookup(testenv.WebName, "A"); len(answers) > 0 {
-		s.Errorf("a service that nobody exported has the addresses %v", answers)
+		s.Errorf("a service that is not exported has the addresses %v", answers)
 	}
 	s.seamark("--context", s.first, "export", "service", "web", "-n", "shop", "--wait")
 	s.eventually("the name has the clusterset IPs", timeout, func() error {
-		ips := strings.Fields(s.kubectl(s.importer, "-n", "shop", "get", "serviceimport", "web", "--ignore-not-found", "-o", "jsonpath={.spec.ips[*]}"))
+		ips := strings.Fields(s.kubectl(s.importer, "-n", "shop", "get", "serviceimport", "web",
+			"--ignore-not-found", "-o", "jsonpath={.spec.ips[*]}"))
 		var answers []string
 		for _, kind := range []string{"A", "AAAA"} {
 			answers = append(answers, s.lookup(testenv.WebName, kind)...)
@@ -45,7 +46,7 @@ func imported(s *suite) {
 		slices.Sort(ips)
 		slices.Sort(answers)
 		if len(ips) == 0 || !slices.Equal(ips, answers) {
-			return fmt.Errorf("ips %v, answers %v", ips, answers)
+			return fmt.Errorf("the ServiceImport has the IPs %v, DNS answers %v", ips, answers)
 		}
 		return nil
 	})
@@ -62,7 +63,7 @@ func imported(s *suite) {
 	}
 }
 
-// answeredBy waits until requests from the client are all answered, by exactly these clusters.
+// answeredBy waits until all requests from the client are answered, by exactly these clusters.
 func (s *suite) answeredBy(target string, clusters ...string) {
 	s.Helper()
 	slices.Sort(clusters)
@@ -80,8 +81,8 @@ func (s *suite) answeredBy(target string, clusters ...string) {
 	})
 }
 
-// Second: a Service of the same name that is not exported is used by its own cluster's name, and by
-// that alone.
+// localNotAffected is the second case: a Service of the same name that is not exported is reached
+// only by its cluster.local name.
 func localNotAffected(s *suite) {
 	s.must(s.Apply(s.Context(), s.importer, testenv.Web(1)))
 	s.must(s.RolledOut(s.Context(), s.importer, "shop", "deployment/web"))
@@ -90,7 +91,8 @@ func localNotAffected(s *suite) {
 	s.kubectl(s.importer, "-n", "shop", "delete", "deployment/web", "service/web", "--wait=false")
 }
 
-// Third: exported by two clusters, both answer, and each about as often.
+// both is the third case: two clusters export the service, and each answers about half of the
+// requests.
 func both(s *suite) {
 	s.seamark("--context", s.second, "export", "service", "web", "-n", "shop", "--wait")
 	s.answeredBy("http://"+testenv.WebName, s.first, s.second)
@@ -99,8 +101,9 @@ func both(s *suite) {
 		s.Errorf("not an even spread: %+v", tally)
 	}
 	for seen := range tally.Clients {
-		if own := s.kubectl(s.importer, "-n", "shop", "get", "pod", "client", "-o", "jsonpath={.status.podIPs[*].ip}"); !strings.Contains(own, seen) {
-			s.Errorf("the server sees %s, the client has %s", seen, own)
+		own := s.kubectl(s.importer, "-n", "shop", "get", "pod", "client", "-o", "jsonpath={.status.podIPs[*].ip}")
+		if !strings.Contains(own, seen) {
+			s.Errorf("the server sees the client address %s, the client has %s", seen, own)
 		}
 	}
 }
@@ -134,7 +137,8 @@ spec:
   ports: [{name: http, port: 8080}]
 `
 
-// Pods of a StatefulSet behind a headless service have names of their own, by cluster.
+// statefulSet checks that the pods of a StatefulSet behind a headless service have names, by
+// cluster.
 func statefulSet(s *suite) {
 	for _, cluster := range []string{s.first, s.second} {
 		s.must(s.Apply(s.Context(), cluster, database))
@@ -158,13 +162,14 @@ func statefulSet(s *suite) {
 		}
 	}
 	if answers := s.lookup("db.shop.svc.clusterset.local", "A"); len(answers) != 4 {
-		s.Errorf("the service's own name has %v", answers)
+		s.Errorf("the name of the service has the addresses %v, want four", answers)
 	}
 }
 
 func udp(s *suite) { s.answeredBy("udp://"+testenv.WebName+":9090", s.first, s.second) }
 
-// A client that asks for affinity stays with one pod, through whatever cluster that is in.
+// affinity checks that with session affinity one pod, in either cluster, answers all requests of a
+// client.
 func affinity(s *suite) {
 	patch := `{"spec":{"sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":60}}}}`
 	for _, cluster := range []string{s.first, s.second} {

@@ -111,7 +111,9 @@ func checkFlatNetwork(t *testing.T, s *testenv.Env) {
 		from, to := pair[0], pair[1]
 		me, other := podIPs(t, s, from, "client")[0], podIPs(t, s, to, "web")[0]
 		service := mustKubectl(t, s, to, "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
-		for _, target := range []string{"http://" + other + ":8080", "tcp://" + other + ":9090", "udp://" + other + ":9090", "http://" + service + ":8080"} {
+		for _, target := range []string{
+			"http://" + other + ":8080", "tcp://" + other + ":9090", "udp://" + other + ":9090", "http://" + service + ":8080",
+		} {
 			if got := answers(t, s, from, "client", target, to); got.Clients[me] != 3 {
 				t.Errorf("%s saw the clients %v, want %s, at %s", to, got.Clients, me, target)
 			}

@@ -14,7 +14,7 @@ import (
 // certFiles are a certificate and its key on disk.
 type certFiles struct{ cert, key string }
 
-// files are the paths of everything in a control plane's folder.
+// files are the paths in a control plane's folder.
 type files struct {
 	pkiDir                                                        string
 	ca, apiserver, admin, manager, etcdCA, etcdServer, etcdClient certFiles
@@ -40,7 +40,7 @@ func filesIn(dir string) files {
 	}
 }
 
-// identities is what this process itself presents or trusts; the children read theirs from the files.
+// credentials are the certificates that this process uses; the components read theirs from files.
 type credentials struct {
 	ca, etcdCA                 []byte // PEM
 	admin, manager, etcdClient keyPair
@@ -83,9 +83,12 @@ func loadPKI(f files) (*credentials, error) {
 		return text
 	}
 	pair := func(c certFiles) keyPair { return keyPair{read(c.cert), read(c.key)} }
-	p := &credentials{ca: read(f.ca.cert), etcdCA: read(f.etcdCA.cert), admin: pair(f.admin), manager: pair(f.manager), etcdClient: pair(f.etcdClient)}
+	p := &credentials{
+		ca: read(f.ca.cert), etcdCA: read(f.etcdCA.cert),
+		admin: pair(f.admin), manager: pair(f.manager), etcdClient: pair(f.etcdClient),
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s is incomplete; remove it to have new ones made: %w", f.pkiDir, err)
+		return nil, fmt.Errorf("%s is incomplete; remove it to create new certificates: %w", f.pkiDir, err)
 	}
 	return p, nil
 }

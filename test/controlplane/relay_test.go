@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// echo is a server that sends back what it gets, standing in for an API server.
+// echo starts a server that sends back what it receives, in place of an API server.
 func echo(t *testing.T) (port int) {
 	t.Helper()
 	listener, err := net.ListenTCP("tcp", loopbackAddr(0))
@@ -52,7 +52,7 @@ func dial(t *testing.T, r *relay) *net.TCPConn {
 	return conn
 }
 
-// say sends a word and returns what comes back within the given time.
+// exchange sends a word and returns what comes back within the timeout.
 func exchange(t *testing.T, conn *net.TCPConn, word string, wait time.Duration) (string, error) {
 	t.Helper()
 	if _, err := conn.Write([]byte(word)); err != nil {
@@ -76,11 +76,11 @@ const (
 	quietPeriod   = 100 * time.Millisecond
 )
 
-func TestRelayCarriesBytesBothWays(t *testing.T) {
+func TestRelayCopiesBytesInBothDirections(t *testing.T) {
 	conn := dial(t, startRelay(t, echo(t)))
 	for _, word := range []string{"one", "two"} {
 		if got, err := exchange(t, conn, word, answerTimeout); got != word || err != nil {
-			t.Errorf("said %q, got back %q, %v", word, got, err)
+			t.Errorf("sent %q, got back %q, %v", word, got, err)
 		}
 	}
 }
@@ -106,20 +106,20 @@ func TestRelayCutIsSilentAndHealResetsWhatWasCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.cut()
-	r.cut() // twice is once
+	r.cut() // has no effect
 	if got, err := exchange(t, before, "anyone?", quietPeriod); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a cut connection must stay open and silent, got %q, %v", got, err)
+		t.Errorf("a cut connection must stay open without an answer, got %q, %v", got, err)
 	}
-	during := dial(t, r) // the kernel completes the handshake; nobody answers
+	during := dial(t, r) // the kernel completes the handshake, but the relay does not answer
 	if got, err := exchange(t, during, "knock", quietPeriod); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a connection begun while cut must hear nothing, got %q, %v", got, err)
+		t.Errorf("a connection opened while cut must get no answer, got %q, %v", got, err)
 	}
 	r.heal()
 	if got, err := receive(t, before, 1, answerTimeout); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a connection that was cut must end at heal, got %q, %v", got, err)
+		t.Errorf("heal must reset a connection that was cut, got %q, %v", got, err)
 	}
 	if got, err := receive(t, during, len("knock"), answerTimeout); got != "knock" || err != nil {
-		t.Errorf("a connection begun while cut must go on after heal, got %q, %v", got, err)
+		t.Errorf("a connection opened while cut must be served after heal, got %q, %v", got, err)
 	}
 	if got, err := exchange(t, dial(t, r), "back", answerTimeout); got != "back" || err != nil {
 		t.Errorf("after heal: got %q, %v", got, err)
@@ -131,11 +131,11 @@ func TestRelayResetsClientsOfAServerThatIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := listener.Addr().(*net.TCPAddr).Port
+	unused := listener.Addr().(*net.TCPAddr).Port
 	listener.Close()
-	conn, err := net.DialTCP("tcp", nil, startRelay(t, gone).listener.Addr().(*net.TCPAddr))
+	conn, err := net.DialTCP("tcp", nil, startRelay(t, unused).listener.Addr().(*net.TCPAddr))
 	if err != nil {
-		return // reset before we could see it open
+		return // already reset
 	}
 	defer conn.Close()
 	if _, err := receive(t, conn, 1, answerTimeout); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {

@@ -1,9 +1,9 @@
 //go:build linux
 
 // Command demo shows what Seamark does, on this machine: three real Kubernetes clusters become a
-// clusterset, a service of two of them is used by name from a pod of the third, a cluster is cut off
-// and reconnected, a conflict is caused and explained. It runs the commands that a user types, and
-// prints them.
+// clusterset, a service of two of them is used by name from a pod of the third, a cluster is cut
+// off and reconnected, a conflict is caused and explained. It runs the commands that a user types,
+// and prints them.
 package main
 
 import (

@@ -17,10 +17,10 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
-// containerdNamespace is where kubelet's images are.
+// containerdNamespace is the namespace of containerd that kubelet uses.
 const containerdNamespace = "k8s.io"
 
-// loadable is an image in a file.
+// imageFile is an image in a file.
 type imageFile struct {
 	recipe image.Recipe
 	name   string // with tag
@@ -28,10 +28,10 @@ type imageFile struct {
 	file   string
 }
 
-// images are those that every cluster gets.
+// images are the images that every cluster gets.
 type images struct{ daemons, workload imageFile }
 
-// buildImages builds from the checkout. What Go has in its cache is not compiled again.
+// buildImages builds the images from the checkout. Packages in Go's cache are not compiled again.
 func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
 	var built images
 	root, err := kubeparts.Root()
@@ -50,7 +50,7 @@ func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
 	if built.daemons, err = s.build(ctx, builder, recipe, contentTag); err != nil {
 		return built, err
 	}
-	// Its name is in configurations of pod sandboxes and in people's manifests, so it has one that stays.
+	// Its name is in the configuration of containerd and in users' manifests, so it must not change.
 	if built.workload, err = s.build(ctx, builder, image.Workload(), func(string) string { return "sandbox" }); err != nil {
 		return built, err
 	}
@@ -58,7 +58,8 @@ func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
 	return built, s.save()
 }
 
-// contentTag changes with the content, so that what is installed with it is rolled out again exactly when it changed.
+// contentTag returns a tag that changes with the content, so that workloads are rolled out again
+// exactly when their image has changed.
 func contentTag(key string) string { return "sandbox-" + key }
 
 func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, tag func(key string) string) (imageFile, error) {
@@ -89,7 +90,7 @@ func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, ta
 	return l, errors.Join(err, image.WriteTar(l.file, l.name, made))
 }
 
-// loadImages imports images into the cluster's containerd, unless they are there.
+// loadImages imports images into the cluster's containerd unless they were imported before.
 func (c cluster) loadImages(ctx context.Context, bin binaries, list ...imageFile) error {
 	for _, l := range list {
 		mark := c.path("run", filepath.Base(l.recipe.Repository)+".loaded")
@@ -106,27 +107,28 @@ func (c cluster) loadImages(ctx context.Context, bin binaries, list ...imageFile
 	return nil
 }
 
-// importImage loads a file, waiting for a containerd that is just starting.
+// importImage imports the images of a file. It waits for a containerd that is starting.
 func (c cluster) importImage(ctx context.Context, bin binaries, file string) error {
-	err := c.await(ctx, containerd, "containerd to answer", func(ctx context.Context) error { return c.ctr(ctx, bin, "version") })
+	err := c.await(ctx, containerd, "containerd", func(ctx context.Context) error { return c.ctr(ctx, bin, "version") })
 	if err != nil {
 		return err
 	}
 	if err := c.ctr(ctx, bin, "images", "import", file); err != nil {
-		return fmt.Errorf("cluster %s: loading %s: %w", c.name, file, err)
+		return fmt.Errorf("cluster %s: load %s: %w", c.name, file, err)
 	}
 	return nil
 }
 
-// Load imports the images of a tar, a docker-archive or an OCI archive, into every cluster, and tells their names. Pods use them by these and never
-// pull them, unless the tag is `latest`, which Kubernetes always pulls. It fails when a cluster does not run and when the file has no image with a name.
+// Load imports the images of a docker-archive or an OCI archive into every cluster and returns the
+// names by which pods use them. Pods never pull them, unless the tag is `latest`, which Kubernetes
+// always pulls. Load fails when a cluster does not run and when the file has no image with a name.
 func (s *Sandbox) Load(ctx context.Context, file string, progress io.Writer) ([]string, error) {
 	names, err := image.Names(file)
 	if err != nil {
 		return nil, err
 	}
 	if s.state.NodeParts == "" {
-		return nil, fmt.Errorf("sandbox %s has not come up, or was made by an older version: run seamark sandbox up, which completes it", s.plan.name)
+		return nil, fmt.Errorf("sandbox %s is not complete, or an older version created it: run seamark sandbox up", s.plan.name)
 	}
 	r, bin := newReport(progress), binaries{node: s.state.NodeParts}
 	full := make([]string, len(names))
@@ -141,7 +143,8 @@ func (s *Sandbox) Load(ctx context.Context, file string, progress io.Writer) ([]
 	return full, nil
 }
 
-// importNamed loads a file, and gives its images the names that Kubernetes asks for where the file has shorter ones.
+// importNamed imports the images of a file, and adds the full names that Kubernetes uses where the
+// file has short ones.
 func (c cluster) importNamed(ctx context.Context, bin binaries, file string, names []image.Name) error {
 	if err := c.importImage(ctx, bin, file); err != nil {
 		return err
@@ -151,15 +154,16 @@ func (c cluster) importNamed(ctx context.Context, bin binaries, file string, nam
 			continue
 		}
 		if err := c.ctr(ctx, bin, "images", "tag", "--force", n.Stored, n.Full); err != nil {
-			return fmt.Errorf("cluster %s: naming %s: %w", c.name, n.Full, err)
+			return fmt.Errorf("cluster %s: name image %s: %w", c.name, n.Full, err)
 		}
 	}
 	return nil
 }
 
 func (c cluster) ctr(ctx context.Context, bin binaries, args ...string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(bin.node, "ctr"), append([]string{"--address", c.containerdSocket(), "--namespace", containerdNamespace}, args...)...)
-	cmd.Env = append(os.Environ(), "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=true") // which would hide the error
+	args = append([]string{"--address", c.containerdSocket(), "--namespace", containerdNamespace}, args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(bin.node, "ctr"), args...)
+	cmd.Env = append(os.Environ(), "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=true") // they would hide the error
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(output)))

@@ -109,17 +109,17 @@ func allUp(ctx context.Context, p dashboard.Prometheus, span dashboard.Span, tar
 	return nil
 }
 
-const berth = `
+const dashboardService = `
 apiVersion: v1
 kind: Service
-metadata: {name: berth-$N, namespace: shop, labels: {for: dashboard}}
+metadata: {name: dashboard-$N, namespace: shop, labels: {for: dashboard}}
 spec:
   selector: {app: web}
   ports: [{name: http, port: 80, targetPort: 8080}]
 ---
 apiVersion: multicluster.x-k8s.io/v1beta1
 kind: ServiceExport
-metadata: {name: berth-$N, namespace: shop, labels: {for: dashboard}}
+metadata: {name: dashboard-$N, namespace: shop, labels: {for: dashboard}}
 ---
 `
 
@@ -128,18 +128,18 @@ func (s *suite) exportAndScale() {
 	s.Helper()
 	const services = 6
 	for n := range services {
-		manifest := strings.ReplaceAll(berth, "$N", fmt.Sprint(n))
+		manifest := strings.ReplaceAll(dashboardService, "$N", fmt.Sprint(n))
 		for _, cluster := range []string{s.first, s.second} {
 			s.must(s.Apply(s.Context(), cluster, manifest))
 		}
-		name := fmt.Sprintf("berth-%d.shop.svc.clusterset.local", n)
+		name := fmt.Sprintf("dashboard-%d.shop.svc.clusterset.local", n)
 		s.answeredBy("http://"+name, s.first, s.second)
 		s.lookup("no-"+name, "A")
 	}
 	s.scale("2")
 	for n := range services / 2 {
 		for _, cluster := range []string{s.first, s.second} {
-			s.kubectl(cluster, "-n", "shop", "delete", "serviceexport,service", fmt.Sprintf("berth-%d", n))
+			s.kubectl(cluster, "-n", "shop", "delete", "serviceexport,service", fmt.Sprintf("dashboard-%d", n))
 		}
 	}
 	s.scale("1")

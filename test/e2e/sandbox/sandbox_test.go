@@ -84,7 +84,7 @@ func checkStatus(t *testing.T, s *testenv.Env) {
 			t.Errorf("zone of %s is %q, want %q, which no other cluster has", c.Name, zone, c.Zone)
 		}
 		zones[zone] = true
-		if c.RunningPods != 3 || c.Pods != 3 { // ours and cluster DNS
+		if c.RunningPods != 3 || c.Pods != 3 { // web, client and cluster DNS
 			t.Errorf("%s has %d of %d pods running, want 3 of 3", c.Name, c.RunningPods, c.Pods)
 		}
 		if len(c.Processes) != 7 {

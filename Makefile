@@ -1,24 +1,28 @@
-# Everything a developer or CI runs. `make help` lists it.
+# What developers and CI run. `make help` lists the targets.
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Git says nothing about a checkout of somebody else's, and Go would then refuse to build; VERSION is what is stamped.
+# Git refuses to work in a checkout that another user owns, and Go would then fail to build. The
+# version comes from VERSION instead.
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
 TOOLS := build/tools
-# Cached binaries of pinned tools; `go tool` would link them anew for each call from another folder.
+# Binaries of pinned tools; `go tool` would link them again for each call from another folder.
 TOOLBIN := $(CURDIR)/bin/tools
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 UNIT_PACKAGES = $(shell go list ./... | grep -v /test/)
-# Those that take longest come first, so that none of them is alone at the end. A package named twice runs once.
+# The slowest packages come first, so that none of them runs alone at the end. A package that is
+# named twice runs once.
 INTEGRATION_PACKAGES = $(addprefix ./test/integration/,faults operate chart cli random) $(shell go list ./test/... | grep -v /test/e2e/)
 TIMEOUT ?= 30m
-# Test packages that run at once: they wait for API servers half of the time, so twice the two cores of a small machine.
-SIDE_BY_SIDE ?= 4
-# How many times longer than usual tests wait for what has to come: several packages share the processor here.
+# Number of test packages that run in parallel. They wait for API servers half of the time, so it is
+# twice the number of cores of a small machine.
+TEST_PARALLEL ?= 4
+# Factor for the timeouts of tests: several packages share the CPU here.
 export SEAMARK_TEST_PATIENCE ?= 3
-# `make lint` vets; nobody debugs these binaries; and tests have memory to spare for less garbage collection.
+# No vet, which `make lint` runs; no debug information, which tests do not need; and less garbage
+# collection, for which there is enough memory.
 GOTEST = GOGC=300 go test -race -vet=off -ldflags=-w -timeout $(TIMEOUT)
 
 .PHONY: help
@@ -31,15 +35,15 @@ build: ## Build the binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/seamark-dev/seamark/internal/daemon/version.version=$(VERSION)" -o bin/ ./cmd/...
 
 .PHONY: test
-test: test-unit test-integration test-alerts test-e2e ## Run every test (builds Kubernetes first if it is not cached)
+test: test-unit test-integration test-alerts test-e2e ## Run all tests (builds Kubernetes first if it is not cached)
 
 .PHONY: test-unit
-test-unit: setup ## Run the tests beside the code
+test-unit: setup ## Run the unit tests
 	$(GOTEST) $(UNIT_PACKAGES)
 
 .PHONY: test-integration
 test-integration: setup kube ## Run the tests against real Kubernetes API servers and a real kernel
-	$(GOTEST) -p $(SIDE_BY_SIDE) $(INTEGRATION_PACKAGES)
+	$(GOTEST) -p $(TEST_PARALLEL) $(INTEGRATION_PACKAGES)
 
 .PHONY: test-alerts
 test-alerts: ## Check the alert rules with promtool
@@ -50,23 +54,23 @@ test-e2e: setup kube node-parts ## Run the tests with real pods in real clusters
 	go test -p 2 -timeout $(TIMEOUT) ./test/e2e/...
 
 .PHONY: bench
-bench: bench-control-plane bench-dns bench-data-plane ## Run the benchmarks (about half an hour; BENCH=-quick for five minutes)
+bench: bench-control-plane bench-dns bench-data-plane ## Run all benchmarks (about half an hour; BENCH=-quick for five minutes)
 	go test -run '^$$' -bench . -benchmem ./internal/merge/ ./internal/agent/vip/ ./internal/dns/zone/
 
 .PHONY: bench-control-plane
-bench-control-plane: kube ## Measure exports beside the bare chain (about five minutes; BENCH=-quick for one)
+bench-control-plane: kube ## Compare exports with the bare chain (about five minutes; BENCH=-quick for one)
 	go run ./test/bench/controlplane $(BENCH)
 
 .PHONY: bench-dns
-bench-dns: kube setup-bench ## Measure DNS beside CoreDNS's own plugin and one that answers a constant
+bench-dns: kube setup-bench ## Compare DNS with CoreDNS's own plugin and a constant answer
 	go run ./test/bench/dns $(BENCH)
 
 .PHONY: bench-data-plane
-bench-data-plane: kube setup-bench ## Measure the nftables data plane beside kube-proxy's (needs root)
+bench-data-plane: kube setup-bench ## Compare the nftables data plane with kube-proxy (needs root)
 	go run ./test/bench/dataplane $(BENCH)
 
 .PHONY: demo
-demo: setup ## Show the main job on three real clusters with pods (builds what is missing; needs root; DEMO=--keep leaves it running)
+demo: setup ## Show Seamark on three real clusters with pods (needs root; DEMO=--keep leaves them running)
 	@go run ./test/demo $(DEMO)
 
 .PHONY: images
@@ -80,13 +84,13 @@ chart: ## Package the Helm chart into bin/
 	go run ./cmd/seamark chart package bin
 
 .PHONY: generate
-generate: $(TOOLBIN)/controller-gen $(TOOLBIN)/crd-ref-docs ## Generate deepcopy code, CRDs and the API reference from the types
+generate: $(TOOLBIN)/controller-gen $(TOOLBIN)/crd-ref-docs ## Generate deepcopy code, CRDs and the API reference
 	rm -f deploy/crds/*.yaml
 	$(TOOLBIN)/controller-gen object crd:crdVersions=v1 paths=./api/... output:crd:dir=deploy/crds
 	$(TOOLBIN)/crd-ref-docs --source-path=./api --config=build/tools/api-reference.yaml --renderer=markdown --output-path=docs/api-reference.md --log-level=ERROR
 
 .PHONY: lint
-lint: setup $(TOOLBIN)/golangci-lint ## Check format, vet and golangci-lint
+lint: setup $(TOOLBIN)/golangci-lint ## Run gofmt, go vet and golangci-lint
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [[ -z "$$unformatted" ]] || { echo "not gofmt'ed: $$unformatted"; exit 1; }
 	go vet ./...
 	$(TOOLBIN)/golangci-lint run ./...
@@ -99,12 +103,12 @@ kube: ## Build Kubernetes for the tests into the cache (about ten minutes, once)
 node-parts: ## Build containerd and the CNI plugins into the cache (about four minutes, once)
 	@go run ./build/parts node
 
-# Programs of Debian that tests and sandbox use, and the packages they are in.
+# Programs that the tests and the sandbox use, and their Debian packages.
 NEEDED = gcc:gcc nft:nftables runc:runc ip:iproute2 conntrack:conntrack nsenter:util-linux
 NEEDED_BENCH = dnsperf:dnsperf taskset:util-linux
 
 .PHONY: setup
-setup: ## Check what the tests need, and install it
+setup: ## Install the programs that the tests need
 	@command -v go >/dev/null || { echo "Go 1.26 or newer is needed: https://go.dev/dl"; exit 1; }
 	@$(call ensure,$(NEEDED) /usr/include/stdio.h:libc6-dev)
 
@@ -112,7 +116,7 @@ setup: ## Check what the tests need, and install it
 setup-bench: setup
 	@$(call ensure,$(NEEDED_BENCH))
 
-# ensure installs the packages of programs (or files) that are missing.
+# ensure installs the packages of missing programs (or files).
 define ensure
 	missing=""; for need in $(1); do \
 	  case "$$need" in /*) test -e "$${need%%:*}" ;; *) PATH="$$PATH:/usr/sbin:/sbin" command -v "$${need%%:*}" >/dev/null ;; esac || missing="$$missing $${need##*:}"; \
@@ -124,7 +128,7 @@ define ensure
 endef
 
 .PHONY: clean
-clean: ## Remove what was built here (the cache of Kubernetes stays; it is in the user's cache folder)
+clean: ## Remove bin/ (the built Kubernetes stays in the user's cache folder)
 	rm -rf bin
 
 $(TOOLBIN)/controller-gen: $(TOOLS)/go.mod $(TOOLS)/go.sum

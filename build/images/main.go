@@ -1,9 +1,10 @@
-// Command images builds the image of the daemons, without Docker, as a file or into a registry:
+// Command images builds the image of the daemons without Docker, and writes it to a file or pushes
+// it to a registry:
 //
-//	go run ./build/images -o seamark.tar                                   # for this machine's architecture
-//	go run ./build/images -o seamark.tar --arch amd64,arm64                # both, as one OCI archive
-//	go run ./build/images --push registry.example.com/seamark:v1.0.0       # both, unless --arch says otherwise
-//	go run ./build/images --image workload -o workload.tar                 # what tests run in pods
+//	go run ./build/images -o seamark.tar                              # for this machine
+//	go run ./build/images -o seamark.tar --arch amd64,arm64           # both, as one OCI archive
+//	go run ./build/images --push registry.example.com/seamark:v1.0.0  # both, unless --arch is set
+//	go run ./build/images --image workload -o workload.tar            # for the pods of tests
 package main
 
 import (
@@ -31,8 +32,8 @@ func main() {
 	flag.StringVar(&o.output, "o", "", "write the image to this `file.tar`")
 	flag.StringVar(&o.push, "push", "", "push the image under this `name`, registry and tag included")
 	flag.StringVar(&o.which, "image", "daemons", "which image: daemons or workload")
-	flag.StringVar(&o.name, "name", "", "name and tag in the file (default: the project's name with the version as tag)")
-	flag.StringVar(&o.version, "version", "dev", "version the programs say they are")
+	flag.StringVar(&o.name, "name", "", "name and tag of the image in the file (default: the project's name with the version as tag)")
+	flag.StringVar(&o.version, "version", "dev", "version of the programs")
 	flag.StringVar(&o.arch, "arch", "", "architectures, separated by commas (default: this machine's for a file, all for a registry)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -46,7 +47,7 @@ func main() {
 
 func run(ctx context.Context, o options) error {
 	if flag.NArg() > 0 || (o.output == "" && o.push == "") {
-		return fmt.Errorf("say where the image goes: -o FILE.tar, --push NAME or both")
+		return fmt.Errorf("choose where the image goes: -o FILE.tar, --push NAME or both")
 	}
 	root, err := kubeparts.Root()
 	if err != nil {
@@ -92,7 +93,7 @@ func recipeOf(root, which string) (image.Recipe, error) {
 	case "workload":
 		return image.Workload(), nil
 	}
-	return image.Recipe{}, fmt.Errorf("there is no image %q: choose daemons or workload", which)
+	return image.Recipe{}, fmt.Errorf("unknown image %q: choose daemons or workload", which)
 }
 
 func (o options) architectures() []string {

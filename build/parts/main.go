@@ -1,11 +1,12 @@
-// Command parts builds what real clusters are made of into the cache, with visible progress, and prints where it is:
+// Command parts builds the programs of real clusters into the cache, shows progress, and prints
+// their paths:
 //
-//	go run ./build/parts kube   # the kube binary: API server, controller-manager, scheduler, kubelet, kube-proxy, kubectl, etcd
+//	go run ./build/parts kube   # the kube binary: all components of Kubernetes, kubectl and etcd
 //	go run ./build/parts node   # the folder with containerd, its shim, ctr and the CNI plugins
 //	go run ./build/parts all    # both, a line each
 //
-// What the cache already holds is only printed. Tests and the sandbox build what is missing by themselves; running this
-// first shows the progress that `go test` would hide.
+// Parts that are in the cache are not built again. Tests and the sandbox build missing parts
+// themselves; this command shows the progress that `go test` hides.
 package main
 
 import (

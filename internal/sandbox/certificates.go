@@ -15,38 +15,26 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox/pki"
 )
 
-// identities are the users of a cluster that have a kubeconfig, by the name of their certificate.
+// identities are the users of a cluster that have a kubeconfig, by the file name of their
+// certificate.
 var identities = map[string]pki.Leaf{
 	"admin":                   {Name: "seamark-sandbox-admin", Group: "system:masters"},
 	"kube-controller-manager": {Name: "system:kube-controller-manager"},
 	"kube-scheduler":          {Name: "system:kube-scheduler"},
 	"kube-proxy":              {Name: "system:kube-proxy"},
-	"kubelet":                 {Group: "system:nodes"}, // named after the node
+	"kubelet":                 {Group: "system:nodes"}, // Name is set from the node
 }
 
 func (c cluster) cert(name string) string { return c.path("pki", name+".crt") }
 func (c cluster) key(name string) string  { return c.path("pki", name+".key") }
 
-// kubeconfig is the file by which an identity reaches the API server.
+// kubeconfig returns the path of the kubeconfig of an identity.
 func (c cluster) kubeconfig(identity string) string { return c.path(identity + ".kubeconfig") }
 
-// ensureCertificates makes the certificates and kubeconfigs of a cluster, once. The set is complete or absent.
+// ensureCertificates creates the certificates of a cluster once, and writes its kubeconfigs.
 func (c cluster) ensureCertificates() error {
-	final := c.path("pki")
-	if _, err := os.Stat(final); errors.Is(err, os.ErrNotExist) {
-		partial := final + ".partial"
-		if err := os.RemoveAll(partial); err != nil {
-			return err
-		}
-		if err := os.Mkdir(partial, 0o700); err != nil {
-			return err
-		}
-		if err := c.writeCertificates(partial); err != nil {
-			return err
-		}
-		if err := os.Rename(partial, final); err != nil {
-			return err
-		}
+	if err := pki.CreateOnce(c.path("pki"), c.writeCertificates); err != nil {
+		return err
 	}
 	for identity := range identities {
 		if err := c.writeKubeconfig(identity); err != nil {
@@ -56,11 +44,10 @@ func (c cluster) ensureCertificates() error {
 	return nil
 }
 
-func (c cluster) writeCertificates(dir string) error {
-	w := pki.NewWriter(dir)
+func (c cluster) writeCertificates(w *pki.Writer) {
 	issue := func(by pki.Authority, name string, leaf pki.Leaf) { w.Issue(by, leaf, c.cert(name), c.key(name)) }
 	ca := w.Authority("seamark sandbox "+c.name, c.cert("ca"), c.key("ca"))
-	issue(ca, "kube-apiserver", pki.Leaf{Name: "kube-apiserver", Hosts: apiserverHosts, IPs: c.apiserverIPs()})
+	issue(ca, "kube-apiserver", pki.Leaf{Name: "kube-apiserver", Hosts: pki.APIServerHosts, IPs: c.apiserverIPs()})
 	issue(ca, "kube-apiserver-kubelet-client", pki.Leaf{Name: "kube-apiserver-kubelet-client", Group: "system:masters"})
 	issue(ca, "kubelet-server", pki.Leaf{Name: c.node(), Hosts: []string{c.node()}, IPs: netIPs(addrs(c.nodeIPs))})
 	for name, leaf := range identities {
@@ -73,12 +60,10 @@ func (c cluster) writeCertificates(dir string) error {
 	issue(etcd, "etcd", pki.Leaf{Name: "etcd", Hosts: []string{"localhost"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	issue(etcd, "etcd-client", pki.Leaf{Name: "kube-apiserver"})
 	w.Key(c.key("service-account"))
-	return w.Err()
 }
 
-var apiserverHosts = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
-
-// apiserverIPs are all addresses under which somebody reaches the API server: the host, the node itself, and pods by the service.
+// apiserverIPs returns all addresses of the API server: those of the node, loopback, and those of
+// the `kubernetes` Service for pods.
 func (c cluster) apiserverIPs() []net.IP {
 	all := append(addrs(c.nodeIPs), netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback())
 	for _, services := range c.serviceCIDRs {
@@ -104,7 +89,8 @@ func (c cluster) writeKubeconfig(identity string) error {
 	return clientcmd.WriteToFile(*config, c.kubeconfig(identity)) // writes with mode 0600
 }
 
-// addContext adds the cluster and one of its users, with everything inside, as a context named like the cluster.
+// addContext adds the cluster and one of its users, with embedded certificates, as a context named
+// like the cluster.
 func (c cluster) addContext(config *clientcmdapi.Config, identity string) error {
 	read := func(path string, err *error) []byte {
 		text, readErr := os.ReadFile(path)
@@ -114,12 +100,14 @@ func (c cluster) addContext(config *clientcmdapi.Config, identity string) error 
 	var err error
 	user := c.name + "-" + identity
 	config.Clusters[c.name] = &clientcmdapi.Cluster{Server: c.server(), CertificateAuthorityData: read(c.cert("ca"), &err)}
-	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: read(c.cert(identity), &err), ClientKeyData: read(c.key(identity), &err)}
+	config.AuthInfos[user] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: read(c.cert(identity), &err), ClientKeyData: read(c.key(identity), &err),
+	}
 	config.Contexts[c.name] = &clientcmdapi.Context{Cluster: c.name, AuthInfo: user}
 	return err
 }
 
-// mergedKubeconfig is where the admin's access to all clusters is.
+// mergedKubeconfig returns the path of the kubeconfig with an admin's context for every cluster.
 func (p plan) mergedKubeconfig() string { return p.dir + "/kubeconfig" }
 
 func (p plan) writeMergedKubeconfig() error {

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The names by which everybody knows cluster DNS.
+// Names of cluster DNS, the same as in clusters of kubeadm.
 const (
 	dnsName        = "coredns"
 	dnsServiceName = "kube-dns"
@@ -29,8 +29,8 @@ const (
 
 var dnsLabels = map[string]string{"k8s-app": "kube-dns"}
 
-// corefile is what kubeadm writes, with one difference: answers of the cluster itself are kept for five seconds only, as tests and
-// demos change services faster than production does.
+// corefile is that of kubeadm, except that the TTL of the cluster's own names is five seconds,
+// because tests and demos change services often.
 const corefile = `.:53 {
     errors
     health {
@@ -56,83 +56,86 @@ const corefile = `.:53 {
 }
 `
 
-// ensureDNS makes what is missing of cluster DNS and waits until it is ready. What exists is left alone, because it may have been changed on
-// purpose: the ConfigMap most of all, where zones are delegated.
-func (c cluster) ensureDNS(ctx context.Context, from loadable) error {
+// ensureDNS creates the missing objects of cluster DNS and waits until it is ready. Existing
+// objects are not changed, because the user or Seamark may have changed them: the ConfigMap
+// delegates zones.
+func (c cluster) ensureDNS(ctx context.Context, from imageFile) error {
 	if !from.recipe.Holds(dnsProgram) {
-		return fmt.Errorf("cluster %s: the image has no %s, which serves cluster DNS", c.name, dnsProgram)
+		return fmt.Errorf("cluster %s: the image lacks %s, which serves cluster DNS", c.name, dnsProgram)
 	}
 	if err := c.createDNS(ctx, from.name); err != nil {
-		return fmt.Errorf("cluster %s: deploying cluster DNS: %w", c.name, err)
+		return fmt.Errorf("cluster %s: deploy cluster DNS: %w", c.name, err)
 	}
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
 	return c.await(ctx, kubelet, "cluster DNS", func(ctx context.Context) error {
-		if err := c.askDNS(ctx); err != nil {
-			return fmt.Errorf("%w (%s)", err, podTrouble(ctx, client))
+		if err := c.dnsAnswers(ctx); err != nil {
+			return fmt.Errorf("%w (%s)", err, podProblems(ctx, client))
 		}
 		return nil
 	})
 }
 
-// askDNS asks cluster DNS for the name that every cluster has.
-func (c cluster) askDNS(ctx context.Context) error {
+// dnsAnswers checks that cluster DNS resolves the name of the API server.
+func (c cluster) dnsAnswers(ctx context.Context) error {
 	kind := dns.TypeA
 	if c.nodeIP().Is6() {
 		kind = dns.TypeAAAA
 	}
-	return c.resolves(ctx, "kubernetes.default.svc.cluster.local.", kind)
+	return c.queryDNS(ctx, "kubernetes.default.svc.cluster.local.", kind)
 }
 
-// awaitClusterset waits until cluster DNS has read that clusterset.local is somebody else's, which takes it some seconds.
+// awaitClusterset waits until cluster DNS forwards clusterset.local, which takes some seconds after
+// its ConfigMap has changed.
 func (c cluster) awaitClusterset(ctx context.Context) error {
 	return c.await(ctx, kubelet, "cluster DNS to answer for clusterset.local", func(ctx context.Context) error {
-		return c.resolves(ctx, "clusterset.local.", dns.TypeSOA)
+		return c.queryDNS(ctx, "clusterset.local.", dns.TypeSOA)
 	})
 }
 
-// resolves asks cluster DNS, from the node.
-func (c cluster) resolves(ctx context.Context, name string, kind uint16) error {
+// queryDNS queries cluster DNS from the node and fails when there is no answer.
+func (c cluster) queryDNS(ctx context.Context, name string, kind uint16) error {
 	question := new(dns.Msg)
 	question.SetQuestion(name, kind)
 	server := net.JoinHostPort(c.dnsIP(0).String(), "53")
 	return inNetns(c.netns, func() error {
 		answer, _, err := (&dns.Client{Timeout: 2 * time.Second}).ExchangeContext(ctx, question, server)
 		if err != nil {
-			return fmt.Errorf("asking %s: %w", server, err)
+			return fmt.Errorf("query %s: %w", server, err)
 		}
 		if len(answer.Answer) == 0 {
-			return fmt.Errorf("asking %s for %s: %s, without an answer", server, name, dns.RcodeToString[answer.Rcode])
+			return fmt.Errorf("query %s for %s: %s without an answer", server, name, dns.RcodeToString[answer.Rcode])
 		}
 		return nil
 	})
 }
 
-// podTrouble is what the pods of cluster DNS say about themselves.
-func podTrouble(ctx context.Context, client *kubernetes.Clientset) string {
+// podProblems returns the state of the pods of cluster DNS, with the reasons of those that wait or
+// failed.
+func podProblems(ctx context.Context, client *kubernetes.Clientset) string {
 	pods, err := client.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-dns"})
 	if err != nil {
 		return err.Error()
 	}
-	trouble := "there is none yet"
+	problems := "there is no pod yet"
 	for _, pod := range pods.Items {
-		trouble = fmt.Sprintf("pod %s is %s", pod.Name, pod.Status.Phase)
+		problems = fmt.Sprintf("pod %s is %s", pod.Name, pod.Status.Phase)
 		for _, container := range pod.Status.ContainerStatuses {
 			if waiting := container.State.Waiting; waiting != nil {
-				trouble += fmt.Sprintf(", %s %s", waiting.Reason, waiting.Message)
+				problems += fmt.Sprintf(", %s %s", waiting.Reason, waiting.Message)
 			}
 			if ended := container.LastTerminationState.Terminated; ended != nil {
-				trouble += fmt.Sprintf(", ended with %d: %s", ended.ExitCode, ended.Message)
+				problems += fmt.Sprintf(", ended with %d: %s", ended.ExitCode, ended.Message)
 			}
 		}
 	}
-	return trouble
+	return problems
 }
 
-// createDNS creates each object that does not exist. It looks first, because a Service whose address is taken, if only by itself, is refused
-// as invalid before anybody notices that it exists.
+// createDNS creates each object that does not exist. It reads first: creating a Service that exists
+// fails because its ClusterIP is taken, not because it exists.
 func (c cluster) createDNS(ctx context.Context, image string) error {
 	config, err := c.config()
 	if err != nil {
@@ -235,7 +238,7 @@ func dnsDeployment(meta metav1.ObjectMeta, image string) *appsv1.Deployment {
 				ObjectMeta: metav1.ObjectMeta{Labels: dnsLabels},
 				Spec: corev1.PodSpec{
 					ServiceAccountName: dnsName, PriorityClassName: "system-cluster-critical",
-					DNSPolicy:  corev1.DNSDefault, // it asks the node's resolver, not itself
+					DNSPolicy:  corev1.DNSDefault, // it forwards to the node's resolver, not to itself
 					Containers: []corev1.Container{container},
 					Volumes: []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 						LocalObjectReference: corev1.LocalObjectReference{Name: dnsName},

@@ -10,7 +10,7 @@ import (
 
 const apiserverPort = 6443
 
-// Names of components, as their logs are called.
+// Names of the components and of their log files.
 const (
 	etcd              = "etcd"
 	apiserver         = "kube-apiserver"
@@ -21,19 +21,19 @@ const (
 	kubeProxy         = "kube-proxy"
 )
 
-// componentNames are all of a cluster, in the order in which they start.
+// componentNames are all components of a cluster.
 var componentNames = []string{etcd, apiserver, controllerManager, scheduler, containerd, kubelet, kubeProxy}
 
-// parts are the programs that clusters are made of.
-type parts struct {
-	kube string // the all-in-one binary
+// binaries are the programs of a cluster.
+type binaries struct {
+	kube string // path of the binary with all components of Kubernetes
 	node string // folder of containerd and the CNI plugins
 }
 
-// component describes how a program of the cluster runs.
-func (c cluster) component(name string, has parts, p plan) component {
+// component returns how a component of the cluster is run.
+func (c cluster) component(name string, bin binaries, p plan) component {
 	kube := func(args []string) component {
-		return component{name: name, dir: c.dir, args: append([]string{has.kube, name}, args...)}
+		return component{name: name, dir: c.dir, args: append([]string{bin.kube, name}, args...)}
 	}
 	switch name {
 	case etcd:
@@ -46,8 +46,8 @@ func (c cluster) component(name string, has parts, p plan) component {
 		return kube(c.schedulerArgs())
 	case containerd:
 		return component{
-			name: name, dir: c.dir, path: has.node + ":",
-			args: []string{filepath.Join(has.node, "containerd"), "--config", c.path("containerd.toml"), "--log-level", "warn"},
+			name: name, dir: c.dir, path: bin.node + ":",
+			args: []string{filepath.Join(bin.node, "containerd"), "--config", c.path("containerd.toml"), "--log-level", "warn"},
 		}
 	case kubelet:
 		return kube(c.kubeletArgs())
@@ -63,7 +63,8 @@ func (c cluster) etcdArgs() []string {
 		"--name=etcd", "--data-dir=" + c.path("etcd"),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=etcd=" + peer,
-		// Pods with the node's network reach loopback too: none of them reads the cluster's secrets without a certificate.
+		// Pods with the host network reach loopback too. Without a certificate they must not read the
+		// cluster's Secrets.
 		"--cert-file=" + c.cert("etcd"), "--key-file=" + c.key("etcd"), "--client-cert-auth=true", "--trusted-ca-file=" + c.cert("etcd-ca"),
 		"--peer-cert-file=" + c.cert("etcd"), "--peer-key-file=" + c.key("etcd"),
 		"--peer-client-cert-auth=true", "--peer-trusted-ca-file=" + c.cert("etcd-ca"),
@@ -74,18 +75,16 @@ func (c cluster) etcdArgs() []string {
 }
 
 func (c cluster) apiserverArgs() []string {
-	everywhere := "0.0.0.0"
-	if c.nodeIP().Is6() {
-		everywhere = "::"
-	}
 	return []string{
 		"--etcd-servers=https://127.0.0.1:2379",
 		"--etcd-cafile=" + c.cert("etcd-ca"), "--etcd-certfile=" + c.cert("etcd-client"), "--etcd-keyfile=" + c.key("etcd-client"),
-		"--bind-address=" + everywhere, "--advertise-address=" + c.nodeIP().String(), fmt.Sprintf("--secure-port=%d", apiserverPort),
+		"--bind-address=" + unspecifiedAddress(c.nodeIP()), "--advertise-address=" + c.nodeIP().String(),
+		fmt.Sprintf("--secure-port=%d", apiserverPort),
 		"--tls-cert-file=" + c.cert("kube-apiserver"), "--tls-private-key-file=" + c.key("kube-apiserver"),
 		"--client-ca-file=" + c.cert("ca"),
 		"--kubelet-certificate-authority=" + c.cert("ca"), "--kubelet-preferred-address-types=InternalIP",
-		"--kubelet-client-certificate=" + c.cert("kube-apiserver-kubelet-client"), "--kubelet-client-key=" + c.key("kube-apiserver-kubelet-client"),
+		"--kubelet-client-certificate=" + c.cert("kube-apiserver-kubelet-client"),
+		"--kubelet-client-key=" + c.key("kube-apiserver-kubelet-client"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + c.key("service-account"), "--service-account-signing-key-file=" + c.key("service-account"),
@@ -119,13 +118,14 @@ func (c cluster) kubeletArgs() []string {
 	}
 }
 
-// proxyArgs make the pods of all clusters local to kube-proxy: the network between them is flat, so a client's address needs no hiding when
-// it calls a service of another cluster by its address.
+// proxyArgs include the pods of all clusters in kube-proxy's cluster CIDR. The network between
+// clusters is flat, so a client that calls a service of another cluster needs no masquerading.
 func (c cluster) proxyArgs(p plan) []string {
 	return []string{
 		"--kubeconfig=" + c.kubeconfig(kubeProxy), "--proxy-mode=nftables", "--hostname-override=" + c.node(),
 		"--cluster-cidr=" + join(p.allPods()), "--bind-address=" + c.nodeIP().String(),
-		// Limits of the kernel's connection table belong to the machine, not to this cluster.
+		// The limits of the connection tracking table are the machine's, not the cluster's. Do not change
+		// them.
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
 		"--oom-score-adj=0", // lower ones need a privilege that containers may lack
 		"--profiling=false",

@@ -19,15 +19,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Down ends a sandbox and removes everything of it: processes, containers, mounts, links, network namespaces, control groups and files; only the
-// caches of built programs stay. It works on any sandbox, however far its Up came and whatever happened to it since. It fails when there is no
-// sandbox of the name (ErrNone), and tells what could not be removed after removing all the rest; then it can be called again.
+// Down removes everything of a sandbox: processes, containers, mounts, links, network namespaces,
+// control groups and files. Only the caches of built programs stay. It works on a sandbox in any
+// state. It fails with ErrNone when there is no sandbox of the name. When something cannot be
+// removed, Down removes the rest, returns an error and can be called again.
 func Down(ctx context.Context, name string, progress io.Writer) error {
 	if err := needRoot(); err != nil {
 		return err
 	}
 	r := newReport(progress)
-	unlock, err := lock(ctx, name, func() { r.say("waiting for another command on sandbox %s to end", name) })
+	unlock, err := lock(ctx, name, func() { r.printf("waiting for another command on sandbox %s to finish", name) })
 	if err != nil {
 		return err
 	}
@@ -40,11 +41,11 @@ func Down(ctx context.Context, name string, progress io.Writer) error {
 		return err
 	}
 	if err := s.down(ctx, r); err != nil {
-		return fmt.Errorf("sandbox %s is not gone (run down again): %w", name, err)
+		return fmt.Errorf("sandbox %s is not removed completely (run seamark sandbox down again): %w", name, err)
 	}
 	err = os.Remove(lockFile(name))
 	for _, dir := range []string{runRoot, filepath.Dir(s.plan.dir)} {
-		_ = os.Remove(dir) // fails while it holds other sandboxes
+		_ = os.Remove(dir) // fails while there are other sandboxes
 	}
 	return err
 }
@@ -53,25 +54,26 @@ func (s *Sandbox) down(ctx context.Context, r *report) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(s.plan.clusters))
 	for i, c := range s.plan.clusters {
-		wg.Go(func() { errs[i] = r.step(c.name+": processes and mounts are gone", c.end) })
+		wg.Go(func() { errs[i] = r.step(c.name+": processes and mounts are removed", c.stop) })
 	}
 	wg.Wait()
 	errs = append(errs, r.step("network is removed", s.plan.disconnect))
 	if err := errors.Join(errs...); err != nil {
-		return err // the state stays, to find the rest by
+		return err // the state stays, so that the next Down finds the rest
 	}
-	// Nothing is mounted below any more, so that no file of others is reached.
+	// Nothing is mounted below the folders now, so this removes only files of the sandbox.
 	return r.step("files are removed", func() error {
 		if err := errors.Join(os.RemoveAll(s.plan.runDir), os.RemoveAll(s.plan.dir)); err != nil {
 			return err
 		}
-		return forMachine(ctx, restoreTunables)
+		return withMachineLock(ctx, restoreTunables)
 	})
 }
 
-// end ends the processes of a cluster: first those that would start others again, then all that carry its mark, then what ran in its
-// containers. They are killed, not asked: nothing of what they hold is kept.
-func (c cluster) end() error {
+// stop kills the processes of a cluster, because their state is not needed: first those that would
+// restart others, then all that carry its mark, then those in its containers. Then it removes
+// mounts, control groups and files outside the cluster's folder.
+func (c cluster) stop() error {
 	groups := c.controlGroups()
 	var errs []error
 	for _, name := range []string{kubelet, containerd} {
@@ -79,16 +81,16 @@ func (c cluster) end() error {
 			errs = append(errs, p.kill(0))
 		}
 	}
-	errs = append(errs, killAll(c.marked), killAll(c.contained))
+	errs = append(errs, killAll(c.carriesMark), killAll(c.inContainer))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cluster %s: %w", c.name, err)
 	}
-	errs = []error{unmountBelow(c.dir), unmountBelow(c.runDir), removeGroups(groups), c.removeStrays()}
+	errs = []error{unmountBelow(c.dir), unmountBelow(c.runDir), removeGroups(groups), c.removeHostFiles()}
 	return errors.Join(errs...)
 }
 
-// killAll ends all processes for which belongs says yes. Some may start others while they are being ended, so it looks again until there
-// are none.
+// killAll kills all processes for which belongs returns true. They may start others meanwhile, so
+// it repeats until there are none.
 func killAll(belongs func(proc string) bool) error {
 	const rounds = 20
 	for range rounds {
@@ -104,7 +106,7 @@ func killAll(belongs func(proc string) bool) error {
 			return err
 		}
 	}
-	return errors.New("new processes keep coming")
+	return errors.New("new processes keep being started")
 }
 
 // unmountBelow unmounts everything at or below a folder, the last mounted first.
@@ -116,8 +118,8 @@ func unmountBelow(dir string) error {
 	var errs []error
 	for _, point := range slices.Backward(points) {
 		err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // gone with another one
-			errs = append(errs, fmt.Errorf("unmounting %s: %w", point, err))
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // unmounted together with another one
+			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -141,7 +143,7 @@ func mountsBelow(dir string) ([]string, error) {
 	return points, nil
 }
 
-// unescape turns \040 and its like, which the kernel writes for spaces, back.
+// unescape decodes the octal escapes of mountinfo, such as \040 for a space.
 func unescape(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -157,8 +159,8 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// controlGroups are the folders of the containers' control groups, in every hierarchy. They are named after the containers, whose ids are
-// in containerd's folder of tasks.
+// controlGroups returns the folders of the containers' control groups, in every hierarchy. They are
+// named after the containers, whose ids are in containerd's folder of tasks.
 func (c cluster) controlGroups() []string {
 	tasks, _ := filepath.Glob(filepath.Join(c.runDir, "containerd", "io.containerd.runtime.v2.task", containerdNamespace, "*"))
 	var groups []string
@@ -171,26 +173,26 @@ func (c cluster) controlGroups() []string {
 	return groups
 }
 
-// removeGroups removes control groups whose processes have ended, and the group above them if it was the last. What is still in use
-// is somebody else's.
+// removeGroups removes control groups whose processes have ended, and the parent group if it is
+// empty then. Other containers on the machine may use the parent.
 func removeGroups(groups []string) error {
 	var errs []error
 	for _, group := range groups {
 		err := unix.Rmdir(group)
 		for deadline := time.Now().Add(5 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline); err = unix.Rmdir(group) {
-			time.Sleep(10 * time.Millisecond) // a process that ended is still being taken out of it
+			time.Sleep(10 * time.Millisecond) // the kernel is still removing a process that ended
 		}
 		if err != nil && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("removing control group %s: %w", group, err))
+			errs = append(errs, fmt.Errorf("remove control group %s: %w", group, err))
 		}
-		_ = unix.Rmdir(filepath.Dir(group)) // fails while it holds others
+		_ = unix.Rmdir(filepath.Dir(group)) // fails while it is not empty
 	}
 	return errors.Join(errs...)
 }
 
-// removeStrays removes what Kubernetes and the CNI keep at fixed places of the machine: links to the logs of containers, and what the CNI
-// library remembers of each interface.
-func (c cluster) removeStrays() error {
+// removeHostFiles removes what kubelet and the CNI write to fixed folders of the machine: links to
+// the logs of containers, and the CNI library's record of each interface.
+func (c cluster) removeHostFiles() error {
 	var errs []error
 	links, _ := filepath.Glob("/var/log/containers/*.log") // a constant pattern
 	for _, link := range links {

@@ -17,32 +17,32 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
-// containerdNamespace is where kubelet's images are.
+// containerdNamespace is the namespace of containerd that kubelet uses.
 const containerdNamespace = "k8s.io"
 
-// loadable is an image in a file.
-type loadable struct {
+// imageFile is an image in a file.
+type imageFile struct {
 	recipe image.Recipe
 	name   string // with tag
 	key    string // changes with the content
 	file   string
 }
 
-// images are those that every cluster gets.
-type images struct{ daemons, workload loadable }
+// images are the images that every cluster gets.
+type images struct{ daemons, workload imageFile }
 
-// buildImages builds from the checkout. What Go has in its cache is not compiled again.
+// buildImages builds the images from the checkout. Packages in Go's cache are not compiled again.
 func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
 	var built images
 	root, err := kubeparts.Root()
 	if err != nil {
 		return built, err
 	}
-	cache, err := binaryCache()
+	cache, err := kubeparts.CacheDir()
 	if err != nil {
 		return built, err
 	}
-	builder := image.Builder{Root: root, Version: version.String(), Cache: cache}
+	builder := image.Builder{Root: root, Version: version.String(), Cache: filepath.Join(cache, "images")}
 	recipe, err := image.Daemons(root)
 	if err != nil {
 		return built, err
@@ -50,36 +50,25 @@ func (s *Sandbox) buildImages(ctx context.Context) (images, error) {
 	if built.daemons, err = s.build(ctx, builder, recipe, contentTag); err != nil {
 		return built, err
 	}
-	// Its name is in configurations of pod sandboxes and in people's manifests, so it has one that stays.
+	// Its name is in the configuration of containerd and in users' manifests, so it must not change.
 	if built.workload, err = s.build(ctx, builder, image.Workload(), func(string) string { return "sandbox" }); err != nil {
 		return built, err
 	}
-	s.state.Image, s.state.Pause = built.daemons.name, built.workload.name
+	s.state.Image, s.state.WorkloadImage = built.daemons.name, built.workload.name
 	return built, s.save()
 }
 
-// contentTag changes with the content, so that what is installed with it is rolled out again exactly when it changed.
+// contentTag returns a tag that changes with the content, so that workloads are rolled out again
+// exactly when their image has changed.
 func contentTag(key string) string { return "sandbox-" + key }
 
-func binaryCache() (string, error) {
-	if dir := os.Getenv(kubeparts.CacheEnv); dir != "" {
-		abs, err := filepath.Abs(dir)
-		return filepath.Join(abs, "images"), err
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("finding the user's cache folder (set %s to choose one): %w", kubeparts.CacheEnv, err)
-	}
-	return filepath.Join(dir, "seamark", "images"), nil
-}
-
-func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, tag func(key string) string) (loadable, error) {
+func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, tag func(key string) string) (imageFile, error) {
 	content, err := b.Compile(ctx, r, image.HostArchitecture())
 	if err != nil {
-		return loadable{}, err
+		return imageFile{}, err
 	}
 	key := content.Key()
-	l := loadable{recipe: r, name: r.Repository + ":" + tag(key), key: key}
+	l := imageFile{recipe: r, name: r.Repository + ":" + tag(key), key: key}
 	l.file = filepath.Join(s.plan.dir, "images", fmt.Sprintf("%s-%s.tar", filepath.Base(r.Repository), key))
 	if _, err := os.Stat(l.file); err == nil {
 		return l, nil
@@ -101,14 +90,14 @@ func (s *Sandbox) build(ctx context.Context, b image.Builder, r image.Recipe, ta
 	return l, errors.Join(err, image.WriteTar(l.file, l.name, made))
 }
 
-// loadImages imports images into the cluster's containerd, unless they are there.
-func (c cluster) loadImages(ctx context.Context, has parts, list ...loadable) error {
+// loadImages imports images into the cluster's containerd unless they were imported before.
+func (c cluster) loadImages(ctx context.Context, bin binaries, list ...imageFile) error {
 	for _, l := range list {
 		mark := c.path("run", filepath.Base(l.recipe.Repository)+".loaded")
 		if loaded, err := os.ReadFile(mark); err == nil && string(loaded) == l.key {
 			continue
 		}
-		if err := c.importImage(ctx, has, l.file); err != nil {
+		if err := c.importImage(ctx, bin, l.file); err != nil {
 			return err
 		}
 		if err := writeFile(mark, []byte(l.key)); err != nil {
@@ -118,60 +107,63 @@ func (c cluster) loadImages(ctx context.Context, has parts, list ...loadable) er
 	return nil
 }
 
-// importImage loads a file, waiting for a containerd that is just starting.
-func (c cluster) importImage(ctx context.Context, has parts, file string) error {
-	err := c.await(ctx, containerd, "containerd to answer", func(ctx context.Context) error { return c.ctr(ctx, has, "version") })
+// importImage imports the images of a file. It waits for a containerd that is starting.
+func (c cluster) importImage(ctx context.Context, bin binaries, file string) error {
+	err := c.await(ctx, containerd, "containerd", func(ctx context.Context) error { return c.ctr(ctx, bin, "version") })
 	if err != nil {
 		return err
 	}
-	if err := c.ctr(ctx, has, "images", "import", file); err != nil {
-		return fmt.Errorf("cluster %s: loading %s: %w", c.name, file, err)
+	if err := c.ctr(ctx, bin, "images", "import", file); err != nil {
+		return fmt.Errorf("cluster %s: load %s: %w", c.name, file, err)
 	}
 	return nil
 }
 
-// Load imports the images of a tar, a docker-archive or an OCI archive, into every cluster, and tells their names. Pods use them by these and never
-// pull them, unless the tag is `latest`, which Kubernetes always pulls. It fails when a cluster does not run and when the file has no image with a name.
+// Load imports the images of a docker-archive or an OCI archive into every cluster and returns the
+// names by which pods use them. Pods never pull them, unless the tag is `latest`, which Kubernetes
+// always pulls. Load fails when a cluster does not run and when the file has no image with a name.
 func (s *Sandbox) Load(ctx context.Context, file string, progress io.Writer) ([]string, error) {
 	names, err := image.Names(file)
 	if err != nil {
 		return nil, err
 	}
 	if s.state.NodeParts == "" {
-		return nil, fmt.Errorf("sandbox %s has not come up, or was made by an older version: run seamark sandbox up, which completes it", s.plan.name)
+		return nil, fmt.Errorf("sandbox %s is not complete, or an older version created it: run seamark sandbox up", s.plan.name)
 	}
-	r, has := newReport(progress), parts{node: s.state.NodeParts}
+	r, bin := newReport(progress), binaries{node: s.state.NodeParts}
 	full := make([]string, len(names))
 	for i, n := range names {
 		full[i] = n.Full
 	}
 	for _, c := range s.plan.clusters {
-		if err := r.step(c.name+": loaded "+strings.Join(full, ", "), func() error { return c.importNamed(ctx, has, file, names) }); err != nil {
+		if err := r.step(c.name+": loaded "+strings.Join(full, ", "), func() error { return c.importNamed(ctx, bin, file, names) }); err != nil {
 			return nil, err
 		}
 	}
 	return full, nil
 }
 
-// importNamed loads a file, and gives its images the names that Kubernetes asks for where the file has shorter ones.
-func (c cluster) importNamed(ctx context.Context, has parts, file string, names []image.Name) error {
-	if err := c.importImage(ctx, has, file); err != nil {
+// importNamed imports the images of a file, and adds the full names that Kubernetes uses where the
+// file has short ones.
+func (c cluster) importNamed(ctx context.Context, bin binaries, file string, names []image.Name) error {
+	if err := c.importImage(ctx, bin, file); err != nil {
 		return err
 	}
 	for _, n := range names {
 		if n.Full == n.Stored {
 			continue
 		}
-		if err := c.ctr(ctx, has, "images", "tag", "--force", n.Stored, n.Full); err != nil {
-			return fmt.Errorf("cluster %s: naming %s: %w", c.name, n.Full, err)
+		if err := c.ctr(ctx, bin, "images", "tag", "--force", n.Stored, n.Full); err != nil {
+			return fmt.Errorf("cluster %s: name image %s: %w", c.name, n.Full, err)
 		}
 	}
 	return nil
 }
 
-func (c cluster) ctr(ctx context.Context, has parts, args ...string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(has.node, "ctr"), append([]string{"--address", c.containerdSocket(), "--namespace", containerdNamespace}, args...)...)
-	cmd.Env = append(os.Environ(), "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=true") // which would hide the error
+func (c cluster) ctr(ctx context.Context, bin binaries, args ...string) error {
+	args = append([]string{"--address", c.containerdSocket(), "--namespace", containerdNamespace}, args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(bin.node, "ctr"), args...)
+	cmd.Env = append(os.Environ(), "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=true") // they would hide the error
 	output, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(output)))

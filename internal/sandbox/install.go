@@ -4,25 +4,26 @@ package sandbox
 
 import "context"
 
-// install makes the clusters a clusterset with the broker on the first: the one place where the sandbox and Seamark meet. It runs the
-// commands that users run, so that the sandbox is what they get; run again they change nothing.
+// install joins the clusters into a clusterset with the broker on the first. It runs the commands
+// that users run, so the sandbox is installed as a user's clusters are. Run again, they change
+// nothing.
 func (s *Sandbox) install(ctx context.Context, r *report, seamark func(ctx context.Context, args ...string) error) error {
-	hub := s.plan.clusters[0]
+	broker := s.plan.clusters[0]
 	in := func(c cluster, args ...string) []string {
 		return append([]string{"--kubeconfig", s.Kubeconfig(), "--context", c.name}, args...)
 	}
-	err := r.step("broker is deployed on "+hub.name, func() error { return seamark(ctx, in(hub, "broker", "deploy")...) })
+	err := r.step("broker is deployed on "+broker.name, func() error { return seamark(ctx, in(broker, "broker", "deploy")...) })
 	if err != nil {
 		return err
 	}
 	return s.forEach(ctx, func(ctx context.Context, c cluster) error {
-		err := r.step(c.name+": Seamark is installed and the cluster has joined", func() error {
-			return seamark(ctx, in(c, "join", "--broker-context", hub.name, "--broker-server", hub.server(), "--clusterid", c.name,
+		err := r.step(c.name+": Seamark is installed and has joined the broker", func() error {
+			return seamark(ctx, in(c, "join", "--broker-context", broker.name, "--broker-server", broker.server(), "--clusterid", c.name,
 				"--dataplane", string(s.state.DataPlane), "--image", s.Image())...)
 		})
 		if err != nil {
 			return err
 		}
-		return r.step(c.name+": clusterset.local is answered", func() error { return c.awaitClusterset(ctx) })
+		return r.step(c.name+": cluster DNS answers for clusterset.local", func() error { return c.awaitClusterset(ctx) })
 	})
 }

@@ -12,39 +12,41 @@ import (
 	"strings"
 )
 
-// Family is which IP addresses the clusters of a sandbox have.
+// Family is the IP family of the clusters of a sandbox.
 type Family string
 
-// The families there are. In dual-stack clusters IPv4 comes first.
+// The families. In dual-stack clusters IPv4 is the primary one.
 const (
 	IPv4 Family = "ipv4"
 	IPv6 Family = "ipv6"
 	Dual Family = "dual"
 )
 
-// Limits of a machine full of sandboxes. They keep names and addresses short, and no machine that runs more is known.
+// Limits of clusters per sandbox and of sandboxes per machine. They keep names and addresses short.
 const (
 	maxClusters = 8
 	maxSlots    = 16
 )
 
-// clusterNames are the names of clusters, in order. The first holds the broker.
+// clusterNames are the names of the clusters, in order. The first has the broker.
 var clusterNames = [maxClusters]string{"east", "west", "north", "south", "coast", "island", "harbor", "delta"}
 
-// sandboxName keeps every derived name valid and short: the sockets of shims, which end in 64 digits, are at 107 characters, where the kernel ends.
+// sandboxName limits names so that every derived name is valid: the paths of the shims' sockets,
+// which end in 64 digits, reach the kernel's limit of 107 characters.
 var sandboxName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?$`)
 
-// plan is where everything of one sandbox is: decided once, from name, folders, slot and options, without looking at the machine.
+// plan holds the names, paths and addresses of a sandbox. They follow from its name, folders, slot
+// and options alone.
 type plan struct {
 	name     string
-	dir      string // what survives a restart of the machine
-	runDir   string // what does not: sockets and the state of containers
-	slot     int    // decides the addresses and the bridge; one per sandbox on a machine
+	dir      string // for what is kept over a restart of the machine
+	runDir   string // for what is not: sockets and the state of containers
+	slot     int    // determines the addresses and the bridge; unique on the machine
 	family   Family
 	clusters []cluster
 }
 
-// cluster is where everything of one cluster is.
+// cluster holds the names, paths and addresses of one cluster.
 type cluster struct {
 	name   string
 	index  int // from 1
@@ -81,7 +83,7 @@ func newPlan(name, dir, runDir string, slot, count int, family Family) plan {
 	return p
 }
 
-// versions are the IP versions of the clusters, the primary one first.
+// versions returns the IP versions of the clusters, the primary one first.
 func (p plan) versions() []int {
 	switch p.family {
 	case IPv6:
@@ -92,10 +94,10 @@ func (p plan) versions() []int {
 	return []int{4}
 }
 
-// bridge is the name of the link on the host that connects the nodes.
+// bridge returns the name of the link on the host that connects the nodes.
 func (p plan) bridge() string { return fmt.Sprintf("seamark%d", p.slot) }
 
-// hostIPs are the addresses of the bridge, by which nodes know the host.
+// hostIPs returns the addresses of the bridge, by which nodes reach the host.
 func (p plan) hostIPs() []netip.Prefix {
 	var ips []netip.Prefix
 	for _, v := range p.versions() {
@@ -104,7 +106,7 @@ func (p plan) hostIPs() []netip.Prefix {
 	return ips
 }
 
-// nodeIP is an address in the network of the nodes: 172.30.SLOT.0/24 or fd5e:SLOT::/64.
+// nodeIP returns an address in the network of the nodes: 172.30.SLOT.0/24 or fd5e:SLOT::/64.
 func (p plan) nodeIP(version, host int) netip.Prefix {
 	if version == 6 {
 		return netip.PrefixFrom(ula(p.slot, 0, 0, host), 64)
@@ -112,7 +114,7 @@ func (p plan) nodeIP(version, host int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 30, byte(p.slot), byte(host)}), 24)
 }
 
-// podCIDR is 10.200+SLOT.16*INDEX.0/20 or fd5e:SLOT:INDEX:1::/64.
+// podCIDR returns 10.200+SLOT.16*INDEX.0/20 or fd5e:SLOT:INDEX:1::/64.
 func (p plan) podCIDR(version, index int) netip.Prefix {
 	if version == 6 {
 		return netip.PrefixFrom(ula(p.slot, index, 1, 0), 64)
@@ -120,7 +122,7 @@ func (p plan) podCIDR(version, index int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(200 + p.slot), byte(16 * index), 0}), 20)
 }
 
-// allPods are the ranges that hold the pods of every cluster of the sandbox.
+// allPods returns the ranges that contain the pods of every cluster of the sandbox.
 func (p plan) allPods() []netip.Prefix {
 	var all []netip.Prefix
 	for _, v := range p.versions() {
@@ -133,7 +135,7 @@ func (p plan) allPods() []netip.Prefix {
 	return all
 }
 
-// serviceCIDR is 10.220+SLOT.16*INDEX.0/20 or fd5e:SLOT:INDEX:2::/112.
+// serviceCIDR returns 10.220+SLOT.16*INDEX.0/20 or fd5e:SLOT:INDEX:2::/112.
 func (p plan) serviceCIDR(version, index int) netip.Prefix {
 	if version == 6 {
 		return netip.PrefixFrom(ula(p.slot, index, 2, 0), 112)
@@ -141,7 +143,7 @@ func (p plan) serviceCIDR(version, index int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(220 + p.slot), byte(16 * index), 0}), 20)
 }
 
-// ula is fd5e:SLOT:INDEX:NET::HOST.
+// ula returns fd5e:SLOT:INDEX:NET::HOST.
 func ula(slot, index, network, host int) netip.Addr {
 	var a [16]byte
 	for i, part := range []int{0xfd5e, slot, index, network} {
@@ -151,7 +153,7 @@ func ula(slot, index, network, host int) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// find returns the cluster of a name, or says which there are.
+// find returns the cluster of a name, or an error that lists the clusters.
 func (p plan) find(name string) (cluster, error) {
 	for _, c := range p.clusters {
 		if c.name == name {
@@ -169,21 +171,21 @@ func (p plan) names() []string {
 	return names
 }
 
-// node is the name of the cluster's only node.
+// node returns the name of the cluster's only node.
 func (c cluster) node() string { return c.name + "-node" }
 
-// nodeIP is the node's primary address.
+// nodeIP returns the node's primary address.
 func (c cluster) nodeIP() netip.Addr { return c.nodeIPs[0].Addr() }
 
-// server is the address of the API server, for the host and for every pod of every cluster.
+// server returns the URL of the API server for the host and for the pods of every cluster.
 func (c cluster) server() string {
 	return "https://" + net.JoinHostPort(c.nodeIP().String(), fmt.Sprint(apiserverPort))
 }
 
-// dnsIP is the address of cluster DNS: the tenth of the first service range, as everywhere.
+// dnsIP returns the address of cluster DNS: the tenth of the service range, as with kubeadm.
 func (c cluster) dnsIP(family int) netip.Addr { return nth(c.serviceCIDRs[family], 10) }
 
-// ranges are all addresses that belong to the cluster.
+// ranges returns all addresses of the cluster: node, pods and services.
 func (c cluster) ranges() []netip.Prefix {
 	var all []netip.Prefix
 	for _, ip := range c.nodeIPs {
@@ -201,7 +203,7 @@ func (c cluster) log(component string) string { return c.path("logs", component+
 
 func (c cluster) containerdSocket() string { return filepath.Join(c.runDir, "containerd.sock") }
 
-// nth is the n-th address of a range.
+// nth returns the n-th address of a range.
 func nth(prefix netip.Prefix, n int) netip.Addr {
 	a := prefix.Masked().Addr()
 	for range n {
@@ -210,7 +212,7 @@ func nth(prefix netip.Prefix, n int) netip.Addr {
 	return a
 }
 
-// join writes addresses or ranges as flags take them.
+// join returns addresses or ranges separated by commas, as flags take them.
 func join[T fmt.Stringer](values []T) string {
 	texts := make([]string, len(values))
 	for i, v := range values {
@@ -219,7 +221,7 @@ func join[T fmt.Stringer](values []T) string {
 	return strings.Join(texts, ",")
 }
 
-// addrs are prefixes without their lengths.
+// addrs returns the addresses of prefixes.
 func addrs(prefixes []netip.Prefix) []netip.Addr {
 	list := make([]netip.Addr, len(prefixes))
 	for i, p := range prefixes {

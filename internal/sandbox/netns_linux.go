@@ -8,8 +8,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// inNetns runs f with the calling thread in a network namespace; processes that f starts are born there. Only the network changes:
-// unlike `ip netns exec` nothing is mounted, and kubelet finds its cgroups.
+// inNetns runs f on a thread in a network namespace; processes that f starts are in it. Unlike `ip
+// netns exec` it mounts nothing, so kubelet finds its cgroups.
 func inNetns(name string, f func() error) error {
 	target, err := netns.GetFromName(name)
 	if err != nil {
@@ -24,7 +24,8 @@ func inNetns(name string, f func() error) error {
 	})
 }
 
-// onThread runs f on a thread of its own that is thrown away when f may have changed it and it cannot be changed back.
+// onThread runs f on a thread of its own and restores the thread's network namespace. A thread that
+// cannot be restored ends.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -39,7 +40,7 @@ func onThread(f func() error) error {
 		back := netns.Set(home)
 		_ = home.Close()
 		if back == nil {
-			runtime.UnlockOSThread() // else the thread ends with this goroutine
+			runtime.UnlockOSThread() // otherwise the thread ends with this goroutine
 		}
 		done <- errors.Join(err, back)
 	}()

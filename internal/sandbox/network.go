@@ -17,11 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netnsDir is where named network namespaces are.
+// netnsDir is the folder of named network namespaces.
 const netnsDir = "/run/netns"
 
-// connect makes the network of the sandbox, or what is missing of it: a bridge on the host, and for each cluster a network namespace with a
-// veth to the bridge, forwarding on and routes to the pods and services of the others.
+// connect creates what is missing of the network of the sandbox: a bridge on the host, and for each
+// cluster a network namespace with a veth to the bridge, IP forwarding, and routes to the pods and
+// services of the other clusters.
 func (p plan) connect() error {
 	bridge, err := p.ensureBridge()
 	if err != nil {
@@ -59,7 +60,8 @@ func (p plan) ensureBridge() (netlink.Link, error) {
 	return link, nil
 }
 
-// address is one to give to a link. IPv6 ones are used without asking the neighbours first, who cannot have them.
+// address returns an address for a link. IPv6 addresses skip duplicate address detection, because
+// the plan gives each to one node only.
 func address(ip netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: ipNet(ip)}
 	if ip.Addr().Is6() {
@@ -68,7 +70,7 @@ func address(ip netip.Prefix) *netlink.Addr {
 	return a
 }
 
-// ipNet keeps the address: unlike a route, it is not masked.
+// ipNet returns the prefix with its address unmasked, as links need it.
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
@@ -88,7 +90,8 @@ func (p plan) connectCluster(c cluster, bridge netlink.Link) error {
 	})
 }
 
-// ensureNetns makes a named namespace. A file without a namespace behind it is what a restart of the machine may leave.
+// ensureNetns creates a named namespace if it does not exist. A restart of the machine may leave a
+// file without a namespace, which is replaced.
 func ensureNetns(name string) error {
 	var at unix.Statfs_t
 	err := unix.Statfs(filepath.Join(netnsDir, name), &at)
@@ -109,7 +112,8 @@ func ensureNetns(name string) error {
 	})
 }
 
-// ensureVeth connects a namespace to the bridge. The end on the host exists exactly while the one in the namespace does.
+// ensureVeth connects a namespace to the bridge. When the end on the host exists, the one in the
+// namespace does too.
 func ensureVeth(c cluster, bridge netlink.Link) error {
 	if _, err := netlink.LinkByName(c.veth); err == nil {
 		return nil
@@ -130,7 +134,8 @@ func ensureVeth(c cluster, bridge netlink.Link) error {
 	return netlink.LinkSetUp(veth)
 }
 
-// sysctls make the namespace of the calling thread forward between pods, node and others.
+// sysctls enable forwarding between pods, node and other clusters in the namespace of the calling
+// thread.
 func sysctls() error {
 	const pathPrefix = "/proc/sys/net/"
 	for _, s := range []struct {
@@ -143,19 +148,20 @@ func sysctls() error {
 		{"ipv6/conf/all/forwarding", "1", true},
 		{"ipv6/conf/default/accept_dad", "0", true},
 		{"ipv6/conf/all/accept_dad", "0", true},
-		// A pod that reaches another of the same node by a service gets its answers over the bridge, which must turn the addresses back.
+		// The answer of a pod to another pod of the node that called it by a Service stays on the bridge.
+		// Netfilter must see it to reverse the DNAT.
 		{"bridge/bridge-nf-call-iptables", "1", true},
 		{"bridge/bridge-nf-call-ip6tables", "1", true},
 	} {
 		err := os.WriteFile(pathPrefix+s.name, []byte(s.value), 0)
 		if err != nil && (!s.optional || !errors.Is(err, fs.ErrNotExist)) {
-			return fmt.Errorf("setting %s: %w", s.name, err)
+			return fmt.Errorf("set %s: %w", s.name, err)
 		}
 	}
 	return nil
 }
 
-// configureNode gives the node its addresses and routes. It runs in the node's namespace.
+// configureNode sets the node's addresses and routes. It must run in the node's namespace.
 func (p plan) configureNode(c cluster) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -182,14 +188,15 @@ func (p plan) configureNode(c cluster) error {
 	return nil
 }
 
-// route leads to a range through a neighbour.
+// route is a route to a range through another node or the host.
 type route struct {
 	to  netip.Prefix
 	via netip.Addr
 }
 
-// routes are those of a node: to the pods and services of every other cluster through its node, and all else to the host. Nothing answers
-// there, but without such a route processes of the node could not send to addresses that are translated on their way out.
+// routes returns the routes of a node: to the pods and services of every other cluster through its
+// node, and a default route to the host. The host does not forward, but without a default route
+// processes of the node could not connect to addresses that are translated by NAT.
 func (p plan) routes(c cluster) []route {
 	var routes []route
 	for family, host := range p.hostIPs() {
@@ -212,7 +219,7 @@ func (p plan) routes(c cluster) []route {
 func (p plan) disconnect() error {
 	var errs []error
 	for _, c := range p.clusters {
-		// The link goes with the namespace, but only when the kernel gets to it.
+		// The kernel deletes the link with the namespace, but later.
 		errs = append(errs, deleteLink(c.veth))
 		path := filepath.Join(netnsDir, c.netns)
 		if _, err := os.Lstat(path); err != nil {
@@ -240,9 +247,10 @@ func deleteLink(name string) error {
 	return nil
 }
 
-// loadModules asks for what a kernel may have as modules. A kernel that has it built in, or not at all, is told apart later, by what fails.
+// loadModules loads what a kernel may have as modules. Errors are ignored: the feature may be built
+// in. If it is missing, a later step fails.
 func loadModules() {
 	for _, module := range []string{"bridge", "br_netfilter", "veth", "overlay", "nf_tables", "nf_conntrack"} {
-		_ = exec.Command("modprobe", "--quiet", module).Run() //nolint:noctx // it ends by itself, at once
+		_ = exec.Command("modprobe", "--quiet", module).Run() //nolint:noctx // it ends at once
 	}
 }

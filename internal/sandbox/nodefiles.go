@@ -12,8 +12,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// writeNodeFiles writes the configurations of containerd, the CNI and kubelet, and makes the folders they use.
-func (p plan) writeNodeFiles(c cluster, has parts, pauseImage string) error {
+// writeNodeFiles writes the configurations of containerd, the CNI and kubelet, and creates their
+// folders.
+func (p plan) writeNodeFiles(c cluster, bin binaries, pauseImage string) error {
 	for _, dir := range []string{
 		c.path("logs"), c.path("run"), c.path("cni"), c.path("etcd"), c.path("kubelet"), c.path("pods"), c.path("manifests"), c.path("plugins"),
 		c.runDir,
@@ -31,10 +32,11 @@ func (p plan) writeNodeFiles(c cluster, has parts, pauseImage string) error {
 		return err
 	}
 	for path, text := range map[string]string{
-		c.path("containerd.toml"):            c.containerdConfig(has, pauseImage),
+		c.path("containerd.toml"):            c.containerdConfig(bin, pauseImage),
 		c.path("cni", "10-sandbox.conflist"): network,
 		c.path("kubelet.yaml"):               kubeletConfig,
-		// Names outside the clusters are asked of the host. Most have no DNS server on this address, and the refusal comes at once.
+		// Names outside the clusters are resolved by the host. Most hosts have no DNS server on this
+		// address and refuse at once.
 		c.path("resolv.conf"): fmt.Sprintf("nameserver %s\n", p.hostIPs()[0].Addr()),
 	} {
 		if err := writeFile(path, []byte(text)); err != nil {
@@ -44,9 +46,9 @@ func (p plan) writeNodeFiles(c cluster, has parts, pauseImage string) error {
 	return os.Chmod(c.path("resolv.conf"), 0o644) // pods that are not root read a copy of it
 }
 
-// containerdConfig keeps everything of this containerd below the cluster's folders, the network namespaces of pods among it, so that what
-// belongs to the cluster can be told by its path.
-func (c cluster) containerdConfig(has parts, pauseImage string) string {
+// containerdConfig returns a configuration that keeps everything of this containerd below the
+// cluster's folders, also the network namespaces of pods, so that Down finds it by its path.
+func (c cluster) containerdConfig(bin binaries, pauseImage string) string {
 	return fmt.Sprintf(`version = 3
 root = %[1]q
 state = %[2]q
@@ -86,21 +88,22 @@ disabled_plugins = [
   SystemdCgroup = false
   Root = %[10]q
 `, c.path("containerd"), filepath.Join(c.runDir, "containerd"), c.containerdSocket(), c.containerdSocket()+".ttrpc",
-		c.path("containerd-opt"), filepath.Join(c.runDir, "s"), pauseImage, has.node, c.path("cni"), filepath.Join(c.runDir, "runc"))
+		c.path("containerd-opt"), filepath.Join(c.runDir, "s"), pauseImage, bin.node, c.path("cni"), filepath.Join(c.runDir, "runc"))
 }
 
-// networkName is unique on the machine: the CNI library keeps a file for each interface under it.
+// networkName returns a name that is unique on the machine: the CNI library names its files after
+// it.
 func (c cluster) networkName() string { return c.netns }
 
 func (c cluster) cniConfig(p plan) (string, error) {
 	var ranges, routes []any
 	for i, pods := range c.podCIDRs {
-		everything := "0.0.0.0/0"
+		defaultRoute := "0.0.0.0/0"
 		if p.versions()[i] == 6 {
-			everything = "::/0"
+			defaultRoute = "::/0"
 		}
 		ranges = append(ranges, []any{map[string]string{"subnet": pods.String()}})
-		routes = append(routes, map[string]string{"dst": everything})
+		routes = append(routes, map[string]string{"dst": defaultRoute})
 	}
 	config := map[string]any{
 		"cniVersion": "1.0.0", "name": c.networkName(),
@@ -117,30 +120,32 @@ func (c cluster) cniConfig(p plan) (string, error) {
 }
 
 func (c cluster) kubeletConfig() (string, error) {
-	never := map[string]string{"imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%"}
+	neverEvict := map[string]string{"imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%"}
 	dns := make([]string, len(c.serviceCIDRs))
 	for i := range c.serviceCIDRs {
 		dns[i] = c.dnsIP(i).String()
 	}
 	config := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"address": anyAddress(c.nodeIP()),
+		"address": unspecifiedAddress(c.nodeIP()),
 		"authentication": map[string]any{
 			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true},
 			"x509": map[string]any{"clientCAFile": c.cert("ca")},
 		},
 		"authorization": map[string]any{"mode": "Webhook"},
 		"tlsCertFile":   c.cert("kubelet-server"), "tlsPrivateKeyFile": c.key("kubelet-server"),
-		// A changed ConfigMap, such as the cluster DNS' when Seamark is installed, reaches pods with the next look at them: a minute by default.
+		// A changed ConfigMap, such as that of cluster DNS when Seamark is installed, reaches pods at the
+		// next sync: after a minute by default.
 		"syncFrequency": "5s",
 		"clusterDomain": "cluster.local", "clusterDNS": dns[:1], "resolvConf": c.path("resolv.conf"),
 		"containerRuntimeEndpoint": "unix://" + c.containerdSocket(),
 		"podLogsDir":               c.path("pods"), "staticPodPath": c.path("manifests"), "volumePluginDir": c.path("plugins"),
-		// The machine's control groups belong to the machine: one kubelet of several must not rearrange them.
+		// Several kubelets share the machine's control groups, so none may rearrange them.
 		"cgroupDriver": "cgroupfs", "failCgroupV1": false, "cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
 		"localStorageCapacityIsolation": false, "failSwapOn": false, "oomScoreAdj": 0, "makeIPTablesUtilChains": false,
-		// Images are loaded, not pulled: one that was removed to free a disk would be gone for good.
-		"evictionHard": never, "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
+		// Images are loaded, not pulled: one that kubelet removed to free disk space could not be pulled
+		// again.
+		"evictionHard": neverEvict, "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
 		"maxPods": 250, "registryPullQPS": 0, "eventRecordQPS": 0, "kubeAPIQPS": 50, "kubeAPIBurst": 100,
 		"serializeImagePulls": false, "rotateCertificates": false, "shutdownGracePeriod": "0s",
 	}
@@ -148,8 +153,9 @@ func (c cluster) kubeletConfig() (string, error) {
 	return string(text), err
 }
 
-func anyAddress(like netip.Addr) string {
-	if like.Is6() {
+// unspecifiedAddress returns the address to listen on all addresses of the family of ip.
+func unspecifiedAddress(ip netip.Addr) string {
+	if ip.Is6() {
 		return "::"
 	}
 	return "0.0.0.0"

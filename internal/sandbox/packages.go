@@ -15,12 +15,12 @@ import (
 	"strings"
 )
 
-// programs are what clusters need of the machine, and the Debian packages that have them.
+// programs are the programs of the machine that clusters need, and their Debian packages.
 var programs = []struct{ name, debian string }{
 	{"runc", "runc"}, {"nft", "nftables"}, {"ip", "iproute2"}, {"conntrack", "conntrack"}, {"mount", "mount"},
 }
 
-// ensurePackages installs what is missing with apt, and says so; on other systems it says what to install.
+// ensurePackages installs missing packages with apt. On other systems it fails and names them.
 func ensurePackages(ctx context.Context, r *report) error {
 	missing := missingPackages(func(program string) bool {
 		_, err := exec.LookPath(program)
@@ -32,55 +32,55 @@ func ensurePackages(ctx context.Context, r *report) error {
 	list := strings.Join(missing, ", ")
 	apt, err := exec.LookPath("apt-get")
 	if err != nil {
-		return fmt.Errorf("the sandbox needs %s (names of Debian packages): install them and run this again", list)
+		return fmt.Errorf("the sandbox needs %s (names of Debian packages): install them and run the command again", list)
 	}
 	return r.step("installed "+list+" with apt-get", func() error {
 		for _, args := range [][]string{{"update", "-q"}, slices.Concat([]string{"install", "-qy", "--no-install-recommends"}, missing)} {
 			cmd := exec.CommandContext(ctx, apt, args...)
 			cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 			if output, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("installing %s: apt-get %s: %w\n%s", list, args[0], err, strings.TrimSpace(string(output)))
+				return fmt.Errorf("install %s: apt-get %s: %w\n%s", list, args[0], err, strings.TrimSpace(string(output)))
 			}
 		}
 		return nil
 	})
 }
 
-// missingPackages are those whose programs are not there.
-func missingPackages(there func(program string) bool) []string {
+// missingPackages returns the packages whose programs are not installed.
+func missingPackages(installed func(program string) bool) []string {
 	var missing []string
 	for _, p := range programs {
-		if !there(p.name) {
+		if !installed(p.name) {
 			missing = append(missing, p.debian)
 		}
 	}
 	return missing
 }
 
-// goInstaller is where Go's own installer puts it, which is not on the PATH that sudo gives.
+// goInstaller is the folder of Go's installer, which is not on the PATH of sudo.
 const goInstaller = "/usr/local/go/bin"
 
-// ensureGo puts Go on the PATH if it is only where its installer put it.
+// ensureGo adds the folder of Go's installer to the PATH when Go is only there.
 func ensureGo(installer string) error {
 	if _, err := exec.LookPath("go"); err == nil {
 		return nil
 	}
 	if _, err := os.Stat(filepath.Join(installer, "go")); err != nil {
-		return errors.New("building what clusters are made of takes Go, which is not on the PATH: install it (https://go.dev/dl); " +
-			"if you have it, keep your PATH with sudo env PATH=$PATH")
+		return errors.New("Go is needed to build the programs of the clusters and is not on the PATH: install it (https://go.dev/dl); " +
+			"if it is installed, keep your PATH with sudo env PATH=$PATH")
 	}
 	return os.Setenv("PATH", os.Getenv("PATH")+string(os.PathListSeparator)+installer)
 }
 
-// tunables are settings of the whole machine that kubelet changes when it starts.
+// tunables are sysctls of the whole machine that kubelet changes when it starts.
 var tunables = []string{
 	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
 }
 
-// tunablesFile keeps what they were before the first sandbox since the machine started.
+// tunablesFile holds their values before the first sandbox since the machine started.
 var tunablesFile = filepath.Join(runRoot, "tunables.json")
 
-// saveTunables remembers the settings, once.
+// saveTunables saves the values unless they are saved already.
 func saveTunables() error {
 	if _, err := os.Stat(tunablesFile); err == nil {
 		return nil
@@ -88,7 +88,7 @@ func saveTunables() error {
 	values := map[string]string{}
 	for _, name := range tunables {
 		text, err := os.ReadFile(filepath.Join("/proc/sys", name))
-		if err == nil { // else this kernel does not have it
+		if err == nil { // otherwise this kernel does not have it
 			values[name] = strings.TrimSpace(string(text))
 		}
 	}
@@ -99,7 +99,7 @@ func saveTunables() error {
 	return writeFile(tunablesFile, text)
 }
 
-// restoreTunables puts them back when the last sandbox is gone.
+// restoreTunables restores the values when the last sandbox was removed.
 func restoreTunables() error {
 	others, err := filepath.Glob(filepath.Join(runRoot, "*", "owner"))
 	if err != nil || len(others) > 0 {

@@ -13,11 +13,12 @@ import (
 	"strings"
 )
 
-// partitionTable is our table in the network namespaces of nodes.
+// partitionTable is the nftables table of partitions in the network namespaces of nodes.
 const partitionTable = "seamark_sandbox_partition"
 
-// Partition cuts two clusters off from each other: nothing of one's nodes, pods and services is heard in the other, in either direction,
-// and open connections fall silent. Others, and the host, hear both. It fails when one of them does not exist.
+// Partition cuts two clusters off from each other: packets between their nodes, pods and services
+// are dropped in both directions, also on open connections. Other clusters and the host still reach
+// both. It fails when one of the clusters does not exist.
 func (s *Sandbox) Partition(ctx context.Context, a, b string) error {
 	if a == b {
 		return fmt.Errorf("cluster %s cannot be cut off from itself: name two clusters", a)
@@ -41,7 +42,7 @@ func (s *Sandbox) Heal(ctx context.Context, names ...string) error {
 			return slices.DeleteFunc(pairs, func(p Pair) bool { return p == pair })
 		})
 	}
-	return errors.New("name two clusters to heal what is between them, or none to heal all")
+	return errors.New("name two clusters to end their partition, or none to end all partitions")
 }
 
 func (s *Sandbox) changePartitions(ctx context.Context, names []string, change func([]Pair) []Pair) error {
@@ -67,32 +68,34 @@ func (s *Sandbox) changePartitions(ctx context.Context, names []string, change f
 	return s.save()
 }
 
-// applyPartitions makes the rules of every node as the state says.
+// applyPartitions sets the rules of every node according to the state.
 func (s *Sandbox) applyPartitions(ctx context.Context) error {
 	for _, c := range s.plan.clusters {
-		var silent []netip.Prefix
+		var blocked []netip.Prefix
 		for _, other := range s.plan.clusters {
 			if s.state.partitioned(newPair(c.name, other.name)) {
-				silent = append(silent, other.ranges()...)
+				blocked = append(blocked, other.ranges()...)
 			}
 		}
-		if err := c.nft(ctx, partitionRules(silent)); err != nil {
-			return fmt.Errorf("cluster %s: setting the rules of partitions: %w", c.name, err)
+		if err := c.nft(ctx, partitionRules(blocked)); err != nil {
+			return fmt.Errorf("cluster %s: set the rules of partitions: %w", c.name, err)
 		}
 	}
 	return nil
 }
 
-// partitionRules drop what comes from the ranges before anybody sees it, and what goes to them after every translation of addresses. The
-// table is replaced in one transaction; declaring it first makes deleting it legal when there was none (nft 1.0.6 has no `destroy`).
-func partitionRules(silent []netip.Prefix) string {
+// partitionRules returns rules that drop packets from the ranges before all other hooks, and
+// packets to them after every address translation. The table is replaced in one transaction. It is
+// declared first, because deleting a table that does not exist is an error (nft 1.0.6 has no
+// `destroy`).
+func partitionRules(blocked []netip.Prefix) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table inet %[1]s\ndelete table inet %[1]s\n", partitionTable)
-	if len(silent) == 0 {
+	if len(blocked) == 0 {
 		return b.String()
 	}
 	var from, to strings.Builder
-	for _, prefix := range silent {
+	for _, prefix := range blocked {
 		family := "ip"
 		if prefix.Addr().Is6() {
 			family = "ip6"
@@ -120,5 +123,5 @@ func (c cluster) nft(ctx context.Context, script string) error {
 	return nil
 }
 
-// Partitions are the pairs of clusters that are cut off from each other.
+// Partitions returns the pairs of clusters that are cut off from each other.
 func (s *Sandbox) Partitions() []Pair { return append([]Pair{}, s.state.Partitions...) }

@@ -16,30 +16,32 @@ import (
 	"time"
 )
 
-// ownerVariable marks the processes of a sandbox in their environment, with the folder of their cluster. Records of process ids tell
-// what was started; the mark also finds what was started by a command that was killed before it could write the record.
+// ownerVariable marks the processes of a sandbox in their environment, with the folder of their
+// cluster. Unlike the records of process ids, the mark also finds processes that were started by a
+// command that was killed before it could write the record.
 const ownerVariable = "SEAMARK_SANDBOX_OWNER"
 
-// process is the identity of a process that no later one shares: ids are used again, but not with the same start in the same boot.
+// process identifies a process. Process ids are used again, but not with the same start time in the
+// same boot.
 type process struct {
 	PID int `json:"pid"`
 	// Start is in clock ticks since the machine started.
 	Start uint64 `json:"start"`
-	// Boot tells apart the times before and after a restart of the machine.
+	// Boot is the kernel's id of the boot, which changes with a restart of the machine.
 	Boot string `json:"boot"`
 }
 
-// component is a program of a cluster that is to run all the time.
+// component is a program of a cluster that runs all the time.
 type component struct {
 	name string
 	args []string // with the path of the program
 	dir  string   // working directory
-	path string   // searched for programs before the usual places
+	path string   // prefix of its PATH, with a colon at the end
 }
 
 func (c cluster) record(component string) string { return c.path("run", component+".json") }
 
-// running tells whether the process of a component that was recorded is alive.
+// running returns the recorded process of a component and reports whether it is alive.
 func (c cluster) running(component string) (process, bool) {
 	text, err := os.ReadFile(c.record(component))
 	if err != nil {
@@ -52,14 +54,14 @@ func (c cluster) running(component string) (process, bool) {
 	return p, p.alive()
 }
 
-// start runs a component in the cluster's network namespace, unless it runs. It is detached: it outlives this process and its terminal.
-// What it writes is appended to its log.
+// start runs a component in the cluster's network namespace, unless it runs already. It is
+// detached: it outlives this process and its terminal. Its output is appended to its log.
 func (c cluster) start(comp component) (started bool, err error) {
 	if _, alive := c.running(comp.name); alive {
 		return false, nil
 	}
 	if err := c.spawn(comp); err != nil {
-		return false, fmt.Errorf("cluster %s: starting %s: %w", c.name, comp.name, err)
+		return false, fmt.Errorf("cluster %s: start %s: %w", c.name, comp.name, err)
 	}
 	return true, nil
 }
@@ -69,10 +71,10 @@ func (c cluster) spawn(comp component) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() //nolint:errcheck // the child has its own copy; ours was never written to
+	defer log.Close() //nolint:errcheck // the child has its own descriptor; nothing was written to this one
 	cmd := &exec.Cmd{
 		Path: comp.args[0], Args: comp.args, Dir: comp.dir, Stdout: log, Stderr: log,
-		// The little the programs need, so that no proxy or Kubernetes setting of the caller's leaks into them.
+		// Only what the programs need: proxy and Kubernetes settings of the caller must not affect them.
 		Env: []string{
 			"PATH=" + comp.path + "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 			"HOME=" + c.dir, "TMPDIR=" + os.TempDir(), ownerVariable + "=" + c.dir,
@@ -82,7 +84,7 @@ func (c cluster) spawn(comp component) error {
 	if err := inNetns(c.netns, cmd.Start); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // bury it, should it end while this process still lives
+	go func() { _ = cmd.Wait() }() // reap it if it ends before this process does
 	p, err := identify(cmd.Process.Pid)
 	if err != nil {
 		return err
@@ -94,7 +96,7 @@ func (c cluster) spawn(comp component) error {
 	return writeFile(c.record(comp.name), text)
 }
 
-// writeFile replaces a file, readable by its owner alone, whole or not at all.
+// writeFile replaces a file atomically. Only its owner can read it.
 func writeFile(path string, text []byte) error {
 	temporary := path + ".partial"
 	if err := os.WriteFile(temporary, text, 0o600); err != nil {
@@ -103,7 +105,7 @@ func writeFile(path string, text []byte) error {
 	return os.Rename(temporary, path)
 }
 
-// identify reads what tells a process from others of the same id.
+// identify returns the identity of the process that has an id now.
 func identify(pid int) (process, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -118,7 +120,8 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// stat reads the start time and the state of a process. The name of the program, in parentheses, may hold anything.
+// stat returns the start time and the state of a process. The name of the program, in parentheses,
+// may contain any character.
 func stat(pid int) (start uint64, state string, err error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -127,13 +130,13 @@ func stat(pid int) (start uint64, state string, err error) {
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	const stateField, startField = 0, 19 // of those after the name
 	if len(fields) <= startField {
-		return 0, "", fmt.Errorf("process %d: cannot read its start time", pid)
+		return 0, "", fmt.Errorf("process %d: /proc has no start time", pid)
 	}
 	start, err = strconv.ParseUint(fields[startField], 10, 64)
 	return start, fields[stateField], err
 }
 
-// alive tells whether it still runs; what only waits to be buried does not.
+// alive reports whether the process runs. A zombie does not.
 func (p process) alive() bool {
 	boot, err := bootID()
 	if err != nil || boot != p.Boot {
@@ -143,9 +146,10 @@ func (p process) alive() bool {
 	return err == nil && start == p.Start && state != "Z" && state != "X"
 }
 
-// kill ends it, gently at first when there is a grace, and waits until it is gone.
-func (p process) kill(grace time.Duration) error {
-	handle, err := os.FindProcess(p.PID) // holds on to this very process, whatever becomes of the id
+// kill stops the process and waits until it has ended: with SIGTERM first when there is a timeout
+// for it, then with SIGKILL.
+func (p process) kill(timeout time.Duration) error {
+	handle, err := os.FindProcess(p.PID) // stays with this process, also when the id is used again
 	if err != nil {
 		return err
 	}
@@ -153,23 +157,24 @@ func (p process) kill(grace time.Duration) error {
 	if !p.alive() {
 		return nil
 	}
-	if grace > 0 {
+	if timeout > 0 {
 		_ = handle.Signal(syscall.SIGTERM)
-		if p.gone(grace) {
+		if p.awaitExit(timeout) {
 			return nil
 		}
 	}
 	if err := handle.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("ending process %d: %w", p.PID, err)
+		return fmt.Errorf("kill process %d: %w", p.PID, err)
 	}
-	if !p.gone(30 * time.Second) {
-		return fmt.Errorf("process %d does not end, even when killed", p.PID)
+	if !p.awaitExit(30 * time.Second) {
+		return fmt.Errorf("process %d has not ended 30 s after SIGKILL", p.PID)
 	}
 	return nil
 }
 
-func (p process) gone(within time.Duration) bool {
-	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+// awaitExit reports whether the process ends within the timeout.
+func (p process) awaitExit(timeout time.Duration) bool {
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if !p.alive() {
 			return true
 		}
@@ -177,7 +182,8 @@ func (p process) gone(within time.Duration) bool {
 	return !p.alive()
 }
 
-// processes lists all of the machine for which belongs says yes, given their folder in /proc.
+// processes returns all processes of the machine for which belongs returns true, given their folder
+// in /proc.
 func processes(belongs func(proc string) bool) ([]process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -189,15 +195,16 @@ func processes(belongs func(proc string) bool) ([]process, error) {
 		if err != nil || pid == os.Getpid() || !belongs(filepath.Join("/proc", entry.Name())) {
 			continue
 		}
-		if p, err := identify(pid); err == nil && p.alive() { // else it ended meanwhile
+		if p, err := identify(pid); err == nil && p.alive() { // otherwise it ended meanwhile
 			list = append(list, p)
 		}
 	}
 	return list, nil
 }
 
-// marked tells whether a process carries the mark of a cluster: one of its components, or a shim of its containerd.
-func (c cluster) marked(proc string) bool {
+// carriesMark reports whether a process carries the mark of the cluster: it is a component or a
+// shim of its containerd.
+func (c cluster) carriesMark(proc string) bool {
 	environment, err := os.ReadFile(filepath.Join(proc, "environ"))
 	if err != nil {
 		return false
@@ -211,9 +218,9 @@ func (c cluster) marked(proc string) bool {
 	return false
 }
 
-// contained tells whether the root of a process is in one of the cluster's containers: its file system is an overlay whose layers lie
-// below the cluster's folder. Containers inherit no mark, but nobody else has such a root.
-func (c cluster) contained(proc string) bool {
+// inContainer reports whether a process is in one of the cluster's containers: its root is an
+// overlay whose layers are below the cluster's folder. Containers do not inherit the mark.
+func (c cluster) inContainer(proc string) bool {
 	mounts, err := os.ReadFile(filepath.Join(proc, "mountinfo"))
 	if err != nil {
 		return false

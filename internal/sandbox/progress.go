@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// report tells a user what is done, one line for each step, from any goroutine.
+// report prints progress, one line for each step, from any goroutine.
 type report struct {
 	mu    sync.Mutex
 	out   io.Writer
@@ -27,42 +27,42 @@ func newReport(out io.Writer) *report {
 	return &report{out: out, start: time.Now()}
 }
 
-// say writes a line with the time since the beginning.
-func (r *report) say(format string, args ...any) {
+// printf prints a line with the time since the start.
+func (r *report) printf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fmt.Fprintf(r.out, "[%5.1fs] %s\n", time.Since(r.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Write lets the steps of others show their own lines.
+// Write prints lines of progress of other packages.
 func (r *report) Write(text []byte) (int, error) {
 	for line := range strings.Lines(string(text)) {
-		r.say("%s", strings.TrimRight(line, "\n"))
+		r.printf("%s", strings.TrimRight(line, "\n"))
 	}
 	return len(text), nil
 }
 
-// step does something and tells how long it took, or that it failed.
+// step calls do and prints how long it took, or that it failed.
 func (r *report) step(label string, do func() error) error {
 	began := time.Now()
 	err := do()
 	took := time.Since(began)
 	switch {
 	case err != nil:
-		r.say("%s: FAILED after %.1fs", label, took.Seconds())
+		r.printf("%s: FAILED after %.1fs", label, took.Seconds())
 	case took >= 50*time.Millisecond:
-		r.say("%s (%.1fs)", label, took.Seconds())
+		r.printf("%s (%.1fs)", label, took.Seconds())
 	default:
-		r.say("%s", label)
+		r.printf("%s", label)
 	}
 	return err
 }
 
-const pollEvery = 100 * time.Millisecond
+const pollInterval = 100 * time.Millisecond
 
-// poll asks until the answer is yes, an error, or ctx ends.
+// poll calls ask until it is done or fails, or ctx ends.
 func poll(ctx context.Context, ask func() (done bool, err error)) error {
-	ticker := time.NewTicker(pollEvery)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
 		done, err := ask()
@@ -77,13 +77,14 @@ func poll(ctx context.Context, ask func() (done bool, err error)) error {
 	}
 }
 
-// patience bounds each wait, generously: it must hold on two cores that start several clusters and compile beside it.
-const patience = 4 * time.Minute
+// awaitTimeout is long, because it must be enough on two cores that start several clusters and
+// compile.
+const awaitTimeout = 4 * time.Minute
 
-// await polls until a component has done what is asked of it. It explains itself with the end of the component's log when that ends, and
-// when the time is up.
+// await polls until ready returns nil. It fails, with the end of the component's log, when the
+// component ends or the time is over.
 func (c cluster) await(ctx context.Context, component, what string, ready func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %s", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, awaitTimeout, fmt.Errorf("not within %s", awaitTimeout))
 	defer cancel()
 	var last error
 	err := poll(ctx, func() (bool, error) {
@@ -107,12 +108,12 @@ func (c cluster) await(ctx context.Context, component, what string, ready func(c
 	if last == nil {
 		last = errors.New("none")
 	}
-	return fmt.Errorf("cluster %s: waiting for %s: %w (last answer: %w); the last lines of %s:\n%s",
-		c.name, what, err, last, c.log(component), tail(c.log(component)))
+	return fmt.Errorf("cluster %s: wait for %s: %w (last error: %w); the last lines of %s:\n%s",
+		c.name, what, err, last, c.log(component), logTail(c.log(component)))
 }
 
-// tail is the end of a log.
-func tail(path string) string {
+// logTail returns the last lines of a log.
+func logTail(path string) string {
 	const lines, width = 15, 400
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// config is an admin's access to the cluster.
+// config returns an admin's client configuration.
 func (c cluster) config() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig("admin"))
 	if err != nil {
@@ -36,7 +36,7 @@ func (c cluster) client() (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// Config returns an admin's access to a cluster, by its name.
+// Config returns an admin's client configuration for a cluster.
 func (s *Sandbox) Config(name string) (*rest.Config, error) {
 	c, err := s.plan.find(name)
 	if err != nil {
@@ -52,20 +52,20 @@ func (c cluster) awaitAPIServer(ctx context.Context) error {
 	}
 	return c.await(ctx, apiserver, "the API server", func(ctx context.Context) error {
 		if _, alive := c.running(etcd); !alive {
-			return fmt.Errorf("etcd ended; the last lines of its log:\n%s", tail(c.log(etcd)))
+			return fmt.Errorf("etcd ended; the last lines of its log:\n%s", logTail(c.log(etcd)))
 		}
 		return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 }
 
-// awaitNode waits until pods can be created and would run: the controller-manager has made the first service account, and the node is ready
-// without a taint that keeps pods off.
+// awaitNode waits until pods can be created and scheduled: the controller-manager has created the
+// default service account, and the node is ready and has no taint.
 func (c cluster) awaitNode(ctx context.Context) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	err = c.await(ctx, controllerManager, "the first service account", func(ctx context.Context) error {
+	err = c.await(ctx, controllerManager, "the default service account", func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
@@ -74,7 +74,7 @@ func (c cluster) awaitNode(ctx context.Context) error {
 	}
 	return c.await(ctx, kubelet, "the node to be ready", func(ctx context.Context) error {
 		if _, alive := c.running(containerd); !alive {
-			return fmt.Errorf("containerd ended; the last lines of its log:\n%s", tail(c.log(containerd)))
+			return fmt.Errorf("containerd ended; the last lines of its log:\n%s", logTail(c.log(containerd)))
 		}
 		node, err := client.CoreV1().Nodes().Get(ctx, c.node(), metav1.GetOptions{})
 		if err != nil {
@@ -87,13 +87,14 @@ func (c cluster) awaitNode(ctx context.Context) error {
 	})
 }
 
-// nodeFresh tells whether the kubelet that runs now has reported: what is said about a node may be of the one before.
+// nodeFresh returns an error until the kubelet that runs now has reported: the node's status may be
+// that of an earlier one.
 func (c cluster) nodeFresh(node *corev1.Node) error {
 	record, err := os.Stat(c.record(kubelet))
 	if err != nil {
 		return err
 	}
-	started := record.ModTime().Truncate(time.Second) // as precise as reports are
+	started := record.ModTime().Truncate(time.Second) // the precision of heartbeats
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady && !condition.LastHeartbeatTime.Time.Before(started) {
 			return nil
@@ -102,7 +103,7 @@ func (c cluster) nodeFresh(node *corev1.Node) error {
 	return errors.New("kubelet has not reported since it started")
 }
 
-// nodeReady says what keeps a node from running pods, if anything.
+// nodeReady returns an error that names what keeps a node from running pods.
 func nodeReady(node *corev1.Node) error {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type != corev1.NodeReady {
@@ -118,5 +119,5 @@ func nodeReady(node *corev1.Node) error {
 		}
 		return nil
 	}
-	return errors.New("node says nothing about being ready")
+	return errors.New("node has no condition Ready")
 }

@@ -22,12 +22,13 @@ const (
 	DirEnv = "SEAMARK_SANDBOX_DIR"
 	// DefaultDir holds a folder for each sandbox.
 	DefaultDir = "/var/lib/seamark-sandbox"
-	// DefaultName is the name of a sandbox whose user chose none.
+	// DefaultName is the name of a sandbox unless the user chooses one.
 	DefaultName = "default"
-	// DefaultClusters is how many clusters there are unless somebody says.
+	// DefaultClusters is the number of clusters unless the user chooses one.
 	DefaultClusters = 3
 
-	// runRoot holds what does not survive a restart of the machine. It is one for the machine, so that no two sandboxes have one name.
+	// runRoot holds what is lost with a restart of the machine. There is one for the machine, so that
+	// no two sandboxes have the same name.
 	runRoot = "/run/seamark-sandbox"
 
 	stateFile = "sandbox.json"
@@ -36,18 +37,18 @@ const (
 // ErrNone is wrapped when there is no sandbox of the name.
 var ErrNone = errors.New("there is no such sandbox")
 
-// state is what a sandbox is, on disk.
+// state is the state of a sandbox on disk.
 type state struct {
 	Slot      int                `json:"slot"`
 	Clusters  int                `json:"clusters"`
 	Family    Family             `json:"ipFamily"`
 	DataPlane v1alpha1.DataPlane `json:"dataPlane"`
-	// Image is the daemons' image that was loaded last, Pause that of pod sandboxes and test workloads.
-	Image string `json:"image"`
-	Pause string `json:"workloadImage"`
-	// NodeParts is the folder of the containerd that runs, and its tools: other commands need no checkout to find them.
+	// Image is the daemons' image that was loaded last, WorkloadImage that of pod sandboxes and tests.
+	Image         string `json:"image"`
+	WorkloadImage string `json:"workloadImage"`
+	// NodeParts is the folder of containerd and its tools, for commands that run outside a checkout.
 	NodeParts string `json:"nodeParts"`
-	// Partitions are pairs of clusters that do not hear each other.
+	// Partitions are pairs of clusters that are cut off from each other.
 	Partitions []Pair `json:"partitions,omitempty"`
 }
 
@@ -61,14 +62,14 @@ func newPair(a, b string) Pair {
 	return Pair{a, b}
 }
 
-// Sandbox is one that exists, running or not.
+// Sandbox is a sandbox that exists, running or not.
 type Sandbox struct {
 	plan  plan
 	state state
 }
 
-// Open finds the sandbox of a name. It fails with ErrNone when there is none, with advice when the user is not root, and when its state
-// cannot be read.
+// Open returns the sandbox of a name. It fails with ErrNone when there is none, when the user is
+// not root, and when its state cannot be read.
 func Open(name string) (*Sandbox, error) {
 	if err := needRoot(); err != nil {
 		return nil, err
@@ -79,7 +80,7 @@ func Open(name string) (*Sandbox, error) {
 	}
 	text, err := readState(name, dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s (in %s); make one with seamark sandbox up", ErrNone, name, filepath.Dir(dir))
+		return nil, fmt.Errorf("%w: %s (in %s); create one with seamark sandbox up", ErrNone, name, filepath.Dir(dir))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: %w", name, err)
@@ -92,8 +93,8 @@ func Open(name string) (*Sandbox, error) {
 	return newSandbox(name, dir, st), nil
 }
 
-// readState reads the state of a sandbox, or the copy beside its sockets: somebody may have removed the folder under running clusters, and
-// they still have to be found.
+// readState reads the state of a sandbox, or its copy in the folder of sockets: the user may have
+// removed the other folder while the clusters run.
 func readState(name, dir string) ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +111,8 @@ func newSandbox(name, dir string, st state) *Sandbox {
 	return &Sandbox{plan: newPlan(name, dir, filepath.Join(runRoot, name), st.Slot, st.Clusters, st.Family), state: st}
 }
 
-// save writes the state. It is the first thing of a sandbox and the last to go, so that there is always something to take down.
+// save writes the state. It is written first and removed last, so that Down works on a sandbox that
+// is incomplete.
 func (s *Sandbox) save() error {
 	text, err := json.MarshalIndent(s.state, "", "  ")
 	if err != nil {
@@ -127,10 +129,10 @@ func (s *Sandbox) save() error {
 	return nil
 }
 
-// dirOf is the folder of a sandbox.
+// dirOf returns the folder of a sandbox.
 func dirOf(name string) (string, error) {
 	if !sandboxName.MatchString(name) {
-		return "", fmt.Errorf("%q cannot be the name of a sandbox: use up to 12 lower-case letters, digits and dashes", name)
+		return "", fmt.Errorf("%q is not a valid name of a sandbox: use up to 12 lower-case letters, digits and dashes", name)
 	}
 	base := os.Getenv(DirEnv)
 	if base == "" {
@@ -138,7 +140,7 @@ func dirOf(name string) (string, error) {
 	}
 	base, err := filepath.Abs(base)
 	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", DirEnv, err)
+		return "", fmt.Errorf("read %s: %w", DirEnv, err)
 	}
 	return filepath.Join(base, name), nil
 }
@@ -147,38 +149,40 @@ func needRoot() error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	return errors.New("a sandbox is made of network namespaces, links and mounts, which only root may make: run this again as root (sudo)")
+	return errors.New("a sandbox needs network namespaces, links and mounts, which only root may create: run the command again as root (sudo)")
 }
 
-// lock keeps commands for one sandbox apart: the second waits for the first. The lock ends with the process.
+// lock locks a sandbox for one command; others wait, and waiting is called once when this one does.
+// The kernel releases the lock when the process ends.
 func lock(ctx context.Context, name string, waiting func()) (unlock func(), err error) {
 	var held *os.File
-	told := false
+	announced := false
 	err = poll(ctx, func() (bool, error) {
 		if err := os.MkdirAll(runRoot, 0o755); err != nil {
 			return false, err
 		}
 		held, err = tryLock(lockFile(name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return false, nil // the last sandbox took the folder with it just now
+			return false, nil // Down has just removed the folder with the last sandbox
 		}
-		if held == nil && err == nil && !told {
-			told = true
+		if held == nil && err == nil && !announced {
+			announced = true
 			waiting()
 		}
 		return held != nil, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("locking sandbox %s: %w", name, err)
+		return nil, fmt.Errorf("lock sandbox %s: %w", name, err)
 	}
 	return func() { _ = held.Close() }, nil
 }
 
-// machineLock is the name of no sandbox.
+// machineLock is not a valid name of a sandbox.
 const machineLock = "_machine"
 
-// forMachine does what concerns all sandboxes of the machine while no other command does.
-func forMachine(ctx context.Context, do func() error) error {
+// withMachineLock calls do, which changes what all sandboxes of the machine share, while no other
+// command does.
+func withMachineLock(ctx context.Context, do func() error) error {
 	unlock, err := lock(ctx, machineLock, func() {})
 	if err != nil {
 		return err
@@ -189,7 +193,8 @@ func forMachine(ctx context.Context, do func() error) error {
 
 func lockFile(name string) string { return filepath.Join(runRoot, name+".lock") }
 
-// tryLock returns nil when somebody else has the lock. The file goes with the sandbox, so one that was removed meanwhile locks nothing.
+// tryLock returns nil when another process has the lock. Down removes the file, so a lock counts
+// only while the file is still at the path.
 func tryLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -197,9 +202,9 @@ func tryLock(path string) (*os.File, error) {
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
-		ours, oursErr := file.Stat()
-		theirs, theirsErr := os.Stat(path)
-		if oursErr == nil && theirsErr == nil && os.SameFile(ours, theirs) {
+		locked, lockedErr := file.Stat()
+		current, currentErr := os.Stat(path)
+		if lockedErr == nil && currentErr == nil && os.SameFile(locked, current) {
 			return file, nil
 		}
 	}
@@ -209,8 +214,8 @@ func tryLock(path string) (*os.File, error) {
 	return nil, errors.Join(err, file.Close())
 }
 
-// claim makes the name of the sandbox its own on this machine.
-func (s *Sandbox) claim() error {
+// claimName reserves the name of the sandbox on this machine.
+func (s *Sandbox) claimName() error {
 	if err := os.MkdirAll(s.plan.runDir, 0o700); err != nil {
 		return err
 	}
@@ -222,28 +227,32 @@ func (s *Sandbox) claim() error {
 	case err != nil:
 		return err
 	case string(text) != s.plan.dir:
-		return fmt.Errorf("a sandbox %s exists already on this machine, with its state in %s: take it down (with %s=%s), or choose another with --name",
-			s.plan.name, text, DirEnv, filepath.Dir(string(text)))
+		return fmt.Errorf("sandbox %s already exists on this machine, with its state in %s: remove it (with %s=%s), "+
+			"or choose another name with --name", s.plan.name, text, DirEnv, filepath.Dir(string(text)))
 	}
 	return nil
 }
 
-// Name is the sandbox's.
+// Name returns the name of the sandbox.
 func (s *Sandbox) Name() string { return s.plan.name }
 
-// Clusters are the names of the clusters, which are also the contexts of the kubeconfig. The first holds the broker.
+// Clusters returns the names of the clusters, which are also the contexts of the kubeconfig. The
+// first has the broker.
 func (s *Sandbox) Clusters() []string { return s.plan.names() }
 
-// Kubeconfig is the path of a file with an admin's access to every cluster, readable by root alone.
+// Kubeconfig returns the path of a kubeconfig with an admin's context for every cluster, which only
+// root can read.
 func (s *Sandbox) Kubeconfig() string { return s.plan.mergedKubeconfig() }
 
-// Image is the name of the daemons' image that was loaded last; a pod that runs it chooses its program by name.
+// Image returns the name of the daemons' image that was loaded last. A pod chooses the program by
+// its name.
 func (s *Sandbox) Image() string { return s.state.Image }
 
-// WorkloadImage is the name of the image that tests run in pods (test/e2e/workload).
-func (s *Sandbox) WorkloadImage() string { return s.state.Pause }
+// WorkloadImage returns the name of the image that tests run in pods (test/e2e/workload).
+func (s *Sandbox) WorkloadImage() string { return s.state.WorkloadImage }
 
-// Server is the address of a cluster's API server, which the host and the pods of every cluster reach.
+// Server returns the URL of a cluster's API server, which the host and the pods of every cluster
+// reach.
 func (s *Sandbox) Server(name string) (string, error) {
 	c, err := s.plan.find(name)
 	if err != nil {
@@ -252,14 +261,14 @@ func (s *Sandbox) Server(name string) (string, error) {
 	return c.server(), nil
 }
 
-// freeSlot is the first slot whose bridge does not exist.
+// freeSlot returns the first slot whose bridge does not exist.
 func freeSlot(exists func(link string) bool) (int, error) {
 	for slot := range maxSlots {
 		if !exists(plan{slot: slot}.bridge()) {
 			return slot, nil
 		}
 	}
-	return 0, fmt.Errorf("%d sandboxes run on this machine already: take one down first", maxSlots)
+	return 0, fmt.Errorf("%d sandboxes exist on this machine already: remove one first", maxSlots)
 }
 
 func (st state) partitioned(pair Pair) bool { return slices.Contains(st.Partitions, pair) }

@@ -14,7 +14,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// Status is what a sandbox looks like now.
+// Status is the current state of a sandbox.
 type Status struct {
 	Name       string             `json:"name"`
 	Dir        string             `json:"dir"`
@@ -27,15 +27,16 @@ type Status struct {
 	Partitions []Pair             `json:"partitions"`
 }
 
-// ClusterStatus is what a cluster looks like now.
+// ClusterStatus is the current state of a cluster.
 type ClusterStatus struct {
 	Name    string `json:"name"`
 	Server  string `json:"server"`
 	Version string `json:"version,omitempty"`
-	// Ready tells that all components run and the node takes pods; otherwise Problem says what is wrong.
+	// Ready reports whether all components run and the node accepts pods; otherwise Problem says what
+	// is wrong.
 	Ready   bool   `json:"ready"`
 	Problem string `json:"problem,omitempty"`
-	// RunningPods and Pods count those of all namespaces.
+	// RunningPods and Pods count the pods of all namespaces.
 	RunningPods int      `json:"runningPods"`
 	Pods        int      `json:"pods"`
 	Region      string   `json:"region"`
@@ -45,12 +46,12 @@ type ClusterStatus struct {
 	ServiceCIDR []string `json:"serviceCIDRs"`
 	// NetworkNamespace is that of the node, for nsenter and nft.
 	NetworkNamespace string `json:"networkNamespace"`
-	// Processes are the ids of the components, as far as they run.
+	// Processes are the process ids of the components that run.
 	Processes map[string]int `json:"processes"`
 	Logs      string         `json:"logs"`
 }
 
-// Ready tells whether all clusters are.
+// Ready reports whether all clusters are ready.
 func (s Status) Ready() bool {
 	for _, c := range s.Clusters {
 		if !c.Ready {
@@ -60,11 +61,11 @@ func (s Status) Ready() bool {
 	return true
 }
 
-// Status looks at all clusters. Clusters that do not answer are part of the answer, not errors.
+// Status returns the current state of all clusters. A cluster that does not answer is not ready.
 func (s *Sandbox) Status(ctx context.Context) Status {
 	status := Status{
 		Name: s.plan.name, Dir: s.plan.dir, Kubeconfig: s.Kubeconfig(), Family: s.state.Family, DataPlane: s.state.DataPlane,
-		Image: s.state.Image, Workload: s.state.Pause,
+		Image: s.state.Image, Workload: s.state.WorkloadImage,
 		Clusters: make([]ClusterStatus, len(s.plan.clusters)), Partitions: append([]Pair{}, s.state.Partitions...),
 	}
 	var wg sync.WaitGroup
@@ -78,7 +79,8 @@ func (s *Sandbox) Status(ctx context.Context) Status {
 func (c cluster) status(ctx context.Context) ClusterStatus {
 	status := ClusterStatus{
 		Name: c.name, Server: c.server(), Region: c.region, Zone: c.zone, NetworkNamespace: c.netns, Logs: c.path("logs"),
-		NodeIPs: texts(addrs(c.nodeIPs)), PodCIDRs: texts(c.podCIDRs), ServiceCIDR: texts(c.serviceCIDRs), Processes: map[string]int{},
+		NodeIPs: stringsOf(addrs(c.nodeIPs)), PodCIDRs: stringsOf(c.podCIDRs), ServiceCIDR: stringsOf(c.serviceCIDRs),
+		Processes: map[string]int{},
 	}
 	var problem error
 	for _, name := range componentNames {
@@ -86,12 +88,12 @@ func (c cluster) status(ctx context.Context) ClusterStatus {
 		if alive {
 			status.Processes[name] = p.PID
 		} else if problem == nil {
-			problem = fmt.Errorf("%s does not run; see %s", name, c.log(name))
+			problem = fmt.Errorf("%s is not running; see %s", name, c.log(name))
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if err := c.look(ctx, &status); err != nil && problem == nil {
+	if err := c.inspect(ctx, &status); err != nil && problem == nil {
 		problem = err
 	}
 	status.Ready = problem == nil
@@ -101,15 +103,15 @@ func (c cluster) status(ctx context.Context) ClusterStatus {
 	return status
 }
 
-// look asks the API server.
-func (c cluster) look(ctx context.Context, status *ClusterStatus) error {
+// inspect completes the status with what the API server knows.
+func (c cluster) inspect(ctx context.Context, status *ClusterStatus) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
 	node, err := client.CoreV1().Nodes().Get(ctx, c.node(), metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("the API server does not answer: %w", err)
+		return fmt.Errorf("get the node from the API server: %w", err)
 	}
 	status.Version = node.Status.NodeInfo.KubeletVersion
 	pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
@@ -125,7 +127,7 @@ func (c cluster) look(ctx context.Context, status *ClusterStatus) error {
 	return nodeReady(node)
 }
 
-func texts[T fmt.Stringer](values []T) []string {
+func stringsOf[T fmt.Stringer](values []T) []string {
 	list := make([]string, len(values))
 	for i, v := range values {
 		list[i] = v.String()

@@ -16,21 +16,21 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
-// Options say what a sandbox should be. Everything has a default.
+// Options describe a sandbox. Every field has a default.
 type Options struct {
-	// Name tells sandboxes of one machine apart.
+	// Name is the name of the sandbox on its machine.
 	Name string
-	// Clusters is how many there are, 1 to 8.
+	// Clusters is the number of clusters, 1 to 8.
 	Clusters int
-	// DataPlane is how members reach imported services.
+	// DataPlane is the data plane of all members.
 	DataPlane v1alpha1.DataPlane
-	// Family is which IP addresses nodes, pods and services have.
+	// Family is the IP family of nodes, pods and services.
 	Family Family
-	// Bare leaves the clusters without broker and Seamark.
+	// Bare creates the clusters without broker and Seamark.
 	Bare bool
-	// Seamark runs a command line of the seamark command and returns what went wrong. Without it the clusters stay bare.
+	// Seamark runs the seamark command with these arguments. Without it the clusters are bare.
 	Seamark func(ctx context.Context, args ...string) error
-	// Progress gets a line for each step; nil for none.
+	// Progress gets a line for each step; nil for no progress.
 	Progress io.Writer
 }
 
@@ -54,12 +54,14 @@ func (o *Options) complete() error {
 	return fmt.Errorf("there is no data plane %q: choose service, nftables or none", o.DataPlane)
 }
 
-// Up makes a sandbox, or what is missing of one that exists: on a running one it is a check that takes seconds, on one whose processes died or
-// whose machine was restarted it starts them again with the objects they had. It returns when the nodes of all clusters are ready, cluster
-// DNS answers and Seamark is installed.
+// Up creates a sandbox or repairs one that exists. On a running sandbox it only checks, which takes
+// seconds. After processes were killed or the machine was restarted, it starts them again with the
+// objects they had. It returns when the nodes of all clusters are ready, cluster DNS answers and
+// Seamark is installed.
 //
-// It needs root and a checkout of the repository, and builds what is not in its caches, which takes minutes the first time. It fails with
-// the end of the log to blame; what was started then keeps running, for a look at it, until Down or another Up.
+// It needs root and a checkout of the repository, and builds what is not in its caches, which takes
+// minutes the first time. When a component fails, the error has the end of its log. What was
+// started keeps running, so that it can be inspected, until Down or another Up.
 func Up(ctx context.Context, o Options) (*Sandbox, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -68,31 +70,32 @@ func Up(ctx context.Context, o Options) (*Sandbox, error) {
 		return nil, err
 	}
 	r := newReport(o.Progress)
-	unlock, err := lock(ctx, o.Name, func() { r.say("waiting for another command on sandbox %s to end", o.Name) })
+	unlock, err := lock(ctx, o.Name, func() { r.printf("waiting for another command on sandbox %s to finish", o.Name) })
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	s, err := settle(ctx, o)
+	s, err := openOrCreate(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.up(ctx, r, o); err != nil {
-		return nil, fmt.Errorf("sandbox %s is not complete (run up again to go on, or seamark sandbox down): %w", o.Name, err)
+		return nil, fmt.Errorf("sandbox %s is not complete (run seamark sandbox up again to continue, or down to remove it): %w", o.Name, err)
 	}
 	return s, nil
 }
 
-// settle opens the sandbox that exists, if it is the one asked for, or decides where a new one is.
-func settle(ctx context.Context, o Options) (*Sandbox, error) {
+// openOrCreate returns the sandbox that exists, which must have the same options, or reserves a
+// name, a slot and a bridge for a new one.
+func openOrCreate(ctx context.Context, o Options) (*Sandbox, error) {
 	existing, err := Open(o.Name)
 	if err == nil {
 		st := existing.state
 		if st.Clusters != o.Clusters || st.Family != o.Family || st.DataPlane != o.DataPlane {
-			return nil, fmt.Errorf("sandbox %s exists with --clusters %d --ip-family %s --dataplane %s: take it down first, or choose another with --name",
-				o.Name, st.Clusters, st.Family, st.DataPlane)
+			return nil, fmt.Errorf("sandbox %s exists with --clusters %d --ip-family %s --dataplane %s: "+
+				"remove it first, or choose another name with --name", o.Name, st.Clusters, st.Family, st.DataPlane)
 		}
-		return existing, existing.claim()
+		return existing, existing.claimName()
 	}
 	if !errors.Is(err, ErrNone) {
 		return nil, err
@@ -102,24 +105,25 @@ func settle(ctx context.Context, o Options) (*Sandbox, error) {
 		return nil, err
 	}
 	var s *Sandbox
-	err = forMachine(ctx, func() error {
+	err = withMachineLock(ctx, func() error {
 		slot, err := unusedSlot(filepath.Dir(dir))
 		if err != nil {
 			return err
 		}
 		s = newSandbox(o.Name, dir, state{Slot: slot, Clusters: o.Clusters, Family: o.Family, DataPlane: o.DataPlane})
-		for _, step := range []func() error{s.claim, s.save} {
+		for _, step := range []func() error{s.claimName, s.save} {
 			if err := step(); err != nil {
 				return err
 			}
 		}
-		_, err = s.plan.ensureBridge() // by which others see that the slot is taken
+		_, err = s.plan.ensureBridge() // shows other commands that the slot is taken
 		return err
 	})
 	return s, err
 }
 
-// unusedSlot is the first that no sandbox has which runs, or has its state below base.
+// unusedSlot returns the first slot that is not used by a sandbox that runs or has its state below
+// base.
 func unusedSlot(base string) (int, error) {
 	others, err := bridgesOf(base)
 	if err != nil {
@@ -131,7 +135,8 @@ func unusedSlot(base string) (int, error) {
 	})
 }
 
-// bridgesOf are the links of all sandboxes with their state below base, also of those that do not run since the machine was restarted.
+// bridgesOf returns the bridges of all sandboxes with their state below base, also of those that do
+// not run since the machine was restarted.
 func bridgesOf(base string) (map[string]bool, error) {
 	files, err := filepath.Glob(filepath.Join(base, "*", stateFile))
 	if err != nil {
@@ -139,7 +144,7 @@ func bridgesOf(base string) (map[string]bool, error) {
 	}
 	links := map[string]bool{}
 	for _, file := range files {
-		if other, err := Open(filepath.Base(filepath.Dir(file))); err == nil { // else it is none
+		if other, err := Open(filepath.Base(filepath.Dir(file))); err == nil { // otherwise it is not a sandbox
 			links[other.plan.bridge()] = true
 		}
 	}
@@ -150,13 +155,17 @@ func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
 	if err := ensurePackages(ctx, r); err != nil {
 		return err
 	}
-	var has parts
+	var bin binaries
 	var built images
 	for _, step := range []struct {
 		label string
 		do    func() error
 	}{
-		{"Kubernetes, containerd and CNI plugins are built", func() (err error) { err = has.find(ctx, r); s.state.NodeParts = has.node; return err }},
+		{"Kubernetes, containerd and CNI plugins are built", func() error {
+			err := bin.find(ctx, r)
+			s.state.NodeParts = bin.node
+			return err
+		}},
 		{"images are built from this checkout", func() (err error) { built, err = s.buildImages(ctx); return err }},
 		{"network is set up", func() error { return s.setUpNetwork(ctx) }},
 	} {
@@ -164,7 +173,7 @@ func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
 			return err
 		}
 	}
-	if err := s.startAll(ctx, r, has, built); err != nil {
+	if err := s.startAll(ctx, r, bin, built); err != nil {
 		return err
 	}
 	if err := s.plan.writeMergedKubeconfig(); err != nil {
@@ -176,7 +185,8 @@ func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
 	return s.install(ctx, r, o.Seamark)
 }
 
-// setUpNetwork also puts back the partitions that a restart of the machine ended.
+// setUpNetwork creates the network and restores the partitions, which a restart of the machine
+// removes.
 func (s *Sandbox) setUpNetwork(ctx context.Context) error {
 	loadModules()
 	if err := saveTunables(); err != nil {
@@ -188,7 +198,7 @@ func (s *Sandbox) setUpNetwork(ctx context.Context) error {
 	return s.applyPartitions(ctx)
 }
 
-func (p *parts) find(ctx context.Context, progress io.Writer) (err error) {
+func (p *binaries) find(ctx context.Context, progress io.Writer) (err error) {
 	if p.kube, err = kubeparts.Kube(ctx, progress); err != nil {
 		return err
 	}
@@ -196,12 +206,13 @@ func (p *parts) find(ctx context.Context, progress io.Writer) (err error) {
 	return err
 }
 
-// startAll starts the clusters side by side.
-func (s *Sandbox) startAll(ctx context.Context, r *report, has parts, built images) error {
-	return s.forEach(ctx, func(ctx context.Context, c cluster) error { return s.startCluster(ctx, r, c, has, built) })
+// startAll starts the clusters in parallel.
+func (s *Sandbox) startAll(ctx context.Context, r *report, bin binaries, built images) error {
+	return s.forEach(ctx, func(ctx context.Context, c cluster) error { return s.startCluster(ctx, r, c, bin, built) })
 }
 
-// forEach does something with all clusters side by side. The first failure stops the others, and is the one that is told.
+// forEach calls do for all clusters in parallel. The first error cancels the others and is
+// returned.
 func (s *Sandbox) forEach(ctx context.Context, do func(context.Context, cluster) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -209,7 +220,7 @@ func (s *Sandbox) forEach(ctx context.Context, do func(context.Context, cluster)
 	for _, c := range s.plan.clusters {
 		wg.Go(func() {
 			if err := do(ctx, c); err != nil {
-				cancel(err) // only the first counts
+				cancel(err) // only the first call has an effect
 			}
 		})
 	}
@@ -217,16 +228,16 @@ func (s *Sandbox) forEach(ctx context.Context, do func(context.Context, cluster)
 	return context.Cause(ctx)
 }
 
-func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, has parts, built images) error {
-	if err := s.plan.writeNodeFiles(c, has, built.workload.name); err != nil {
+func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, bin binaries, built images) error {
+	if err := s.plan.writeNodeFiles(c, bin, built.workload.name); err != nil {
 		return fmt.Errorf("cluster %s: %w", c.name, err)
 	}
 	if err := c.ensureCertificates(); err != nil {
-		return fmt.Errorf("cluster %s: making certificates: %w", c.name, err)
+		return fmt.Errorf("cluster %s: create certificates: %w", c.name, err)
 	}
 	start := func(names ...string) error {
 		for _, name := range names {
-			if _, err := c.start(c.component(name, has, s.plan)); err != nil {
+			if _, err := c.start(c.component(name, bin, s.plan)); err != nil {
 				return err
 			}
 		}
@@ -236,14 +247,14 @@ func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, has pa
 		label string
 		do    func() error
 	}{
-		// containerd needs no API server, and has images to unpack meanwhile.
+		// containerd needs no API server. It starts early to be ready for the images.
 		{"API server is ready", func() error {
 			if err := start(containerd, etcd, apiserver); err != nil {
 				return err
 			}
 			return c.awaitAPIServer(ctx)
 		}},
-		{"images are loaded", func() error { return c.loadImages(ctx, has, built.daemons, built.workload) }},
+		{"images are loaded", func() error { return c.loadImages(ctx, bin, built.daemons, built.workload) }},
 		{"node is ready", func() error {
 			if err := start(controllerManager, scheduler, kubelet, kubeProxy); err != nil {
 				return err

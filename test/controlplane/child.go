@@ -2,9 +2,9 @@ package controlplane
 
 import "os/exec"
 
-// StartChild starts a command that ends with this process, in whatever way this process ends. It is for what runs beside a
-// control plane, such as an agent. The caller waits for it.
+// StartChild starts a command that is killed when this process ends, in whatever way it ends. It is
+// for processes beside a control plane, such as an agent. The caller must call Wait.
 func StartChild(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = childAttributes()
-	return nursery().start(cmd)
+	return sharedSpawner().start(cmd)
 }

@@ -1,9 +1,12 @@
-// Package controlplane runs one real Kubernetes control plane as child processes of this one: etcd and API server, and
-// the controller-manager on request, on loopback ports. Tests use it in place of fakes, the sandbox to build clusters on.
+// Package controlplane runs one real Kubernetes control plane for tests and benchmarks: etcd, API
+// server and, on request, controller-manager, as child processes on loopback ports. It is the
+// lowest of three layers. Package harness starts, shares and removes control planes for the tests
+// of a package; package fleet makes them members of a clusterset and runs their agents. The
+// clusters of `seamark sandbox`, which run pods, are in internal/sandbox and do not use it.
 //
-// Three things set it apart from starting the programs by hand. No child outlives this process, however it ends. Clients
-// reach the API server through a relay in this process that can be cut, as a network can. And the state can be stopped,
-// paused, saved and put back, so that outages are things a test does, not things it imagines.
+// No child outlives this process, in whatever way it ends. Clients reach the API server through a
+// relay in this process that can be cut like a network. A control plane can be stopped, paused,
+// saved and restored, so tests cause real outages.
 package controlplane
 
 import (
@@ -21,35 +24,37 @@ import (
 // DefaultServiceCIDR is the range of ClusterIPs when Options names none.
 const DefaultServiceCIDR = "10.96.0.0/16"
 
-// startTimeout bounds a start, generously: it must hold on a machine that is busy compiling.
+// startTimeout is long, because it must be enough on a machine that is busy compiling.
 const startTimeout = 3 * time.Minute
 
 // Options describe a control plane. Only Dir is required.
 type Options struct {
-	// Name shows in errors and is the context of the kubeconfig; "controlplane" when empty.
+	// Name is in errors and is the context of the kubeconfig; "controlplane" when empty.
 	Name string
-	// Dir holds certificates, etcd's data, the kubeconfig and, without LogDir, the logs. A folder that an earlier control
-	// plane left is taken up again with its objects.
+	// Dir holds certificates, etcd's data, the kubeconfig and, without LogDir, the logs. A control
+	// plane in the folder of an earlier one has its objects.
 	Dir string
-	// LogDir takes the log files instead of the folder `logs` in Dir.
+	// LogDir holds the log files; the folder `logs` in Dir when empty.
 	LogDir string
-	// ControllerManager starts kube-controller-manager too. Without it nothing deletes a namespace's content, collects
-	// garbage, fills EndpointSlices or creates default service accounts (Pods are admitted without one).
+	// ControllerManager starts kube-controller-manager too. Without it nothing deletes a namespace's
+	// content, collects garbage, fills EndpointSlices or creates default service accounts (Pods are
+	// admitted without one).
 	ControllerManager bool
 	// ServiceCIDR is the range of ClusterIPs; two, separated by a comma, make the cluster dual-stack.
 	ServiceCIDR string
-	// APIServerArgs are added after our own flags of kube-apiserver, so they win.
+	// APIServerArgs are flags of kube-apiserver that are added after the package's own, so they win.
 	APIServerArgs []string
-	// GCPercent is GOGC of all components: more saves CPU and takes memory. 0 leaves it as it is.
+	// GCPercent is GOGC of all components: a higher value saves CPU and costs memory. 0 is Go's
+	// default.
 	GCPercent int
 }
 
-// ControlPlane is a running (or stopped) control plane. Its methods may be called from any goroutine; those that start,
-// stop or save run one at a time.
+// ControlPlane is a running (or stopped) control plane. Its methods may be called from any
+// goroutine; those that start, stop or save run one at a time.
 type ControlPlane struct {
 	kube    string
 	options Options
-	pki     *identities
+	pki     *credentials
 	files   files
 
 	mu        sync.Mutex // held while processes are started, stopped or signalled
@@ -60,14 +65,15 @@ type ControlPlane struct {
 	relay     *relay
 }
 
-// Start runs a control plane with the given `kube` binary and returns when its API server says it is ready (and, with a
-// controller-manager, when that has created the first service account). The processes live until Stop or the end of this
-// process; ctx bounds only the start. It fails, with the last lines of the log to blame, when a process ends or is not
-// ready within three minutes; nothing is left running then.
+// Start runs a control plane with the given `kube` binary and returns when its API server is ready
+// (and, with a controller-manager, when that has created the first service account). The processes
+// run until Stop or the end of this process; ctx limits only the start. Start fails, with the last
+// lines of the component's log, when a process ends or is not ready within three minutes. It leaves
+// nothing running then.
 func Start(ctx context.Context, kube string, o Options) (*ControlPlane, error) {
 	c, err := prepare(kube, o)
 	if err != nil {
-		return nil, fmt.Errorf("preparing control plane %q: %w", o.Name, err)
+		return nil, fmt.Errorf("prepare control plane %q: %w", o.Name, err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
 	defer cancel()
@@ -76,14 +82,14 @@ func Start(ctx context.Context, kube string, o Options) (*ControlPlane, error) {
 	const attempts = 8
 	for attempt := 1; ; attempt++ {
 		if c.ports, err = freePorts(); err != nil {
-			return nil, fmt.Errorf("starting control plane %q: %w", c.options.Name, err)
+			return nil, fmt.Errorf("start control plane %q: %w", c.options.Name, err)
 		}
 		err = c.start(ctx)
 		if err == nil {
 			return c, nil
 		}
 		err = errors.Join(err, c.stop())
-		// Between choosing a port and listening on it somebody else may take it; then other ports will do.
+		// Another process may take a port after it was chosen. Try again with other ports.
 		if !errors.Is(err, errPortTaken) || attempt == attempts {
 			return nil, err
 		}
@@ -92,7 +98,7 @@ func Start(ctx context.Context, kube string, o Options) (*ControlPlane, error) {
 
 func prepare(kube string, o Options) (*ControlPlane, error) {
 	if o.Dir == "" {
-		return nil, errors.New("Options.Dir is empty: name a folder for its state")
+		return nil, errors.New("Options.Dir is empty: set it to a folder for the state")
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -120,12 +126,12 @@ func prepare(kube string, o Options) (*ControlPlane, error) {
 	f := filesIn(dir)
 	keys, err := loadOrCreatePKI(f, serviceIPs)
 	if err != nil {
-		return nil, fmt.Errorf("making certificates: %w", err)
+		return nil, fmt.Errorf("create certificates: %w", err)
 	}
 	return &ControlPlane{kube: kube, options: o, pki: keys, files: f}, nil
 }
 
-// apiServiceIPs are the addresses under which pods know the API server: the first of each service range.
+// apiServiceIPs returns the addresses of the `kubernetes` Service: the first of each service range.
 func apiServiceIPs(cidrs string) ([]netip.Addr, error) {
 	var ips []netip.Addr
 	for cidr := range strings.SplitSeq(cidrs, ",") {
@@ -138,31 +144,35 @@ func apiServiceIPs(cidrs string) ([]netip.Addr, error) {
 	return ips, nil
 }
 
-// Stop ends all processes and waits until they are gone. Clients are refused from then on; the state in Dir stays, and
-// Restart takes it up. Stopping a stopped control plane does nothing. It fails when a process cannot be killed.
+// Stop stops all processes and waits until they have ended. New connections are refused from then
+// on. The state stays in Dir, and Restart uses it. Stopping a stopped control plane does nothing.
+// Stop fails when a process cannot be killed.
 func (c *ControlPlane) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stop()
 }
 
-// Restart stops what runs and starts it again with the same ports and the same state, so that every rest.Config and
-// kubeconfig handed out stays valid. It fails as Start does; the control plane is stopped then.
+// Restart stops all processes and starts them again with the same ports and the same state, so
+// every rest.Config and kubeconfig stays valid. It fails as Start does; the control plane is
+// stopped then.
 func (c *ControlPlane) Restart(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.restart(ctx, nil)
 }
 
-// StopAPIServer ends the API server alone, at once and without farewell, as a crash does: etcd and the controller-manager go on.
+// StopAPIServer kills only the API server, as a crash does: etcd and the controller-manager keep
+// running.
 func (c *ControlPlane) StopAPIServer() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stopAPIServer()
 }
 
-// StartAPIServer starts the API server that StopAPIServer ended and waits until it is ready. It fails as Start does, and
-// when the control plane is stopped; with an API server already running it does nothing.
+// StartAPIServer starts the API server again after StopAPIServer and waits until it is ready. It
+// does nothing when the API server runs. It fails as Start does, and when the control plane is
+// stopped.
 func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,16 +182,17 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if c.apiserver != nil {
 		return nil
 	}
-	return c.retrying(ctx, c.startAPIServer, c.stopAPIServer)
+	return c.startOnFixedPorts(ctx, c.startAPIServer, c.stopAPIServer)
 }
 
 // Name returns the name of the control plane, which is also the context of its kubeconfig.
 func (c *ControlPlane) Name() string { return c.options.Name }
 
-// Dir returns the folder of its state.
+// Dir returns the folder of the control plane's state.
 func (c *ControlPlane) Dir() string { return c.options.Dir }
 
-// Logs returns the paths of the log files, oldest component first. They grow while the processes run and survive Stop.
+// Logs returns the paths of the log files, in the order in which the components start. Stop leaves
+// them.
 func (c *ControlPlane) Logs() []string {
 	logs := []string{c.logPath(etcdName), c.logPath(apiserverName)}
 	if c.options.ControllerManager {

@@ -8,11 +8,12 @@ import (
 	"syscall"
 )
 
-// Pause freezes all processes (SIGSTOP): connections stay open and nobody answers, as on a machine that hangs. A paused
-// control plane can be stopped. It fails when the control plane is stopped or a process has died.
+// Pause freezes all processes (SIGSTOP): connections stay open and get no answers, as on a machine
+// that hangs. A paused control plane can be stopped. Pause fails when the control plane is stopped
+// or a process has ended.
 func (c *ControlPlane) Pause() error { return c.signalAll(syscall.SIGSTOP) }
 
-// Resume lets paused processes go on where they were (SIGCONT). It fails as Pause does.
+// Resume continues paused processes (SIGCONT). It fails as Pause does.
 func (c *ControlPlane) Resume() error { return c.signalAll(syscall.SIGCONT) }
 
 func (c *ControlPlane) signalAll(signal syscall.Signal) error {
@@ -28,14 +29,14 @@ func (c *ControlPlane) signalAll(signal syscall.Signal) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("control plane %q: sending %s: %w", c.options.Name, signal, err)
+		return fmt.Errorf("control plane %q: send %s: %w", c.options.Name, signal, err)
 	}
 	return nil
 }
 
-// CutOff takes the network between clients (Config, Kubeconfig) and the API server away: bytes on open connections are
-// swallowed without a sign, and new connections hear nothing. It lasts until Reconnect, Stop or StopAPIServer; on a
-// control plane without a running API server it does nothing. DirectConfig is not affected.
+// CutOff interrupts the network between clients (Config, Kubeconfig) and the API server: bytes on
+// open connections are dropped, and new connections get no answer. It lasts until Reconnect, Stop
+// or StopAPIServer. Without a running API server it does nothing. DirectConfig is not affected.
 func (c *ControlPlane) CutOff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,7 +45,7 @@ func (c *ControlPlane) CutOff() {
 	}
 }
 
-// Reconnect ends CutOff. Connections that were cut are reset, those that were begun meanwhile go on.
+// Reconnect ends CutOff. Connections that were cut are reset; those opened meanwhile are served.
 func (c *ControlPlane) Reconnect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,9 +54,10 @@ func (c *ControlPlane) Reconnect() {
 	}
 }
 
-// Snapshot saves the state and returns the function that puts it back, as often as it is called: a broker that was reset
-// to an older state. Saving and putting back both restart the control plane; ctx bounds that, and the ports stay. Both
-// fail as Restart does, and when the copy cannot be made; the copy lives in Dir.
+// Snapshot saves the state and returns a function that restores it, for tests of a broker that was
+// restored from a backup. The function may be called several times. Saving and restoring both
+// restart the control plane on the same ports; ctx limits the restart. Both fail as Restart does,
+// and when the state cannot be copied. The copy is in Dir.
 func (c *ControlPlane) Snapshot(ctx context.Context) (restore func(context.Context) error, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +80,7 @@ func (c *ControlPlane) Snapshot(ctx context.Context) (restore func(context.Conte
 	}, nil
 }
 
-// replaceTree makes the folder to a copy of the folder from.
+// replaceTree replaces the folder to with a copy of the folder from.
 func replaceTree(to, from string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
@@ -86,5 +88,5 @@ func replaceTree(to, from string) error {
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		return err
 	}
-	return os.Chmod(to, 0o700) // etcd insists
+	return os.Chmod(to, 0o700) // etcd refuses other modes
 }

@@ -11,20 +11,21 @@ const (
 func etcdArgs(f files, p ports) []string {
 	client, peer := loopbackURL(p.etcd), loopbackURL(p.peer)
 	return []string{
-		"--name=" + etcdName, // not the control plane's: that may hold characters --initial-cluster splits at
+		"--name=" + etcdName, // the control plane's name may hold characters at which --initial-cluster is split
 		"--data-dir=" + f.etcdData,
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=" + etcdName + "=" + peer,
-		// Mutual TLS with a CA of its own: on a shared machine nobody else reads the Secrets in here, and an API server
-		// that finds another control plane's etcd on its port is turned away instead of mixing states.
+		// Mutual TLS with a CA per control plane: other users of the machine cannot read the Secrets, and
+		// an API server that finds another control plane's etcd on its port is refused instead of using
+		// that state.
 		"--cert-file=" + f.etcdServer.cert, "--key-file=" + f.etcdServer.key,
 		"--client-cert-auth=true", "--trusted-ca-file=" + f.etcdCA.cert,
 		"--peer-cert-file=" + f.etcdServer.cert, "--peer-key-file=" + f.etcdServer.key,
 		"--peer-client-cert-auth=true", "--peer-trusted-ca-file=" + f.etcdCA.cert,
-		// A crash of the machine may lose data; nothing here is meant to survive that, and it is many times faster.
+		// Many times faster. A crash of the machine may lose data, which tests can afford.
 		"--unsafe-no-fsync=true",
-		// A member without peers can only win the election, and waits a whole timeout before it holds one.
+		// A single member always wins its election, but only after a whole timeout. Keep that short.
 		"--heartbeat-interval=20", "--election-timeout=200",
 		"--logger=zap", "--log-level=warn",
 	}
@@ -41,14 +42,15 @@ func apiserverArgs(o Options, f files, p ports) []string {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + f.serviceAccount, "--service-account-signing-key-file=" + f.serviceAccount,
 		"--service-cluster-ip-range=" + o.ServiceCIDR,
-		// Nobody reaches the API server by the `kubernetes` Service here, and loopback is no legal endpoint.
+		// There are no pods to use the `kubernetes` Service, and loopback is not a valid endpoint.
 		"--endpoint-reconciler-type=none",
 		"--allow-privileged=true",
 		"--profiling=false",
-		// Priority and fairness stays on: it is what members meet on a real broker. Admin (system:masters) is exempt.
+		// Priority and fairness stays on, as on a real broker. The admin (system:masters) is exempt.
 	}
 	if !o.ControllerManager {
-		// Nothing creates default service accounts, without which this plugin would refuse every Pod.
+		// Without a controller-manager there are no default service accounts, and this plugin would
+		// refuse every Pod.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	return append(args, o.APIServerArgs...)
@@ -63,8 +65,8 @@ func managerArgs(o Options, f files) []string {
 		"--service-account-private-key-file=" + f.serviceAccount,
 		"--use-service-account-credentials=true",
 		"--service-cluster-ip-range=" + o.ServiceCIDR,
-		"--leader-elect=false", // there is only this one, and an election delays every start
-		"--secure-port=0",      // nobody scrapes it, and a port less cannot be taken
+		"--leader-elect=false", // a single replica needs no election, which would delay the start
+		"--secure-port=0",      // it is not scraped, and a port could be taken
 		"--kube-api-qps=500", "--kube-api-burst=1000",
 		"--profiling=false",
 	}

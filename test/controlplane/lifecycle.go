@@ -8,18 +8,19 @@ import (
 	"time"
 )
 
-// etcdGrace is how long etcd may take to close its files before it is killed. Killing is safe for the data (what it wrote is
-// in the kernel's cache); a clean end only spares the next start some replay.
-const etcdGrace = 5 * time.Second
+// etcdStopTimeout is how long etcd may take to close its files before it is killed. Killing loses
+// no data, which is in the kernel's cache; a clean stop saves the next start some replay.
+const etcdStopTimeout = 5 * time.Second
 
-// start brings everything up in order. On failure some processes may run; the caller stops them.
+// start starts all components in order. After a failure some processes may run; the caller stops
+// them.
 func (c *ControlPlane) start(ctx context.Context) error {
 	var err error
 	c.etcd, err = c.spawn(etcdName, etcdArgs(c.files, c.ports))
 	if err != nil {
 		return err
 	}
-	if err := c.await(ctx, c.etcd, c.etcdAnswers); err != nil {
+	if err := c.await(ctx, c.etcd, c.etcdReady); err != nil {
 		return err
 	}
 	if err := c.startAPIServer(ctx); err != nil {
@@ -34,7 +35,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Listening comes last, so that nobody connects to an API server that is not ready, and nobody before us is in the way.
+	// The relay listens last, so that no client connects to an API server that is not ready.
 	if err := c.await(ctx, c.apiserver, c.apiserverReady); err != nil {
 		return err
 	}
@@ -45,7 +46,8 @@ func (c *ControlPlane) startAPIServer(ctx context.Context) error {
 	return c.writeKubeconfigs()
 }
 
-// startManager comes after the API server is ready: kube-controller-manager gives up after ten seconds without one.
+// startManager starts the controller-manager if there is one. The API server must be ready:
+// kube-controller-manager exits after ten seconds without one.
 func (c *ControlPlane) startManager(ctx context.Context) error {
 	if !c.options.ControllerManager {
 		return nil
@@ -55,7 +57,7 @@ func (c *ControlPlane) startManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.await(ctx, c.manager, c.managerWorks)
+	return c.await(ctx, c.manager, c.managerReady)
 }
 
 func (c *ControlPlane) spawn(component string, args []string) (*child, error) {
@@ -65,38 +67,41 @@ func (c *ControlPlane) spawn(component string, args []string) (*child, error) {
 	}
 	child, err := spawn(c.kube, component, args, env, c.logPath(component))
 	if err != nil {
-		return nil, fmt.Errorf("control plane %q: starting %s: %w", c.options.Name, component, err)
+		return nil, fmt.Errorf("control plane %q: start %s: %w", c.options.Name, component, err)
 	}
 	return child, nil
 }
 
-// stop ends whatever runs, clients first and storage last.
+// stop stops all processes that run, in the reverse order of their start.
 func (c *ControlPlane) stop() error {
-	errs := []error{c.end(&c.manager, syscall.SIGKILL, 0), c.stopAPIServer(), c.end(&c.etcd, syscall.SIGTERM, etcdGrace)}
+	errs := []error{c.stopChild(&c.manager, syscall.SIGKILL, 0), c.stopAPIServer(), c.stopChild(&c.etcd, syscall.SIGTERM, etcdStopTimeout)}
 	return errors.Join(errs...)
 }
 
-// stopAPIServer kills: the API server keeps no state, and its graceful end waits for every open watch.
+// stopAPIServer kills the API server: it keeps no state, and a graceful stop waits for every open
+// watch.
 func (c *ControlPlane) stopAPIServer() error {
 	if c.relay != nil {
 		c.relay.close()
 		c.relay = nil
 	}
-	return c.end(&c.apiserver, syscall.SIGKILL, 0)
+	return c.stopChild(&c.apiserver, syscall.SIGKILL, 0)
 }
 
-func (c *ControlPlane) end(slot **child, signal syscall.Signal, grace time.Duration) error {
-	if *slot == nil {
+// stopChild stops a process and clears the field that holds it.
+func (c *ControlPlane) stopChild(field **child, signal syscall.Signal, timeout time.Duration) error {
+	if *field == nil {
 		return nil
 	}
-	if err := (*slot).end(signal, grace); err != nil {
+	if err := (*field).stop(signal, timeout); err != nil {
 		return fmt.Errorf("control plane %q: %w", c.options.Name, err)
 	}
-	*slot = nil
+	*field = nil
 	return nil
 }
 
-// restart stops, lets between change the files at rest, and starts again on the same ports.
+// restart stops all processes, calls between, which may change the state, and starts them on the
+// same ports.
 func (c *ControlPlane) restart(ctx context.Context, between func() error) error {
 	if err := c.stop(); err != nil {
 		return err
@@ -106,12 +111,12 @@ func (c *ControlPlane) restart(ctx context.Context, between func() error) error 
 			return err
 		}
 	}
-	return c.retrying(ctx, c.start, c.stop)
+	return c.startOnFixedPorts(ctx, c.start, c.stop)
 }
 
-// retrying starts on ports that are fixed because clients know them. Should somebody have taken one meanwhile, it tries
-// until the port is free or the time is up.
-func (c *ControlPlane) retrying(ctx context.Context, start func(context.Context) error, undo func() error) error {
+// startOnFixedPorts calls start, whose ports are fixed because clients know them. When another
+// process has taken a port, it calls undo and retries until the port is free or the time is over.
+func (c *ControlPlane) startOnFixedPorts(ctx context.Context, start func(context.Context) error, undo func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
 	defer cancel()
 	for {

@@ -14,13 +14,13 @@ import (
 // certFiles are a certificate and its key on disk.
 type certFiles struct{ cert, key string }
 
-// files are the paths of everything in a control plane's folder.
+// files are the paths in a control plane's folder.
 type files struct {
 	pkiDir                                                        string
 	ca, apiserver, admin, manager, etcdCA, etcdServer, etcdClient certFiles
 	serviceAccount                                                string // key that signs tokens
 	etcdData                                                      string
-	kubeconfig, managerKubeconfig                                 string
+	kubeconfig, directKubeconfig, managerKubeconfig               string
 }
 
 func filesIn(dir string) files {
@@ -35,61 +35,47 @@ func filesIn(dir string) files {
 		serviceAccount:    filepath.Join(pkiDir, "service-account.key"),
 		etcdData:          filepath.Join(dir, "etcd"),
 		kubeconfig:        filepath.Join(dir, "kubeconfig"),
+		directKubeconfig:  filepath.Join(dir, "direct.kubeconfig"),
 		managerKubeconfig: filepath.Join(dir, "controller-manager.kubeconfig"),
 	}
 }
 
-// identities is what this process itself presents or trusts; the children read theirs from the files.
-type identities struct {
+// credentials are the certificates that this process uses; the components read theirs from files.
+type credentials struct {
 	ca, etcdCA                 []byte // PEM
 	admin, manager, etcdClient keyPair
 }
 
 type keyPair struct{ cert, key []byte } // PEM
 
-// loadOrCreatePKI reads the certificates of an earlier run, or makes new ones. They are written to a folder of another
-// name that is renamed when complete, so a start that is killed never leaves half a set behind.
-func loadOrCreatePKI(f files, serviceIPs []netip.Addr) (*identities, error) {
-	if _, err := os.Stat(f.pkiDir); errors.Is(err, os.ErrNotExist) {
-		partial := f.pkiDir + ".partial"
-		if err := os.RemoveAll(partial); err != nil {
-			return nil, err
-		}
-		if err := createPKI(partial, f, serviceIPs); err != nil {
-			return nil, err
-		}
-		if err := os.Rename(partial, f.pkiDir); err != nil {
-			return nil, err
-		}
+// loadOrCreatePKI reads the certificates of an earlier run, or creates new ones.
+func loadOrCreatePKI(f files, serviceIPs []netip.Addr) (*credentials, error) {
+	err := pki.CreateOnce(f.pkiDir, func(w *pki.Writer) { writePKI(w, f, serviceIPs) })
+	if err != nil {
+		return nil, err
 	}
 	return loadPKI(f)
 }
 
-func createPKI(dir string, f files, serviceIPs []netip.Addr) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	hosts := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+func writePKI(w *pki.Writer, f files, serviceIPs []netip.Addr) {
 	loopbacks := []net.IP{net.IPv4(127, 0, 0, 1)}
 	addresses := loopbacks
 	for _, ip := range serviceIPs {
 		addresses = append(addresses, ip.AsSlice())
 	}
-	w := pki.NewWriter(dir)
 	authority := func(name string, to certFiles) pki.Authority { return w.Authority(name, to.cert, to.key) }
 	issue := func(by pki.Authority, leaf pki.Leaf, to certFiles) { w.Issue(by, leaf, to.cert, to.key) }
 	cluster := authority("seamark cluster CA", f.ca)
-	issue(cluster, pki.Leaf{Name: "kube-apiserver", Hosts: hosts, IPs: addresses}, f.apiserver)
+	issue(cluster, pki.Leaf{Name: "kube-apiserver", Hosts: pki.APIServerHosts, IPs: addresses}, f.apiserver)
 	issue(cluster, pki.Leaf{Name: "seamark-admin", Group: "system:masters"}, f.admin)
 	issue(cluster, pki.Leaf{Name: "system:kube-controller-manager"}, f.manager)
 	etcd := authority("seamark etcd CA", f.etcdCA)
 	issue(etcd, pki.Leaf{Name: "etcd", Hosts: []string{"localhost"}, IPs: loopbacks}, f.etcdServer)
 	issue(etcd, pki.Leaf{Name: "kube-apiserver"}, f.etcdClient)
 	w.Key(f.serviceAccount)
-	return w.Err()
 }
 
-func loadPKI(f files) (*identities, error) {
+func loadPKI(f files) (*credentials, error) {
 	var err error
 	read := func(path string) []byte {
 		text, readErr := os.ReadFile(path)
@@ -97,9 +83,12 @@ func loadPKI(f files) (*identities, error) {
 		return text
 	}
 	pair := func(c certFiles) keyPair { return keyPair{read(c.cert), read(c.key)} }
-	p := &identities{ca: read(f.ca.cert), etcdCA: read(f.etcdCA.cert), admin: pair(f.admin), manager: pair(f.manager), etcdClient: pair(f.etcdClient)}
+	p := &credentials{
+		ca: read(f.ca.cert), etcdCA: read(f.etcdCA.cert),
+		admin: pair(f.admin), manager: pair(f.manager), etcdClient: pair(f.etcdClient),
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s is incomplete; remove it to have new ones made: %w", f.pkiDir, err)
+		return nil, fmt.Errorf("%s is incomplete; remove it to create new certificates: %w", f.pkiDir, err)
 	}
 	return p, nil
 }

@@ -6,29 +6,30 @@ import (
 	"net"
 )
 
-// ports are the loopback ports of one control plane. They stay the same over restarts, because clients know them.
+// ports are the loopback ports of one control plane. They stay the same over restarts, because
+// clients know them.
 type ports struct{ etcd, peer, apiserver, relay int }
 
-// Ports come from below the range the kernel takes for outgoing connections (32768 and up) and below that of NodePorts
-// (30000 and up): a port from `:0` could be taken by any outgoing connection of any program while the control plane is
-// stopped, and a restart would then find its own port in use.
+// Ports are below the range of outgoing connections (32768 and up) and of NodePorts (30000 and up).
+// An outgoing connection of any program could take a port from `:0` while the control plane is
+// stopped, and a restart would find it in use.
 const (
 	firstPort = 15000
 	lastPort  = 29999
 )
 
-// freePorts chooses ports nobody listens on at this moment. Somebody may take one before its process does; that process
-// then says so and the caller tries others.
+// freePorts returns ports that are free now. Another process may take one before the component
+// listens on it; the start then fails with errPortTaken and the caller chooses others.
 func freePorts() (ports, error) {
 	var p ports
 	var open []*net.TCPListener
 	defer func() {
 		for _, l := range open {
-			_ = l.Close() // only ever held to keep the port from being chosen twice
+			_ = l.Close() // it was open only to keep the port from being chosen twice
 		}
 	}()
 	for _, port := range []*int{&p.etcd, &p.peer, &p.apiserver, &p.relay} {
-		l, err := listenSomewhere()
+		l, err := listenOnFreePort()
 		if err != nil {
 			return ports{}, err
 		}
@@ -38,7 +39,7 @@ func freePorts() (ports, error) {
 	return p, nil
 }
 
-func listenSomewhere() (*net.TCPListener, error) {
+func listenOnFreePort() (*net.TCPListener, error) {
 	var err error
 	for range 1000 {
 		var l *net.TCPListener
@@ -46,7 +47,7 @@ func listenSomewhere() (*net.TCPListener, error) {
 			return l, nil
 		}
 	}
-	return nil, fmt.Errorf("found no free port between %d and %d on 127.0.0.1: %w", firstPort, lastPort, err)
+	return nil, fmt.Errorf("no free port between %d and %d on 127.0.0.1: %w", firstPort, lastPort, err)
 }
 
 func loopbackAddr(port int) *net.TCPAddr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }

@@ -37,14 +37,15 @@ func TestCertificates(t *testing.T) {
 		verify(t, c.files.apiserver, x509.VerifyOptions{Roots: cluster, DNSName: name})
 	}
 	client := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	if got := verify(t, c.files.admin, x509.VerifyOptions{Roots: cluster, KeyUsages: client}).Subject.Organization; len(got) != 1 || got[0] != "system:masters" {
-		t.Errorf("admin is of %v, want system:masters", got)
+	admin := verify(t, c.files.admin, x509.VerifyOptions{Roots: cluster, KeyUsages: client})
+	if got := admin.Subject.Organization; len(got) != 1 || got[0] != "system:masters" {
+		t.Errorf("admin is in the groups %v, want system:masters", got)
 	}
 	verify(t, c.files.manager, x509.VerifyOptions{Roots: cluster, KeyUsages: client})
 	verify(t, c.files.etcdServer, x509.VerifyOptions{Roots: etcd, DNSName: "127.0.0.1"})
 	verify(t, c.files.etcdClient, x509.VerifyOptions{Roots: etcd, KeyUsages: client})
 	if _, err := read(t, c.files.admin.cert).Verify(x509.VerifyOptions{Roots: etcd, KeyUsages: client}); err == nil {
-		t.Error("etcd would let in a client of the API server")
+		t.Error("etcd would accept the certificate of a client of the API server")
 	}
 }
 
@@ -64,7 +65,7 @@ func TestKeysAreReadableByTheUserAlone(t *testing.T) {
 	}
 }
 
-func TestASecondStartKeepsTheCertificatesOfTheFirst(t *testing.T) {
+func TestSecondStartKeepsCertificates(t *testing.T) {
 	dir := t.TempDir()
 	first, err := prepare("kube", Options{Dir: dir})
 	if err != nil {
@@ -75,17 +76,17 @@ func TestASecondStartKeepsTheCertificatesOfTheFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(first.pki.ca, second.pki.ca) || !bytes.Equal(first.pki.admin.cert, second.pki.admin.cert) {
-		t.Error("clients of the first would no longer be known to the second")
+		t.Error("the second start has other certificates, so clients of the first would be refused")
 	}
 	if err := os.Remove(second.files.admin.key); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := prepare("kube", Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "is incomplete; remove it") {
-		t.Errorf("half a set of certificates: got %v", err)
+		t.Errorf("an incomplete set of certificates: got %v", err)
 	}
 }
 
-func TestFreePortsAreDistinctAndOutOfTheKernelsWay(t *testing.T) {
+func TestFreePortsAreDistinctAndInRange(t *testing.T) {
 	p, err := freePorts()
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +94,7 @@ func TestFreePortsAreDistinctAndOutOfTheKernelsWay(t *testing.T) {
 	seen := map[int]bool{}
 	for _, port := range []int{p.etcd, p.peer, p.apiserver, p.relay} {
 		if seen[port] || port < firstPort || port > lastPort {
-			t.Errorf("ports %+v: %d is double or out of range", p, port)
+			t.Errorf("ports %+v: %d is a duplicate or out of range", p, port)
 		}
 		seen[port] = true
 	}

@@ -12,61 +12,62 @@ import (
 	"time"
 )
 
-// errPortTaken marks a start that failed because somebody else listens on one of our ports.
-var errPortTaken = errors.New("a port was taken in between")
+// errPortTaken is wrapped when a start failed because another process listens on one of the ports.
+var errPortTaken = errors.New("another process has taken a port")
 
 // child is one process of a control plane.
 type child struct {
 	name    string
 	log     string
-	logFrom int64 // where the lines of this run begin
+	logFrom int64 // offset of the first line of this run
 	cmd     *exec.Cmd
-	exited  chan struct{} // closed when the process is gone and waited for
+	exited  chan struct{} // closed when the process has ended and was waited for
 }
 
-// spawn starts `kube component args…`, writing both of its outputs to the end of the log file.
+// spawn starts `kube component args…` and appends its output to the log file.
 func spawn(kube, component string, args, env []string, log string) (*child, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // the child has its own copy; ours was never written to
+	defer file.Close() //nolint:errcheck // the child has its own descriptor; nothing was written to this one
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
-	// Not exec.CommandContext: no context of a caller lives as long as the process is to live.
+	// Not exec.CommandContext: the process outlives the context of the call that starts it.
 	cmd := &exec.Cmd{
 		Path:   kube,
 		Args:   append([]string{kube, component}, args...),
 		Stdout: file,
 		Stderr: file,
-		// The little the programs need, so that no proxy or Kubernetes setting of the caller's leaks into them.
+		// Only what the programs need: proxy and Kubernetes settings of the caller must not affect them.
 		Env:         append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...),
 		SysProcAttr: childAttributes(),
 	}
-	if err := nursery().start(cmd); err != nil {
+	if err := sharedSpawner().start(cmd); err != nil {
 		return nil, err
 	}
 	c := &child{name: component, log: log, logFrom: info.Size(), cmd: cmd, exited: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log; that it ended is what we need
+		_ = cmd.Wait() // its log says how it ended
 		close(c.exited)
 	}()
 	return c, nil
 }
 
-// end sends the signal to the process, waits for grace and then kills. A grace of zero sends only the one signal. It returns when the
-// process is gone, and fails when even SIGKILL does not end it.
-func (c *child) end(signal syscall.Signal, grace time.Duration) error {
-	// A process that was paused handles no signal but SIGKILL before it continues.
+// stop sends the signal to the process and kills it when it has not ended within the timeout; a
+// timeout of zero kills at once. It returns when the process has ended, and fails when SIGKILL does
+// not end it.
+func (c *child) stop(signal syscall.Signal, timeout time.Duration) error {
+	// A paused process handles no signal but SIGKILL until SIGCONT.
 	_ = c.signal(signal)
 	_ = c.signal(syscall.SIGCONT)
-	if grace > 0 {
+	if timeout > 0 {
 		select {
 		case <-c.exited:
 			return nil
-		case <-time.After(grace):
+		case <-time.After(timeout):
 		}
 	}
 	_ = c.signal(syscall.SIGKILL)
@@ -74,12 +75,12 @@ func (c *child) end(signal syscall.Signal, grace time.Duration) error {
 	case <-c.exited:
 		return nil
 	case <-time.After(30 * time.Second):
-		return fmt.Errorf("%s (process %d) does not end, even when killed", c.name, c.cmd.Process.Pid)
+		return fmt.Errorf("%s (process %d) has not ended 30 s after SIGKILL", c.name, c.cmd.Process.Pid)
 	}
 }
 
-// signal reaches the process and whatever it started. A process that is gone is no error to a caller who wants it gone,
-// and is reported as os.ErrProcessDone to others.
+// signal sends a signal to the process and its children. It returns os.ErrProcessDone when the
+// process has ended.
 func (c *child) signal(signal syscall.Signal) error {
 	select {
 	case <-c.exited:
@@ -89,7 +90,7 @@ func (c *child) signal(signal syscall.Signal) error {
 	}
 }
 
-// failure describes why a process ended, with the end of its log.
+// failure returns an error with the end of the log of a process that ended during its start.
 func (c *child) failure() error {
 	tail := logTail(c.log, c.logFrom)
 	err := fmt.Errorf("%s ended while starting; the last lines of %s:\n%s", c.name, c.log, tail)
@@ -111,14 +112,14 @@ func logTail(path string, from int64) string {
 	return strings.Join(lines[max(0, len(lines)-shown):], "\n")
 }
 
-// spawner starts processes from a thread that lives as long as this process.
+// spawner starts processes from a thread that exists as long as this process.
 //
-// On Linux a child that is to die with its parent dies with the parent's *thread* that started it
-// (https://go.dev/issue/27505), and Go ends threads as it likes. So all children are started by one goroutine that is locked to its
-// thread for good.
+// On Linux the signal for the parent's death (Pdeathsig) is sent when the *thread* that started the
+// child ends (https://go.dev/issue/27505), and Go may end threads at any time. So all children are
+// started by one goroutine that stays locked to its thread.
 type spawner struct{ work chan func() }
 
-var nursery = sync.OnceValue(func() *spawner {
+var sharedSpawner = sync.OnceValue(func() *spawner {
 	s := &spawner{work: make(chan func())}
 	go func() {
 		runtime.LockOSThread()

@@ -4,6 +4,6 @@ package controlplane
 
 import "syscall"
 
-// childAttributes put the child into a process group of its own. Only Linux can also tie its life to ours; elsewhere a
-// caller that is killed leaves it running.
+// childAttributes put the child into a process group of its own. Only on Linux can the kernel also
+// kill it when this process is killed; elsewhere it keeps running then.
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -16,13 +16,14 @@ import (
 
 const readyPoll = 50 * time.Millisecond
 
-// await polls until a process is ready, and explains itself with its log when it ends or the time is up.
+// await polls until a process is ready. It fails, with the end of the log, when the process ends or
+// ctx does.
 func (c *ControlPlane) await(ctx context.Context, p *child, ready func(context.Context) error) error {
 	poll := time.NewTicker(readyPoll)
 	defer poll.Stop()
 	var last error
 	for {
-		err := ask(ctx, p, ready)
+		err := probe(ctx, p, ready)
 		if err == nil {
 			return nil
 		}
@@ -33,15 +34,15 @@ func (c *ControlPlane) await(ctx context.Context, p *child, ready func(context.C
 		case <-p.exited:
 			return fmt.Errorf("control plane %q: %w", c.options.Name, p.failure())
 		case <-ctx.Done():
-			return fmt.Errorf("control plane %q: waiting for %s: %w (last answer: %w); the last lines of %s:\n%s",
+			return fmt.Errorf("control plane %q: wait for %s: %w (last error: %w); the last lines of %s:\n%s",
 				c.options.Name, p.name, context.Cause(ctx), orNone(last), p.log, logTail(p.log, p.logFrom))
 		case <-poll.C:
 		}
 	}
 }
 
-// ask puts one question, which ends with the process it is about and after a while: an answer may never come.
-func ask(ctx context.Context, p *child, ready func(context.Context) error) error {
+// probe calls ready once, for at most ten seconds and only while the process runs.
+func probe(ctx context.Context, p *child, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	go func() {
@@ -61,9 +62,9 @@ func orNone(err error) error {
 	return err
 }
 
-// etcdAnswers is a TLS handshake with etcd's client port, which it opens when it has a leader, itself. The certificates make
-// sure that it is our etcd that answers.
-func (c *ControlPlane) etcdAnswers(ctx context.Context) error {
+// etcdReady does a TLS handshake with etcd's client port, which etcd opens once it has elected
+// itself. The certificates ensure that it is this control plane's etcd.
+func (c *ControlPlane) etcdReady(ctx context.Context) error {
 	pair, err := tls.X509KeyPair(c.pki.etcdClient.cert, c.pki.etcdClient.key)
 	if err != nil {
 		return err
@@ -88,8 +89,8 @@ func (c *ControlPlane) apiserverReady(ctx context.Context) error {
 	return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// managerWorks asks for the first thing a controller-manager makes that users depend on.
-func (c *ControlPlane) managerWorks(ctx context.Context) error {
+// managerReady checks that the controller-manager has created the default service account.
+func (c *ControlPlane) managerReady(ctx context.Context) error {
 	client, err := c.directClient()
 	if err != nil {
 		return err

@@ -10,22 +10,22 @@ import (
 	"syscall"
 )
 
-// relay carries the bytes between clients and the API server, and can stop doing so without either side being told, as a
-// network that fails does. It does not look into the bytes: TLS goes through it.
+// relay copies bytes between clients and the API server, and can stop without closing connections,
+// as a failing network does. TLS passes through it unchanged.
 type relay struct {
 	listener *net.TCPListener
 	backend  *net.TCPAddr
 
 	mu     sync.Mutex
 	links  map[*link]struct{}
-	open   chan struct{} // closed while bytes may pass; replaced by a fresh one when cut
+	open   chan struct{} // closed while bytes may pass; replaced by an open channel when cut
 	closed bool
 }
 
-// link is one connection of a client and its other half to the API server.
+// link is the connection of a client to the relay and that of the relay to the API server.
 type link struct {
 	client, server *net.TCPConn
-	frozen         atomic.Bool // cut: no byte passes any more, in either direction
+	frozen         atomic.Bool // cut: no byte passes in either direction
 }
 
 func newRelay(port, backendPort int) (*relay, error) {
@@ -34,7 +34,7 @@ func newRelay(port, backendPort int) (*relay, error) {
 		return nil, fmt.Errorf("%w: %w", errPortTaken, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listening for clients: %w", err)
+		return nil, fmt.Errorf("listen for clients: %w", err)
 	}
 	r := &relay{listener: listener, backend: loopbackAddr(backendPort), links: map[*link]struct{}{}, open: make(chan struct{})}
 	close(r.open)
@@ -42,20 +42,21 @@ func newRelay(port, backendPort int) (*relay, error) {
 	return r, nil
 }
 
-// accept takes clients in one by one. While cut it takes none: what connects then waits in the kernel's queue, hearing
-// nothing, until the network is back or the client gives up.
+// accept accepts clients. While cut it serves none: new connections wait without an answer until
+// the relay is healed or the client gives up.
 func (r *relay) accept() {
 	for {
 		client, err := r.listener.AcceptTCP()
 		if err != nil {
 			return // closed
 		}
-		<-r.passable()
+		<-r.whenOpen()
 		go r.serve(client)
 	}
 }
 
-func (r *relay) passable() <-chan struct{} {
+// whenOpen returns a channel that is closed when bytes may pass.
+func (r *relay) whenOpen() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.open
@@ -77,13 +78,14 @@ func (r *relay) serve(client *net.TCPConn) {
 	both.Go(func() { l.pump(client, server) })
 	both.Wait()
 	if l.frozen.Load() {
-		return // stays open and silent until heal or close ends it
+		return // stays open without traffic until heal or close resets it
 	}
 	l.close()
 	r.remove(l)
 }
 
-// pump moves bytes one way until an end closes or the link is cut. What was read when the cut came is lost with it.
+// pump copies bytes in one direction until one side closes or the link is cut. Bytes that were read
+// but not written before the cut are lost.
 func (l *link) pump(to, from *net.TCPConn) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -100,7 +102,7 @@ func (l *link) pump(to, from *net.TCPConn) {
 			if !errors.Is(err, io.EOF) {
 				break
 			}
-			// A client may end its half and still read the answer.
+			// A client may close its half and still read the answer.
 			if to.CloseWrite() == nil {
 				return
 			}
@@ -120,7 +122,7 @@ func (r *relay) add(l *link) bool {
 	}
 	select {
 	case <-r.open:
-	default: // cut while we dialled
+	default: // cut during DialTCP
 		l.frozen.Store(true)
 	}
 	r.links[l] = struct{}{}
@@ -133,7 +135,7 @@ func (r *relay) remove(l *link) {
 	delete(r.links, l)
 }
 
-// cut makes the network fail. Cutting what is cut does nothing.
+// cut freezes all links. Cutting a relay that is cut does nothing.
 func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,22 +149,22 @@ func (r *relay) cut() {
 	}
 }
 
-// heal lets bytes pass again. Connections that were cut have lost some and are reset.
+// heal ends a cut. Links that were frozen have lost bytes and are reset.
 func (r *relay) heal() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drop(func(l *link) bool { return l.frozen.Load() })
+	r.resetLinks(func(l *link) bool { return l.frozen.Load() })
 	r.reopen()
 }
 
-// close ends the relay: clients are reset, and refused from then on.
+// close stops the relay: connections are reset, and new ones refused from then on.
 func (r *relay) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 	_ = r.listener.Close() // only fails when closed already
-	r.drop(func(*link) bool { return true })
-	r.reopen() // lets accept see that it is over
+	r.resetLinks(func(*link) bool { return true })
+	r.reopen() // unblocks accept
 }
 
 func (r *relay) reopen() {
@@ -173,7 +175,7 @@ func (r *relay) reopen() {
 	}
 }
 
-func (r *relay) drop(which func(*link) bool) {
+func (r *relay) resetLinks(which func(*link) bool) {
 	for l := range r.links {
 		if which(l) {
 			reset(l.client)
@@ -188,8 +190,8 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// reset closes a connection with a TCP reset, as a host does that knows nothing of the connection: an end of stream would
-// tell the other side that all was delivered.
+// reset closes a connection with a TCP reset: after an ordinary close the other side would believe
+// that all bytes were delivered.
 func reset(conn *net.TCPConn) {
 	_ = conn.SetLinger(0) // best effort: a plain close is the fallback
 	_ = conn.Close()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// echo is a server that sends back what it gets, standing in for an API server.
+// echo starts a server that sends back what it receives, in place of an API server.
 func echo(t *testing.T) (port int) {
 	t.Helper()
 	listener, err := net.ListenTCP("tcp", loopbackAddr(0))
@@ -52,16 +52,16 @@ func dial(t *testing.T, r *relay) *net.TCPConn {
 	return conn
 }
 
-// say sends a word and returns what comes back within the given time.
-func say(t *testing.T, conn *net.TCPConn, word string, wait time.Duration) (string, error) {
+// exchange sends a word and returns what comes back within the timeout.
+func exchange(t *testing.T, conn *net.TCPConn, word string, wait time.Duration) (string, error) {
 	t.Helper()
 	if _, err := conn.Write([]byte(word)); err != nil {
 		return "", err
 	}
-	return hear(t, conn, len(word), wait)
+	return receive(t, conn, len(word), wait)
 }
 
-func hear(t *testing.T, conn *net.TCPConn, n int, wait time.Duration) (string, error) {
+func receive(t *testing.T, conn *net.TCPConn, n int, wait time.Duration) (string, error) {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		t.Fatal(err)
@@ -72,15 +72,15 @@ func hear(t *testing.T, conn *net.TCPConn, n int, wait time.Duration) (string, e
 }
 
 const (
-	patient = 10 * time.Second
-	silence = 100 * time.Millisecond
+	answerTimeout = 10 * time.Second
+	quietPeriod   = 100 * time.Millisecond
 )
 
-func TestRelayCarriesBytesBothWays(t *testing.T) {
+func TestRelayCopiesBytesInBothDirections(t *testing.T) {
 	conn := dial(t, startRelay(t, echo(t)))
 	for _, word := range []string{"one", "two"} {
-		if got, err := say(t, conn, word, patient); got != word || err != nil {
-			t.Errorf("said %q, got back %q, %v", word, got, err)
+		if got, err := exchange(t, conn, word, answerTimeout); got != word || err != nil {
+			t.Errorf("sent %q, got back %q, %v", word, got, err)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestRelayPassesOnTheEndOfOneDirection(t *testing.T) {
 	if err := conn.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	conn.SetReadDeadline(time.Now().Add(patient))
+	conn.SetReadDeadline(time.Now().Add(answerTimeout))
 	if got, err := io.ReadAll(conn); string(got) != "last words" || err != nil {
 		t.Errorf("after closing our half: got %q, %v", got, err)
 	}
@@ -102,26 +102,26 @@ func TestRelayPassesOnTheEndOfOneDirection(t *testing.T) {
 func TestRelayCutIsSilentAndHealResetsWhatWasCut(t *testing.T) {
 	r := startRelay(t, echo(t))
 	before := dial(t, r)
-	if _, err := say(t, before, "hello", patient); err != nil {
+	if _, err := exchange(t, before, "hello", answerTimeout); err != nil {
 		t.Fatal(err)
 	}
 	r.cut()
-	r.cut() // twice is once
-	if got, err := say(t, before, "anyone?", silence); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a cut connection must stay open and silent, got %q, %v", got, err)
+	r.cut() // has no effect
+	if got, err := exchange(t, before, "anyone?", quietPeriod); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a cut connection must stay open without an answer, got %q, %v", got, err)
 	}
-	during := dial(t, r) // the kernel completes the handshake; nobody answers
-	if got, err := say(t, during, "knock", silence); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a connection begun while cut must hear nothing, got %q, %v", got, err)
+	during := dial(t, r) // the kernel completes the handshake, but the relay does not answer
+	if got, err := exchange(t, during, "knock", quietPeriod); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection opened while cut must get no answer, got %q, %v", got, err)
 	}
 	r.heal()
-	if got, err := hear(t, before, 1, patient); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a connection that was cut must end at heal, got %q, %v", got, err)
+	if got, err := receive(t, before, 1, answerTimeout); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("heal must reset a connection that was cut, got %q, %v", got, err)
 	}
-	if got, err := hear(t, during, len("knock"), patient); got != "knock" || err != nil {
-		t.Errorf("a connection begun while cut must go on after heal, got %q, %v", got, err)
+	if got, err := receive(t, during, len("knock"), answerTimeout); got != "knock" || err != nil {
+		t.Errorf("a connection opened while cut must be served after heal, got %q, %v", got, err)
 	}
-	if got, err := say(t, dial(t, r), "back", patient); got != "back" || err != nil {
+	if got, err := exchange(t, dial(t, r), "back", answerTimeout); got != "back" || err != nil {
 		t.Errorf("after heal: got %q, %v", got, err)
 	}
 }
@@ -131,14 +131,14 @@ func TestRelayResetsClientsOfAServerThatIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := listener.Addr().(*net.TCPAddr).Port
+	unused := listener.Addr().(*net.TCPAddr).Port
 	listener.Close()
-	conn, err := net.DialTCP("tcp", nil, startRelay(t, gone).listener.Addr().(*net.TCPAddr))
+	conn, err := net.DialTCP("tcp", nil, startRelay(t, unused).listener.Addr().(*net.TCPAddr))
 	if err != nil {
-		return // reset before we could see it open
+		return // already reset
 	}
 	defer conn.Close()
-	if _, err := hear(t, conn, 1, patient); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := receive(t, conn, 1, answerTimeout); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want the connection to end", err)
 	}
 }
@@ -146,13 +146,13 @@ func TestRelayResetsClientsOfAServerThatIsGone(t *testing.T) {
 func TestRelayCloseEndsEverythingAlsoWhileCut(t *testing.T) {
 	r := startRelay(t, echo(t))
 	conn := dial(t, r)
-	if _, err := say(t, conn, "hello", patient); err != nil {
+	if _, err := exchange(t, conn, "hello", answerTimeout); err != nil {
 		t.Fatal(err)
 	}
 	address := r.listener.Addr().(*net.TCPAddr)
 	r.cut()
 	r.close()
-	if _, err := hear(t, conn, 1, patient); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := receive(t, conn, 1, answerTimeout); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want the connection to end", err)
 	}
 	if late, err := net.DialTCP("tcp", nil, address); err == nil {

@@ -1,8 +1,9 @@
 //go:build linux
 
-// Command demo shows the main job on this machine: three real Kubernetes clusters become a clusterset, a service of two of them is used by
-// name from a pod of the third, a cluster is cut off and comes back, a conflict is made and explained. It runs the same commands a user
-// types, and prints them.
+// Command demo shows what Seamark does, on this machine: three real Kubernetes clusters become a
+// clusterset, a service of two of them is used by name from a pod of the third, a cluster is cut
+// off and reconnected, a conflict is caused and explained. It runs the commands that a user types,
+// and prints them.
 package main
 
 import (
@@ -20,13 +21,10 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/sandbox"
-	"github.com/seamark-dev/seamark/test/e2e/bed"
+	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
-const (
-	name    = "demo"
-	service = "web.shop.svc.clusterset.local"
-)
+const sandboxName = "demo"
 
 func main() {
 	keep := flag.Bool("keep", false, "leave the clusters running at the end")
@@ -41,7 +39,7 @@ func main() {
 	}
 }
 
-// run plays, and takes everything away at the end, however that comes about.
+// run runs the demo and removes the sandbox at the end, also after a failure.
 func run(ctx context.Context, dataPlane v1alpha1.DataPlane, keep bool) (err error) {
 	dir, err := os.MkdirTemp("", "seamark-demo-")
 	if err != nil {
@@ -50,48 +48,50 @@ func run(ctx context.Context, dataPlane v1alpha1.DataPlane, keep bool) (err erro
 	d := &demo{ctx: ctx, dir: dir, dataPlane: dataPlane, started: time.Now()}
 	if !keep {
 		defer func() {
-			fmt.Println("\n== Take everything away")
-			err = errors.Join(err, bed.Down(context.Background(), name, os.Stdout), os.RemoveAll(dir))
+			fmt.Println("\n== Remove the sandbox")
+			err = errors.Join(err, testenv.Down(context.Background(), sandboxName, os.Stdout), os.RemoveAll(dir))
 		}()
 	}
-	if err := d.play(); err != nil {
+	if err := d.runSteps(); err != nil {
 		return err
 	}
 	fmt.Print("\nDone. What to try next:\n" +
-		"  go run ./test/demo --keep            leaves the clusters running\n" +
-		"  go run ./test/demo --dataplane nftables\n" +
-		"  make build && bin/seamark sandbox up your own clusters to play with\n" +
-		"  docs/                                how it works, and how to install it on yours\n")
+		"  go run ./test/demo --keep                leaves the clusters running\n" +
+		"  go run ./test/demo --dataplane nftables  uses the other data plane\n" +
+		"  make build && bin/seamark sandbox up     creates clusters for your own experiments\n" +
+		"  docs/                                    how it works, and how to install it on your clusters\n")
 	if keep {
-		fmt.Printf("\nThe clusters are running. export KUBECONFIG=%s, and at the end: %s sandbox down --name %s\n", d.Kubeconfig(), d.CLI, name)
+		fmt.Printf("\nThe clusters are running: export KUBECONFIG=%s\nRemove them with: %s sandbox down --name %s\n",
+			d.Kubeconfig(), d.CLI, sandboxName)
 	}
 	return nil
 }
 
 type demo struct {
-	*bed.Bed
+	*testenv.Env
 	ctx       context.Context
 	dir       string
 	dataPlane v1alpha1.DataPlane
 	started   time.Time
 
-	one, two, three string
+	// The first and the second cluster serve, the importer has the client.
+	first, second, importer string
 }
 
-// play goes through the acts; the first one that fails ends it.
-func (d *demo) play() error {
-	for _, act := range []struct {
+// runSteps runs the steps of the demo until one fails.
+func (d *demo) runSteps() error {
+	for _, step := range []struct {
 		title string
-		play  func() error
+		run   func() error
 	}{
-		{"Start three Kubernetes clusters and make them a clusterset (building Kubernetes takes ten minutes, the first time only)", d.start},
+		{"Start three Kubernetes clusters and join them (the first time, building Kubernetes takes ten minutes)", d.start},
 		{"Run a web server in two of them, and export it", d.export},
 		{"Use it by name from a pod of the third, which has no such Service", d.use},
-		{"Cut one of the serving clusters off", d.cut},
-		{"Make a conflict, and have it explained", d.conflict},
+		{"Cut off one of the serving clusters", d.cut},
+		{"Cause a conflict, and explain it", d.conflict},
 	} {
-		fmt.Printf("\n== %s  [%s]\n", act.title, time.Since(d.started).Round(time.Second))
-		if err := act.play(); err != nil {
+		fmt.Printf("\n== %s  [%s]\n", step.title, time.Since(d.started).Round(time.Second))
+		if err := step.run(); err != nil {
 			return err
 		}
 	}
@@ -99,26 +99,26 @@ func (d *demo) play() error {
 }
 
 func (d *demo) start() (err error) {
-	d.Bed, err = bed.Up(d.ctx, d.dir, sandbox.Options{Name: name, DataPlane: d.dataPlane, Progress: os.Stdout})
+	d.Env, err = testenv.Up(d.ctx, d.dir, sandbox.Options{Name: sandboxName, DataPlane: d.dataPlane, Progress: os.Stdout})
 	if err != nil {
 		return err
 	}
 	names := d.Clusters()
-	d.one, d.two, d.three = names[0], names[1], names[2]
-	return d.seamark("--context", d.one, "cluster", "list")
+	d.first, d.second, d.importer = names[0], names[1], names[2]
+	return d.seamark("--context", d.first, "cluster", "list")
 }
 
 func (d *demo) export() error {
 	for _, cluster := range d.Clusters() {
-		manifest := client
-		if cluster != d.three {
-			manifest += web
+		manifest := testenv.Client
+		if cluster != d.importer {
+			manifest += "---\n" + testenv.Web(2)
 		}
 		if err := d.Apply(d.ctx, cluster, manifest); err != nil {
 			return err
 		}
 	}
-	for _, cluster := range []string{d.one, d.two} {
+	for _, cluster := range []string{d.first, d.second} {
 		if err := d.RolledOut(d.ctx, cluster, "shop", "deployment/web"); err != nil {
 			return err
 		}
@@ -126,32 +126,31 @@ func (d *demo) export() error {
 			return err
 		}
 	}
-	_, err := d.Kubectl(d.ctx, d.three, "-n", "shop", "wait", "--for=condition=Ready", "pod/client", "--timeout=120s")
+	_, err := d.Kubectl(d.ctx, d.importer, "-n", "shop", "wait", "--for=condition=Ready", "pod/client", "--timeout=120s")
 	return err
 }
 
 func (d *demo) use() error {
-	if err := d.kubectl(d.three, "-n", "shop", "get", "serviceimports,services"); err != nil {
+	if err := d.kubectl(d.importer, "-n", "shop", "get", "serviceimports,services"); err != nil {
 		return err
 	}
-	if err := d.until("both clusters answer", func() (bool, error) {
-		tally, err := d.requests()
-		return tally.Failed == 0 && len(tally.Clusters) == 2, err
+	if err := d.eventually("both clusters answer", func(tally testenv.Tally) bool {
+		return tally.Failed == 0 && len(tally.Clusters) == 2
 	}); err != nil {
 		return err
 	}
-	fmt.Printf("\nin a pod of %s: the address of %s\n", d.three, service)
-	addresses, err := d.Lookup(d.ctx, d.three, "shop", "client", service, "A")
+	fmt.Printf("\nin a pod of %s: the address of %s\n", d.importer, testenv.WebName)
+	addresses, err := d.Lookup(d.ctx, d.importer, "shop", "client", testenv.WebName, "A")
 	if err != nil {
 		return err
 	}
 	fmt.Println("  " + strings.Join(addresses, " "))
-	return d.twenty()
+	return d.showRequests()
 }
 
-// twenty sends twenty requests and shows who answered each.
-func (d *demo) twenty() error {
-	fmt.Printf("\nin a pod of %s: twenty requests to http://%s\n", d.three, service)
+// showRequests sends twenty requests and prints which cluster answered each.
+func (d *demo) showRequests() error {
+	fmt.Printf("\nin a pod of %s: twenty requests to http://%s\n", d.importer, testenv.WebName)
 	tally, err := d.requests()
 	if err != nil {
 		return err
@@ -167,22 +166,22 @@ func (d *demo) twenty() error {
 }
 
 func (d *demo) cut() error {
-	fmt.Printf("$ seamark sandbox partition %s %s; seamark sandbox partition %s %s\n", d.two, d.one, d.two, d.three)
-	if err := errors.Join(d.Partition(d.ctx, d.two, d.one), d.Partition(d.ctx, d.two, d.three)); err != nil {
+	fmt.Printf("$ seamark sandbox partition %s %s; seamark sandbox partition %s %s\n", d.second, d.first, d.second, d.importer)
+	if err := errors.Join(d.Partition(d.ctx, d.second, d.first), d.Partition(d.ctx, d.second, d.importer)); err != nil {
 		return err
 	}
 	since := time.Now()
-	if err := d.until(d.two+" gets no more requests", func() (bool, error) {
-		tally, err := d.requests()
-		return tally.Failed == 0 && tally.Clusters[d.one] == 20, err
+	if err := d.eventually(d.second+" gets no more requests", func(tally testenv.Tally) bool {
+		return tally.Failed == 0 && tally.Clusters[d.first] == 20
 	}); err != nil {
 		return err
 	}
-	fmt.Printf("%s after it was cut off, %s gets no more requests: its lease had 20 s to live\n", time.Since(since).Round(time.Second), d.two)
-	if err := d.twenty(); err != nil {
+	fmt.Printf("%s gets no more requests %s after it was cut off: its lease expires after 20 s\n",
+		d.second, time.Since(since).Round(time.Second))
+	if err := d.showRequests(); err != nil {
 		return err
 	}
-	if err := d.seamark("--context", d.one, "cluster", "list"); err != nil {
+	if err := d.seamark("--context", d.first, "cluster", "list"); err != nil {
 		return err
 	}
 	fmt.Println("$ seamark sandbox heal")
@@ -190,47 +189,46 @@ func (d *demo) cut() error {
 		return err
 	}
 	since = time.Now()
-	if err := d.until(d.two+" serves again", func() (bool, error) {
-		tally, err := d.requests()
-		return tally.Failed == 0 && tally.Clusters[d.two] > 0, err
+	if err := d.eventually(d.second+" serves again", func(tally testenv.Tally) bool {
+		return tally.Failed == 0 && tally.Clusters[d.second] > 0
 	}); err != nil {
 		return err
 	}
-	fmt.Printf("%s after the network healed, %s serves again\n", time.Since(since).Round(time.Second), d.two)
+	fmt.Printf("%s serves again %s after the network healed\n", d.second, time.Since(since).Round(time.Second))
 	return nil
 }
 
 func (d *demo) conflict() error {
-	if err := d.kubectl(d.two, "-n", "shop", "patch", "service", "web", "-p", `{"spec":{"sessionAffinity":"ClientIP"}}`); err != nil {
+	if err := d.kubectl(d.second, "-n", "shop", "patch", "service", "web", "-p", `{"spec":{"sessionAffinity":"ClientIP"}}`); err != nil {
 		return err
 	}
-	if err := d.kubectl(d.two, "-n", "shop", "wait", "--for=condition=Conflict", "--timeout=60s", "serviceexport/web"); err != nil {
+	if err := d.kubectl(d.second, "-n", "shop", "wait", "--for=condition=Conflict", "--timeout=60s", "serviceexport/web"); err != nil {
 		return err
 	}
-	return d.seamark("--context", d.two, "explain", "web", "-n", "shop")
+	return d.seamark("--context", d.second, "explain", "web", "-n", "shop")
 }
 
-// requests sends twenty.
-func (d *demo) requests() (bed.Tally, error) {
-	return d.Call(d.ctx, d.three, "shop", "client", "http://"+service, "--count", "20", "--timeout", "1s", "--list")
+// requests sends twenty requests from the client.
+func (d *demo) requests() (testenv.Tally, error) {
+	return d.Call(d.ctx, d.importer, "shop", "client", "http://"+testenv.WebName, "--count", "20", "--timeout", "1s", "--list")
 }
 
-// until asks again for three minutes.
-func (d *demo) until(what string, ask func() (bool, error)) error {
-	deadline := time.Now().Add(3 * time.Minute)
-	for {
-		ok, err := ask()
-		if ok && err == nil {
-			return nil
+// eventually sends requests until their outcome is as expected, for at most three minutes.
+func (d *demo) eventually(what string, expected func(testenv.Tally) bool) error {
+	err := testenv.Poll(d.ctx, what, 3*time.Minute, func() error {
+		tally, err := d.requests()
+		if err == nil && !expected(tally) {
+			err = fmt.Errorf("the last requests: %+v", tally)
 		}
-		if time.Now().After(deadline) || d.ctx.Err() != nil {
-			return fmt.Errorf("%s: not so (%w); see %s", what, errors.Join(err, d.ctx.Err()), filepath.Dir(d.Kubeconfig()))
-		}
-		time.Sleep(200 * time.Millisecond)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w; the logs are below %s", err, filepath.Dir(d.Kubeconfig()))
 	}
+	return nil
 }
 
-// seamark and kubectl show a command as a user types it, run it and print what it says.
+// seamark runs the CLI and prints the command as a user types it, and its output.
 func (d *demo) seamark(args ...string) error {
 	fmt.Printf("$ seamark %s\n", quoted(args))
 	out, err := d.Seamark(d.ctx, args...)
@@ -238,6 +236,7 @@ func (d *demo) seamark(args ...string) error {
 	return err
 }
 
+// kubectl does the same with kubectl.
 func (d *demo) kubectl(cluster string, args ...string) error {
 	fmt.Printf("$ kubectl --context %s %s\n", cluster, quoted(args))
 	out, err := d.Kubectl(d.ctx, cluster, args...)
@@ -245,6 +244,7 @@ func (d *demo) kubectl(cluster string, args ...string) error {
 	return err
 }
 
+// quoted returns arguments as a user types them in a shell.
 func quoted(args []string) string {
 	out := make([]string, len(args))
 	for i, a := range args {
@@ -254,41 +254,3 @@ func quoted(args []string) string {
 	}
 	return strings.Join(out, " ")
 }
-
-const client = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: shop}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: client, namespace: shop}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: client, image: $IMAGE, args: [pause]}]
-`
-
-const web = `---
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: shop}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      containers:
-        - name: web
-          image: $IMAGE
-          args: [serve]
-          env: [{name: CLUSTER, value: $CLUSTER}]
-          readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: shop}
-spec:
-  selector: {app: web}
-  ports: [{name: http, port: 80, targetPort: 8080}]
-`

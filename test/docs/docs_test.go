@@ -1,4 +1,4 @@
-// Package docs_test holds the documentation to what is there.
+// Package docs_test checks that the documentation names tests and pages that exist.
 package docs_test
 
 import (
@@ -46,7 +46,8 @@ func files(t *testing.T, suffix string, visit func(path, content string)) {
 	}
 }
 
-// Every test that the tables name exists, and every row names one or says that it comes later.
+// TestTablesNameRealTests checks that every test named in the tables exists, and that every row
+// names one or is marked *later*.
 func TestTablesNameRealTests(t *testing.T) {
 	declared := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
@@ -65,16 +66,16 @@ func TestTablesNameRealTests(t *testing.T) {
 		}
 		for _, m := range tests {
 			if !declared[m[1]] {
-				t.Errorf("%s does not exist, named for: %s", m[1], line)
+				t.Errorf("test %s does not exist; it is named in: %s", m[1], line)
 			}
 		}
 	}
 	if rows < 40 {
-		t.Errorf("only %d rows were read", rows)
+		t.Errorf("found only %d rows", rows)
 	}
 }
 
-// tableRows are the rows of all tables of some pages, without the heads.
+// tableRows returns the rows of all tables of some pages, without their heads.
 func tableRows(t *testing.T, pages ...string) (rows []string) {
 	t.Helper()
 	for _, page := range pages {
@@ -93,16 +94,16 @@ func tableRows(t *testing.T, pages ...string) (rows []string) {
 	return rows
 }
 
-// Links between pages lead somewhere.
+// TestLinksLeadSomewhere checks that the target of every link between pages exists.
 func TestLinksLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 	files(t, ".md", func(path, content string) {
 		for _, m := range link.FindAllStringSubmatch(content, -1) {
-			if strings.Contains(m[1], "://") || strings.ContainsAny(m[1], "[*") { // the latter are patterns of a schema
+			if strings.Contains(m[1], "://") || strings.ContainsAny(m[1], "[*") { // such as a pattern in the API reference
 				continue
 			}
 			if _, err := os.Stat(filepath.Join(root(t), filepath.Dir(path), m[1])); err != nil {
-				t.Errorf("%s links to %s, which is not there", path, m[1])
+				t.Errorf("%s links to %s, which does not exist", path, m[1])
 			}
 		}
 	})

@@ -1,5 +1,7 @@
-// Package fleet gives tests and benchmarks a clusterset on real control planes: a broker, members that joined it by
-// invitation, and their agents.
+// Package fleet gives tests and benchmarks a clusterset on control planes that already run: it
+// deploys a broker, joins members by invitation and runs their agents, in this process or as
+// processes of their own. It is the layer above package harness, which starts the control planes of
+// tests.
 package fleet
 
 import (
@@ -17,8 +19,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
@@ -31,20 +31,20 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// Fleet is a clusterset.
+// Fleet is a broker and the members of its clusterset.
 type Fleet struct {
 	Broker *controlplane.ControlPlane
-	// Admin is the broker's admin.
+	// Admin is a client of the broker with an admin's rights.
 	Admin   client.Client
 	Members []*Member
 }
 
-// Member is a cluster of the set.
+// Member is a cluster of the clusterset, with its agent.
 type Member struct {
 	ID     string
 	CP     *controlplane.ControlPlane
 	Client client.Client
-	// Agent holds the options its agent is started with.
+	// Agent holds the options with which its agent is started.
 	Agent agent.Options
 
 	kubeconfig string
@@ -63,17 +63,18 @@ type Options struct {
 	// DataPlanes and Blocks (of clusterset IPs) by member id.
 	DataPlanes map[string]v1alpha1.DataPlane
 	Blocks     map[string][]netip.Prefix
-	// EnableClusterSetIP is the clusterset's default; on when nil.
+	// EnableClusterSetIP is the default of the clusterset; enabled when nil.
 	EnableClusterSetIP *bool
-	// RenewEvery and LeaseDuration of all members; short, so that a test need not wait.
+	// RenewEvery and LeaseDuration of all members; one and five seconds when zero, so that tests of
+	// stale members are quick.
 	RenewEvery, LeaseDuration time.Duration
-	// Direct leaves the relays out: nothing can be cut off, and nothing stands between what is measured.
+	// Direct connects without the relays, for benchmarks: CutOff has no effect then.
 	Direct bool
 }
 
-var directions = []string{"east", "west", "north", "south", "centre", "up", "down"}
+var defaultIDs = []string{"east", "west", "north", "south", "centre", "up", "down"}
 
-// New deploys a broker on host and makes every one of cps a member. Agents are not started.
+// New deploys a broker on host and joins every one of cps. It does not start agents.
 func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlplane.ControlPlane, o Options) (*Fleet, error) {
 	admin, err := brokeradmin.NewClient(configOf(host, o))
 	if err != nil {
@@ -84,7 +85,7 @@ func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlpla
 		return nil, fmt.Errorf("deploy the broker: %w", err)
 	}
 	for i, cp := range cps {
-		id := directions[i%len(directions)]
+		id := defaultIDs[i%len(defaultIDs)]
 		if len(o.IDs) > 0 {
 			id = o.IDs[i]
 		}
@@ -97,7 +98,8 @@ func New(ctx context.Context, host *controlplane.ControlPlane, cps []*controlpla
 	return f, nil
 }
 
-// Join makes one more control plane a member; its agent is not started, and it is not one of Members.
+// Join joins one more control plane. It does not start the agent and does not add the member to
+// Members.
 func (f *Fleet) Join(ctx context.Context, cp *controlplane.ControlPlane, id string, o Options) (*Member, error) {
 	local, err := brokeradmin.NewClient(configOf(cp, o))
 	if err != nil {
@@ -110,7 +112,8 @@ func (f *Fleet) Join(ctx context.Context, cp *controlplane.ControlPlane, id stri
 	if err != nil {
 		return nil, err
 	}
-	if _, err := brokeradmin.Join(ctx, local, invited.Membership, brokeradmin.JoinOptions{ClusterID: id, DataPlane: o.DataPlanes[id]}); err != nil {
+	join := brokeradmin.JoinOptions{ClusterID: id, DataPlane: o.DataPlanes[id]}
+	if _, err := brokeradmin.Join(ctx, local, invited.Membership, join); err != nil {
 		return nil, err
 	}
 	renew, lease := o.RenewEvery, o.LeaseDuration
@@ -119,10 +122,7 @@ func (f *Fleet) Join(ctx context.Context, cp *controlplane.ControlPlane, id stri
 	}
 	kubeconfig := cp.Kubeconfig()
 	if o.Direct {
-		kubeconfig = filepath.Join(cp.Dir(), "direct.kubeconfig")
-		if err := writeKubeconfig(kubeconfig, cp.DirectConfig()); err != nil {
-			return nil, err
-		}
+		kubeconfig = cp.DirectKubeconfig()
 	}
 	return &Member{ID: id, CP: cp, Client: local, kubeconfig: kubeconfig, Agent: agent.Options{
 		Options: daemon.Options{Local: configOf(cp, o), MetricsAddress: "0", ProbeAddress: "0"}, RenewEvery: renew, LeaseDuration: lease,
@@ -134,16 +134,6 @@ func configOf(cp *controlplane.ControlPlane, o Options) *rest.Config {
 		return cp.DirectConfig()
 	}
 	return cp.Config()
-}
-
-func writeKubeconfig(path string, cfg *rest.Config) error {
-	const name = "direct"
-	out := clientcmdapi.NewConfig()
-	out.Clusters[name] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
-	out.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}
-	out.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	out.CurrentContext = name
-	return clientcmd.WriteToFile(*out, path)
 }
 
 // Start starts the agents of all members in this process.
@@ -163,11 +153,11 @@ func (f *Fleet) Stop() {
 	}
 }
 
-// Start starts this member's agent in this process; Stop ends it.
+// Start starts this member's agent in this process; Stop stops it.
 func (m *Member) Start() error {
-	log, err := os.OpenFile(filepath.Join(logDir(m), "agent-"+m.ID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := m.openLog()
 	if err != nil {
-		return fmt.Errorf("open the agent's log: %w", err)
+		return err
 	}
 	options := m.Agent
 	lines := logs.New(log, slog.LevelInfo)
@@ -187,7 +177,7 @@ func (m *Member) Start() error {
 	return nil
 }
 
-// Stop ends the agent and waits until it has ended; a stopped one stays so.
+// Stop stops the agent and waits until it has ended. Stopping a stopped agent does nothing.
 func (m *Member) Stop() {
 	m.mu.Lock()
 	stop, process := m.stop, m.process
@@ -202,7 +192,8 @@ func (m *Member) Stop() {
 	}
 }
 
-// StartProcess starts the agent as users run it, as a process of its own, for the length of a test.
+// StartProcess builds the agent and starts it as a process of its own. It is killed at the end of
+// the test.
 func (m *Member) StartProcess(t testing.TB, args ...string) {
 	t.Helper()
 	if err := m.StartBinary(AgentBinary(t), args...); err != nil {
@@ -211,17 +202,18 @@ func (m *Member) StartProcess(t testing.TB, args ...string) {
 	t.Cleanup(m.Kill)
 }
 
-// StartBinary starts a built agent as a process of its own, until Stop or Kill or the end of this process.
+// StartBinary starts a built agent as a process of its own. It runs until Stop, Kill or the end of
+// this process.
 func (m *Member) StartBinary(path string, args ...string) error {
 	cmd := exec.Command(path, append([]string{
 		"--kubeconfig", m.kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--renew-every", m.Agent.RenewEvery.String(), "--lease-duration", m.Agent.LeaseDuration.String(),
 	}, args...)...)
-	log, err := os.OpenFile(filepath.Join(logDir(m), "agent-"+m.ID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := m.openLog()
 	if err != nil {
-		return fmt.Errorf("open the agent's log: %w", err)
+		return err
 	}
-	defer log.Close() //nolint:errcheck // the child has its own copy; ours was never written to
+	defer log.Close() //nolint:errcheck // the child has its own descriptor; nothing was written to this one
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := controlplane.StartChild(cmd); err != nil {
 		return fmt.Errorf("start the agent of %s: %w", m.ID, err)
@@ -232,14 +224,14 @@ func (m *Member) StartBinary(path string, args ...string) error {
 	return nil
 }
 
-// PID is the process id of an agent started with StartProcess.
+// PID returns the process id of an agent started with StartProcess.
 func (m *Member) PID() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.process.Process.Pid
 }
 
-// Kill ends an agent process at once, in the middle of whatever it does.
+// Kill kills an agent process.
 func (m *Member) Kill() {
 	m.mu.Lock()
 	process := m.process
@@ -257,7 +249,7 @@ var (
 	agentErr  error
 )
 
-// AgentBinary builds seamark-agent once per test binary.
+// AgentBinary builds seamark-agent once per test binary and returns its path.
 func AgentBinary(t testing.TB) string {
 	t.Helper()
 	agentOnce.Do(func() { agentPath, agentErr = BuildAgent(harness.Dir(t)) })
@@ -267,9 +259,10 @@ func AgentBinary(t testing.TB) string {
 	return agentPath
 }
 
-// BuildAgent builds seamark-agent as it is shipped into dir and returns its path.
+// BuildAgent builds seamark-agent into dir, with the flags of a release, and returns its path.
 func BuildAgent(dir string) (string, error) {
-	// Read, so that `go test` knows its result depends on the one file of the agent that is not compiled into the test.
+	// The file is not compiled into the test. Reading it makes `go test` run the test again when it
+	// changes.
 	root, err := kubeparts.Root()
 	if err != nil {
 		return "", err
@@ -286,10 +279,16 @@ func BuildAgent(dir string) (string, error) {
 	return path, nil
 }
 
-// logDir is where the member's agent logs: beside its control plane, or where SEAMARK_AGENT_LOGS says.
-func logDir(m *Member) string {
-	if dir := os.Getenv("SEAMARK_AGENT_LOGS"); dir != "" {
-		return dir
+// openLog opens the log of the member's agent: beside those of its control plane, or in the folder
+// that SEAMARK_AGENT_LOGS names.
+func (m *Member) openLog() (*os.File, error) {
+	dir := os.Getenv("SEAMARK_AGENT_LOGS")
+	if dir == "" {
+		dir = filepath.Dir(m.CP.Logs()[0])
 	}
-	return filepath.Dir(m.CP.Logs()[0])
+	log, err := os.OpenFile(filepath.Join(dir, "agent-"+m.ID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of the agent of %s: %w", m.ID, err)
+	}
+	return log, nil
 }

@@ -19,12 +19,12 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// Port is a TCP port of a Service.
+// Port returns a TCP port of a Service.
 func Port(name string, number int32) corev1.ServicePort {
 	return corev1.ServicePort{Name: name, Port: number, Protocol: corev1.ProtocolTCP}
 }
 
-// NewService is a Service with a port http/80.
+// NewService returns a Service with a port http/80.
 func NewService(namespace, name string, change ...func(*corev1.Service)) *corev1.Service {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -36,8 +36,8 @@ func NewService(namespace, name string, change ...func(*corev1.Service)) *corev1
 	return svc
 }
 
-// NewSlice is what the endpointslice controller would make for a Service: here there are no pods, so the test says which
-// addresses are ready.
+// NewSlice returns an EndpointSlice like that of the endpointslice controller. There are no pods
+// here, so the test chooses the ready addresses.
 func NewSlice(svc *corev1.Service, suffix string, addresses ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -51,7 +51,8 @@ func NewSlice(svc *corev1.Service, suffix string, addresses ...string) *discover
 	}
 	for _, a := range addresses {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
+			Addresses:  []string{a},
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
 		})
 	}
 	return s
@@ -83,7 +84,8 @@ func (m *Member) Namespace(t testing.TB, name string) {
 	m.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-// NewNamespace creates a namespace with a new name in the given members.
+// NewNamespace creates a namespace with a new name, the same in the given members, and returns the
+// name.
 func NewNamespace(t testing.TB, members ...*Member) string {
 	t.Helper()
 	name := "t-" + rand.String(8)
@@ -116,7 +118,7 @@ func (m *Member) Unexport(t testing.TB, namespace, name string) {
 	m.Delete(t, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 }
 
-// Update reads an object, changes it and writes it, again when somebody else was faster.
+// Update reads an object, changes it and writes it. It retries on a conflict.
 func Update[T client.Object](t testing.TB, m *Member, namespace, name string, obj T, change func(T)) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("update %T %s/%s in %s", obj, namespace, name, m.ID), func() error {
@@ -141,7 +143,7 @@ func (m *Member) ImportedSlices(namespace, name string) ([]discoveryv1.EndpointS
 	return list.Items, err
 }
 
-// Addresses are the addresses the member imported of a service, by source cluster, sorted.
+// Addresses returns the addresses of a service that the member imported, by source cluster, sorted.
 func (m *Member) Addresses(namespace, name string) (map[string][]string, error) {
 	items, err := m.ImportedSlices(namespace, name)
 	out := map[string][]string{}
@@ -155,7 +157,7 @@ func (m *Member) Addresses(namespace, name string) (map[string][]string, error) 
 	return out, err
 }
 
-// Condition reads a condition of the member's ServiceExport.
+// Condition returns a condition of the member's ServiceExport.
 func (m *Member) Condition(namespace, name string, of mcsv1beta1.ServiceExportConditionType) (metav1.Condition, error) {
 	export := &mcsv1beta1.ServiceExport{}
 	if err := m.Client.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: name}, export); err != nil {
@@ -168,7 +170,10 @@ func (m *Member) Condition(namespace, name string, of mcsv1beta1.ServiceExportCo
 }
 
 // Awaits waits until a member's export has a condition with this status and reason, and returns it.
-func (m *Member) Awaits(t testing.TB, namespace, name string, of mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason mcsv1beta1.ServiceExportConditionReason) metav1.Condition {
+func (m *Member) Awaits(
+	t testing.TB, namespace, name string,
+	of mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason mcsv1beta1.ServiceExportConditionReason,
+) metav1.Condition {
 	t.Helper()
 	var c metav1.Condition
 	harness.Eventually(t, fmt.Sprintf("%s=%s/%s on %s/%s in %s", of, status, reason, namespace, name, m.ID), func() (err error) {

@@ -19,10 +19,11 @@ import (
 	"github.com/seamark-dev/seamark/test/controlplane"
 )
 
-// silence is how long nothing must come to count as nothing.
-const silence = 500 * time.Millisecond
+// quietPeriod is how long a test waits before it concludes that no answer or event comes.
+const quietPeriod = 500 * time.Millisecond
 
-// TestOutages uses one control plane for all, one outage after the other: each also shows that the one before left it whole.
+// TestOutages causes all outages on one control plane, one after the other. Each also shows that
+// the control plane has recovered from the one before.
 func TestOutages(t *testing.T) {
 	started := time.Now()
 	cp := Fresh(t, 1)[0]
@@ -32,39 +33,39 @@ func TestOutages(t *testing.T) {
 		name string
 		run  func(*testing.T, *controlplane.ControlPlane, string)
 	}{
-		{"stopped and restarted it keeps its objects and ports", stopAndRestart},
-		{"without API server it refuses, with it again it answers", stopAPIServer},
-		{"a taken port is waited for", restartOnATakenPort},
-		{"paused it hangs, resumed it goes on", pauseAndResume},
-		{"cut off a watch stalls, reconnected it heals", cutOffAndReconnect},
-		{"a snapshot brings the old state back", snapshotAndRestore},
-		{"paused it can be stopped", stopWhilePaused},
+		{"a restart keeps objects and ports", stopAndRestart},
+		{"without API server connections are refused", stopAPIServer},
+		{"a restart waits for a port that is taken", restartOnATakenPort},
+		{"requests hang while it is paused", pauseAndResume},
+		{"a watch stalls while it is cut off", cutOffAndReconnect},
+		{"a snapshot restores the old state", snapshotAndRestore},
+		{"it can be stopped while it is paused", stopWhilePaused},
 	} {
 		if !t.Run(outage.name, func(t *testing.T) { outage.run(t, cp, ns) }) {
-			return // what follows would only fail after it
+			return // the next ones would fail too
 		}
 	}
 }
 
 func stopAndRestart(t *testing.T, cp *controlplane.ControlPlane, ns string) {
 	c := Client(t, cp)
-	put(t, c, ns, "before-stop")
+	createConfigMap(t, c, ns, "before-stop")
 	if err := errors.Join(cp.Stop(), cp.Stop()); err != nil {
 		t.Fatal(err)
 	}
-	if err := has(t.Context(), c, ns, "before-stop"); !errors.Is(err, syscall.ECONNREFUSED) {
+	if err := getConfigMap(t.Context(), c, ns, "before-stop"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("stopped: got %v, want a refused connection", err)
 	}
 	if err := cp.Pause(); err == nil {
-		t.Error("pausing what is stopped must fail")
+		t.Error("Pause must fail on a stopped control plane")
 	}
 	started := time.Now()
 	if err := cp.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("ready again after %s", time.Since(started).Round(time.Millisecond))
-	// The client of before, so the same port and the same certificates.
-	Eventually(t, "the object is still there", func() error { return has(t.Context(), c, ns, "before-stop") })
+	// The same client works, so port and certificates are the same.
+	Eventually(t, "the object is still there", func() error { return getConfigMap(t.Context(), c, ns, "before-stop") })
 }
 
 func stopAPIServer(t *testing.T, cp *controlplane.ControlPlane, ns string) {
@@ -72,13 +73,13 @@ func stopAPIServer(t *testing.T, cp *controlplane.ControlPlane, ns string) {
 	if err := cp.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	if err := has(t.Context(), c, ns, "before-stop"); !errors.Is(err, syscall.ECONNREFUSED) {
+	if err := getConfigMap(t.Context(), c, ns, "before-stop"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("got %v, want a refused connection", err)
 	}
 	if err := errors.Join(cp.StartAPIServer(t.Context()), cp.StartAPIServer(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	Eventually(t, "the object is still there", func() error { return has(t.Context(), c, ns, "before-stop") })
+	Eventually(t, "the object is still there", func() error { return getConfigMap(t.Context(), c, ns, "before-stop") })
 }
 
 func restartOnATakenPort(t *testing.T, cp *controlplane.ControlPlane, ns string) {
@@ -89,24 +90,24 @@ func restartOnATakenPort(t *testing.T, cp *controlplane.ControlPlane, ns string)
 	if err := cp.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	thief, err := net.Listen("tcp", direct.Host)
+	listener, err := net.Listen("tcp", direct.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cp.Restart(t.Context()) }()
-	if _, err := thief.Accept(); err != nil { // somebody asks whether the API server is ready: it was started
+	if _, err := listener.Accept(); err != nil { // the check whether the API server is ready: it was started
 		t.Fatal(err)
 	}
 	select {
 	case err := <-done:
 		t.Fatalf("ready on a port that is taken: %v", err)
-	case <-time.After(silence):
+	case <-time.After(quietPeriod):
 	}
-	if err := errors.Join(thief.Close(), <-done); err != nil {
+	if err := errors.Join(listener.Close(), <-done); err != nil {
 		t.Fatal(err)
 	}
-	Eventually(t, "it answers", func() error { return has(t.Context(), Client(t, cp), ns, "before-stop") })
+	Eventually(t, "it answers", func() error { return getConfigMap(t.Context(), Client(t, cp), ns, "before-stop") })
 }
 
 func pauseAndResume(t *testing.T, cp *controlplane.ControlPlane, ns string) {
@@ -118,18 +119,18 @@ func pauseAndResume(t *testing.T, cp *controlplane.ControlPlane, ns string) {
 	go func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		answered <- c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "asked-while-paused", Namespace: ns}})
+		answered <- c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "created-while-paused", Namespace: ns}})
 	}()
 	select {
 	case err := <-answered:
-		t.Fatalf("paused, it answers: %v", err)
-	case <-time.After(silence):
+		t.Fatalf("the paused control plane answers: %v", err)
+	case <-time.After(quietPeriod):
 	}
 	if err := cp.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-answered; err != nil {
-		t.Errorf("resumed, the same request fails: %v", err)
+		t.Errorf("after Resume the request fails: %v", err)
 	}
 }
 
@@ -140,47 +141,47 @@ func cutOffAndReconnect(t *testing.T, cp *controlplane.ControlPlane, ns string) 
 	}
 	defer watched.Stop()
 	c, direct := Client(t, cp), newClient(t, cp.DirectConfig())
-	if err := has(t.Context(), c, ns, "before-stop"); err != nil { // also learns the API, which it could not when cut off
+	if err := getConfigMap(t.Context(), c, ns, "before-stop"); err != nil { // also runs API discovery, which would fail during the cut
 		t.Fatal(err)
 	}
-	put(t, direct, ns, "before-cut")
-	if err := event(watched, "before-cut", 30*time.Second); err != nil {
+	createConfigMap(t, direct, ns, "before-cut")
+	if err := awaitEvent(watched, "before-cut", 30*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	cp.CutOff()
-	put(t, direct, ns, "during-cut") // the API server itself is well
-	if err := event(watched, "during-cut", silence); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the watch must be open and silent, got %v", err)
+	createConfigMap(t, direct, ns, "during-cut") // the API server itself runs
+	if err := awaitEvent(watched, "during-cut", quietPeriod); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the watch must stay open without events, got %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), silence)
+	ctx, cancel := context.WithTimeout(t.Context(), quietPeriod)
 	defer cancel()
-	if err := has(ctx, c, ns, "before-cut"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a request must hear nothing, got %v", err)
+	if err := getConfigMap(ctx, c, ns, "before-cut"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a request must get no answer, got %v", err)
 	}
 	cp.Reconnect()
-	if err := event(watched, "during-cut", 30*time.Second); !errors.Is(err, errWatchEnded) {
-		t.Errorf("the watch that was cut must end, got %v", err)
+	if err := awaitEvent(watched, "during-cut", 30*time.Second); !errors.Is(err, errWatchEnded) {
+		t.Errorf("the watch must end after Reconnect, got %v", err)
 	}
-	Eventually(t, "new requests are answered", func() error { return has(t.Context(), c, ns, "during-cut") })
+	Eventually(t, "new requests are answered", func() error { return getConfigMap(t.Context(), c, ns, "during-cut") })
 }
 
 func snapshotAndRestore(t *testing.T, cp *controlplane.ControlPlane, ns string) {
 	c := Client(t, cp)
-	put(t, c, ns, "before-snapshot")
+	createConfigMap(t, c, ns, "before-snapshot")
 	restore, err := cp.Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for round := range 2 { // a snapshot can be restored more than once
-		put(t, c, ns, "after-snapshot")
+		createConfigMap(t, c, ns, "after-snapshot")
 		if err := restore(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := has(t.Context(), c, ns, "before-snapshot"); err != nil {
-			t.Errorf("round %d: what the snapshot held: %v", round, err)
+		if err := getConfigMap(t.Context(), c, ns, "before-snapshot"); err != nil {
+			t.Errorf("round %d: get the object of the snapshot: %v", round, err)
 		}
-		if err := has(t.Context(), c, ns, "after-snapshot"); !apierrors.IsNotFound(err) {
-			t.Errorf("round %d: what came after the snapshot: got %v, want not found", round, err)
+		if err := getConfigMap(t.Context(), c, ns, "after-snapshot"); !apierrors.IsNotFound(err) {
+			t.Errorf("round %d: get the object created after the snapshot: got %v, want not found", round, err)
 		}
 	}
 }
@@ -190,14 +191,14 @@ func stopWhilePaused(t *testing.T, cp *controlplane.ControlPlane, _ string) {
 		t.Fatal(err)
 	}
 	if left := processesOf(t, cp.Dir()); len(left) > 0 {
-		t.Errorf("processes %v live on", left)
+		t.Errorf("processes %v still run", left)
 	}
 }
 
 var errWatchEnded = errors.New("the watch ended")
 
-// event waits for the event about the named object.
-func event(w watch.Interface, name string, wait time.Duration) error {
+// awaitEvent waits for an event about the named object.
+func awaitEvent(w watch.Interface, name string, wait time.Duration) error {
 	timeout := time.After(wait)
 	for {
 		select {

@@ -30,13 +30,13 @@ func TestMain(m *testing.M) {
 	Main(m)
 }
 
-func TestClustersAreSharedGrowAndDiffer(t *testing.T) {
+func TestClustersAreSharedAndDistinct(t *testing.T) {
 	first := Clusters(t, 1)
 	started := time.Now()
 	all := Clusters(t, 3)
 	t.Logf("two more control planes were ready after %s", time.Since(started).Round(time.Millisecond))
 	if first[0] != all[0] {
-		t.Error("the first control plane changed when more were asked for")
+		t.Error("a call for three control planes returned another first one")
 	}
 	uids := map[string]bool{}
 	for _, cp := range all {
@@ -47,11 +47,11 @@ func TestClustersAreSharedGrowAndDiffer(t *testing.T) {
 		uids[string(system.UID)] = true
 	}
 	if len(uids) != 3 {
-		t.Errorf("three control planes have %d different states", len(uids))
+		t.Errorf("three control planes have %d different kube-system namespaces", len(uids))
 	}
 }
 
-func TestClustersAskedForInParallelAreStartedOnce(t *testing.T) {
+func TestParallelCallsStartClustersOnce(t *testing.T) {
 	var got [4][]*controlplane.ControlPlane
 	var wait sync.WaitGroup
 	for i := range got {
@@ -72,7 +72,7 @@ func TestNamespacesAreNewAndOnEveryCluster(t *testing.T) {
 		t.Errorf("got %s and %s", one, two)
 	}
 	for _, cp := range cps {
-		put(t, Client(t, cp), one, "object")
+		createConfigMap(t, Client(t, cp), one, "object")
 	}
 }
 
@@ -80,7 +80,7 @@ func TestConfigsAreCopies(t *testing.T) {
 	cp := Clusters(t, 1)[0]
 	cp.Config().Host = "changed"
 	if cp.Config().Host == "changed" {
-		t.Error("a change of one caller's configuration reached the next")
+		t.Error("a caller got the configuration that another one has changed")
 	}
 	if cp.Config().QPS != -1 || cp.Config().Host == cp.DirectConfig().Host {
 		t.Errorf("got %+v", cp.Config())
@@ -95,16 +95,18 @@ func TestServiceAccountTokensWork(t *testing.T) {
 	if _, err := admin.CoreV1().ServiceAccounts(ns).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	token, err := admin.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "member", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	request := &authenticationv1.TokenRequest{}
+	token, err := admin.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "member", request, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := rest.AnonymousClientConfig(cp.Config())
 	config.BearerToken = token.Status.Token
 	member := kubernetes.NewForConfigOrDie(config)
-	me, err := member.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil || me.Status.UserInfo.Username != "system:serviceaccount:"+ns+":member" {
-		t.Errorf("the token belongs to %q, %v", me.Status.UserInfo.Username, err)
+	reviews := member.AuthenticationV1().SelfSubjectReviews()
+	review, err := reviews.Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || review.Status.UserInfo.Username != "system:serviceaccount:"+ns+":member" {
+		t.Errorf("the token belongs to %q, %v", review.Status.UserInfo.Username, err)
 	}
 	if _, err := member.CoreV1().Secrets(ns).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("without RBAC rules the member may read Secrets: %v", err)
@@ -125,7 +127,7 @@ func TestPodsAreAdmittedWithoutAControllerManager(t *testing.T) {
 func TestKubeconfigWorksWithKubectl(t *testing.T) {
 	cp := Clusters(t, 1)[0]
 	if info, err := os.Stat(cp.Kubeconfig()); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the kubeconfig is not private: %v, %v", info.Mode(), err)
+		t.Errorf("other users can read the kubeconfig: %v, %v", info.Mode(), err)
 	}
 	config, err := clientcmd.LoadFromFile(cp.Kubeconfig())
 	if err != nil || config.CurrentContext != cp.Name() {
@@ -135,13 +137,17 @@ func TestKubeconfigWorksWithKubectl(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), binary, "kubectl", "--kubeconfig", cp.Kubeconfig(), "get", "ns", "-o", "name").CombinedOutput()
+	kubectl := func(args ...string) ([]byte, error) {
+		args = append([]string{"kubectl", "--kubeconfig", cp.Kubeconfig()}, args...)
+		return exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
+	}
+	out, err := kubectl("get", "ns", "-o", "name")
 	if err != nil || !strings.Contains(string(out), "namespace/kube-system") {
 		t.Errorf("kubectl: %v\n%s", err, out)
 	}
-	out, err = exec.CommandContext(t.Context(), binary, "kubectl", "--kubeconfig", cp.Kubeconfig(), "version").CombinedOutput()
+	out, err = kubectl("version")
 	if err != nil || !strings.Contains(string(out), "Server Version: v1.") {
-		t.Errorf("the version was not linked in: %v\n%s", err, out)
+		t.Errorf("the binary has no version: %v\n%s", err, out)
 	}
 }
 
@@ -149,7 +155,7 @@ func TestControllerManagerEmptiesNamespaces(t *testing.T) {
 	cp := Fresh(t, 1, WithControllerManager)[0]
 	ns := Namespace(t, cp)
 	c := Client(t, cp)
-	put(t, c, ns, "object")
+	createConfigMap(t, c, ns, "object")
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	if err := c.Delete(t.Context(), namespace); err != nil {
 		t.Fatal(err)
@@ -162,7 +168,7 @@ func TestControllerManagerEmptiesNamespaces(t *testing.T) {
 		return fmt.Errorf("still there: %w", errors.Join(err, errors.New(string(namespace.Status.Phase))))
 	})
 	if logs := cp.Logs(); len(logs) != 3 {
-		t.Errorf("got logs %v, want one more for the controller-manager", logs)
+		t.Errorf("got logs %v, want three, with that of the controller-manager", logs)
 	}
 }
 
@@ -196,16 +202,16 @@ func TestAFailedStartSaysWhy(t *testing.T) {
 	}
 }
 
-// put creates a ConfigMap.
-func put(t testing.TB, c client.Client, ns, name string) {
+// createConfigMap creates a ConfigMap.
+func createConfigMap(t testing.TB, c client.Client, ns, name string) {
 	t.Helper()
 	if err := c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ns}}); err != nil {
-		t.Fatalf("creating ConfigMap %s/%s: %v", ns, name, err)
+		t.Fatalf("create ConfigMap %s/%s: %v", ns, name, err)
 	}
 }
 
-// has tells whether a ConfigMap exists, within a time that a dead API server cannot stretch.
-func has(ctx context.Context, c client.Client, ns, name string) error {
+// getConfigMap reads a ConfigMap, with a timeout for when the API server does not answer.
+func getConfigMap(ctx context.Context, c client.Client, ns, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return c.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, &corev1.ConfigMap{})

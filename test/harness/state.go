@@ -9,8 +9,9 @@ import (
 
 const statePrefix = "seamark-harness-"
 
-// stateDir is the folder for the state of all control planes of this test binary. A lock on a file in it shows that its
-// owner lives; the kernel drops the lock of a test binary that was killed, and the next one then removes the folder.
+// stateDir is the folder for the state of all control planes of this test binary. The binary holds
+// a lock on a file in it. The kernel releases the lock of a test binary that was killed, and the
+// next one then removes the folder.
 type stateDir struct {
 	path string
 	lock *os.File
@@ -38,8 +39,8 @@ func (s *stateDir) remove() error {
 	return errors.Join(os.RemoveAll(s.path), s.lock.Close())
 }
 
-// removeAbandoned deletes the folders of test binaries that ended without cleaning up. A folder without a lock file was
-// made this instant by somebody who is about to lock it, and stays.
+// removeAbandoned removes the folders of test binaries that ended without cleanup. A folder without
+// a lock file stays: another test binary has just created it and will lock it.
 func removeAbandoned(parent string) error {
 	locks, err := filepath.Glob(filepath.Join(parent, statePrefix+"*", "lock"))
 	if err != nil {
@@ -48,7 +49,7 @@ func removeAbandoned(parent string) error {
 	for _, path := range locks {
 		lock, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
-			continue // gone meanwhile, or another user's
+			continue // removed meanwhile, or owned by another user
 		}
 		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
 			err = os.RemoveAll(filepath.Dir(path))

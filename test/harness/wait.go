@@ -8,32 +8,34 @@ import (
 	"time"
 )
 
-// PatienceEnv names the environment variable that multiplies the deadline of Eventually, for slow or busy machines.
-const PatienceEnv = "SEAMARK_TEST_PATIENCE"
+// TimeoutFactorEnv names the environment variable that multiplies the timeout of Eventually, for
+// slow or busy machines.
+const TimeoutFactorEnv = "SEAMARK_TEST_PATIENCE"
 
 const (
-	pollInterval = 20 * time.Millisecond
-	longestPoll  = 250 * time.Millisecond
-	deadline     = 30 * time.Second
+	pollInterval   = 20 * time.Millisecond
+	maxInterval    = 250 * time.Millisecond
+	defaultTimeout = 30 * time.Second
 )
 
-// Eventually calls check until it returns nil: after 20 ms, then less and less often, down to four times a second, because most checks ask
-// an API server, and those that wait would take the processor from what they wait for. After 30 seconds (times SEAMARK_TEST_PATIENCE) it
-// fails the test with what was expected and the last error. A check that may hang needs a timeout of its own.
+// Eventually calls check until it returns nil: first every 20 ms, then less and less often, down to
+// four times a second. Most checks send requests to an API server, and frequent ones would slow
+// down what they wait for. After 30 seconds (times SEAMARK_TEST_PATIENCE) it fails the test with
+// what was expected and the last error. A check that may hang needs a timeout of its own.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	limit, err := patience(os.Getenv(PatienceEnv))
+	limit, err := eventuallyTimeout(os.Getenv(TimeoutFactorEnv))
 	if err != nil {
 		t.Fatal(err)
 	}
 	started := time.Now()
-	for interval := pollInterval; ; interval = min(interval*5/4, longestPoll) {
+	for interval := pollInterval; ; interval = min(interval*5/4, maxInterval) {
 		err := check()
 		if err == nil {
 			return
 		}
 		if time.Since(started) > limit {
-			t.Fatalf("%s: not so after %s: %v", what, limit, err)
+			t.Fatalf("%s: not the case after %s: %v", what, limit, err)
 		}
 		time.Sleep(interval)
 	}
@@ -44,7 +46,7 @@ func Consistently(t testing.TB, what string, d time.Duration, check func() error
 	t.Helper()
 	for started := time.Now(); ; time.Sleep(pollInterval) {
 		if err := check(); err != nil {
-			t.Fatalf("%s: no longer so after %s: %v", what, time.Since(started).Round(time.Millisecond), err)
+			t.Fatalf("%s: no longer the case after %s: %v", what, time.Since(started).Round(time.Millisecond), err)
 		}
 		if time.Since(started) >= d {
 			return
@@ -52,13 +54,12 @@ func Consistently(t testing.TB, what string, d time.Duration, check func() error
 	}
 }
 
-// Never calls check every 20 ms for the time d and fails the test as soon as it returns nil: what it looks for must not
-// come about.
+// Never calls check every 20 ms for the time d and fails the test as soon as check returns nil.
 func Never(t testing.TB, what string, d time.Duration, check func() error) {
 	t.Helper()
 	for started := time.Now(); ; time.Sleep(pollInterval) {
 		if check() == nil {
-			t.Fatalf("%s: came about after %s", what, time.Since(started).Round(time.Millisecond))
+			t.Fatalf("%s: happened after %s", what, time.Since(started).Round(time.Millisecond))
 		}
 		if time.Since(started) >= d {
 			return
@@ -66,14 +67,15 @@ func Never(t testing.TB, what string, d time.Duration, check func() error) {
 	}
 }
 
-// patience reads the factor for deadlines; empty means one.
-func patience(factor string) (time.Duration, error) {
+// eventuallyTimeout returns the timeout of Eventually, multiplied by the factor; an empty factor
+// means one.
+func eventuallyTimeout(factor string) (time.Duration, error) {
 	if factor == "" {
-		return deadline, nil
+		return defaultTimeout, nil
 	}
 	f, err := strconv.ParseFloat(factor, 64)
 	if err != nil || f <= 0 {
-		return 0, fmt.Errorf("%s=%q: want a number above zero, such as 2 or 0.5", PatienceEnv, factor)
+		return 0, fmt.Errorf("%s=%q: want a number above zero, such as 2 or 0.5", TimeoutFactorEnv, factor)
 	}
-	return time.Duration(f * float64(deadline)), nil
+	return time.Duration(f * float64(defaultTimeout)), nil
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// recorder is a test that notes its failure instead of failing.
+// recorder is a testing.TB that records a failure instead of failing.
 type recorder struct {
 	testing.TB
 	failure string
@@ -24,7 +24,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 
 func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 
-// failureOf runs a function as a test would and returns what it failed with.
+// failureOf runs a function as a test and returns its failure message.
 func failureOf(f func(testing.TB)) string {
 	r := &recorder{}
 	done := make(chan struct{})
@@ -49,12 +49,12 @@ func TestEventually(t *testing.T) {
 	if got := failureOf(func(t testing.TB) { Eventually(t, "third time", third) }); got != "" || calls != 3 {
 		t.Errorf("got %q after %d calls", got, calls)
 	}
-	t.Setenv(PatienceEnv, "0.002")
+	t.Setenv(TimeoutFactorEnv, "0.002")
 	got := failureOf(func(t testing.TB) { Eventually(t, "it rains", func() error { return errNotYet }) })
-	if got != "it rains: not so after 60ms: not yet" {
+	if got != "it rains: not the case after 60ms: not yet" {
 		t.Errorf("got %q", got)
 	}
-	t.Setenv(PatienceEnv, "much")
+	t.Setenv(TimeoutFactorEnv, "much")
 	if got := failureOf(func(t testing.TB) { Eventually(t, "it rains", third) }); !strings.Contains(got, "want a number above zero") {
 		t.Errorf("got %q", got)
 	}
@@ -66,10 +66,10 @@ func TestConsistentlyAndNever(t *testing.T) {
 	for name, tc := range map[string]struct {
 		got, want string
 	}{
-		"consistently so":     {failureOf(func(t testing.TB) { Consistently(t, "x", d, good) }), ""},
-		"not consistently so": {failureOf(func(t testing.TB) { Consistently(t, "x", d, bad) }), "no longer so"},
-		"never":               {failureOf(func(t testing.TB) { Never(t, "x", d, bad) }), ""},
-		"not never":           {failureOf(func(t testing.TB) { Never(t, "x", d, good) }), "came about"},
+		"consistently":     {failureOf(func(t testing.TB) { Consistently(t, "x", d, good) }), ""},
+		"not consistently": {failureOf(func(t testing.TB) { Consistently(t, "x", d, bad) }), "no longer the case"},
+		"never":            {failureOf(func(t testing.TB) { Never(t, "x", d, bad) }), ""},
+		"not never":        {failureOf(func(t testing.TB) { Never(t, "x", d, good) }), "happened"},
 	} {
 		if (tc.want == "") != (tc.got == "") || !strings.Contains(tc.got, tc.want) {
 			t.Errorf("%s: got %q, want %q", name, tc.got, tc.want)

@@ -27,27 +27,30 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Architectures are those that images are built for.
+// Architectures are the architectures that images are built for.
 var Architectures = []string{"amd64", "arm64"}
 
-// Builder turns recipes into images.
+// Builder builds images from recipes.
 type Builder struct {
 	// Root is the top of the checkout.
 	Root string
-	// Version is what the programs say they are, and the label of the image.
+	// Version is the version of the programs and the label of the image.
 	Version string
-	// Cache is a folder for the programs, which are not linked again while they are up to date; empty for none.
+	// Cache is a folder for the programs, which are not linked again while they are up to date; empty
+	// for no cache.
 	Cache string
 }
 
-// Content is what an image is made of, before it is packed: enough to tell whether it would be the same as another.
+// Content is the content of an image before it is packed. Its Key shows whether the image would be
+// the same as another.
 type Content struct {
 	recipe        Recipe
 	arch, version string
 	files         []file
 }
 
-// Build compiles the programs of a recipe for an architecture and packs them. It fails as Compile does.
+// Build compiles the programs of a recipe for an architecture and packs them. It fails as Compile
+// does.
 func (b Builder) Build(ctx context.Context, r Recipe, arch string) (v1.Image, error) {
 	content, err := b.Compile(ctx, r, arch)
 	if err != nil {
@@ -56,9 +59,10 @@ func (b Builder) Build(ctx context.Context, r Recipe, arch string) (v1.Image, er
 	return content.Image()
 }
 
-// Compile compiles the programs of a recipe for an architecture. Nothing stays on disk but Go's own build cache and, if there is one, the
-// builder's. It fails when the architecture is not one of Architectures, when the Go tool is missing, when a program does not compile
-// (the compiler's words are in the error), and when ctx ends.
+// Compile compiles the programs of a recipe for an architecture. On disk it leaves only Go's build
+// cache and, if there is one, the builder's. It fails when the architecture is not one of
+// Architectures, when the Go tool is missing, when a program does not compile (the error has the
+// compiler's output), and when ctx ends.
 func (b Builder) Compile(ctx context.Context, r Recipe, arch string) (Content, error) {
 	if !slices.Contains(Architectures, arch) {
 		return Content{}, fmt.Errorf("there are no images for architecture %q: choose from %s", arch, strings.Join(Architectures, ", "))
@@ -78,12 +82,13 @@ func (b Builder) Compile(ctx context.Context, r Recipe, arch string) (Content, e
 		content.files = append(content.files, file{name: path.Join(BinDir, path.Base(program)), mode: 0o755, content: text})
 	}
 	if err := errors.Join(err, clean()); err != nil {
-		return Content{}, fmt.Errorf("building image %s for %s: %w", r.Repository, arch, err)
+		return Content{}, fmt.Errorf("build image %s for %s: %w", r.Repository, arch, err)
 	}
 	return content, nil
 }
 
-// binaries is the folder that programs are built into: the builder's, for one build at a time, or one that is thrown away.
+// binaries returns the folder that programs are built into: the builder's cache, locked for one
+// build at a time, or a temporary one. clean unlocks or removes it.
 func (b Builder) binaries(arch string) (dir string, clean func() error, err error) {
 	if b.Cache == "" {
 		dir, err = os.MkdirTemp("", "seamark-image-")
@@ -103,7 +108,8 @@ func (b Builder) binaries(arch string) (dir string, clean func() error, err erro
 	return dir, lock.Close, nil
 }
 
-// Key is equal for contents whose images are equal, and costs less than packing them.
+// Key returns a hash that is equal for contents whose images are equal. It is cheaper than packing
+// them.
 func (c Content) Key() string {
 	sum := sha256.New()
 	field := func(text []byte) {
@@ -122,12 +128,13 @@ func (c Content) Key() string {
 func (c Content) Image() (v1.Image, error) {
 	layer, err := newLayer(c.files)
 	if err != nil {
-		return nil, fmt.Errorf("packing image %s: %w", c.recipe.Repository, err)
+		return nil, fmt.Errorf("pack image %s: %w", c.recipe.Repository, err)
 	}
 	return assemble(c.recipe, c.arch, c.version, layer)
 }
 
-// compile builds the programs in one call of the Go tool, which knows best what they share.
+// compile builds the programs in one call of the Go tool, so packages that they share are compiled
+// once.
 func (b Builder) compile(ctx context.Context, programs []string, arch, dir string) error {
 	args := []string{"build", "-trimpath", "-buildvcs=false",
 		"-ldflags", "-s -w -X github.com/seamark-dev/seamark/internal/daemon/version.version=" + b.Version,
@@ -137,7 +144,7 @@ func (b Builder) compile(ctx context.Context, programs []string, arch, dir strin
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = b.Root
-	// GOFLAGS and GOEXPERIMENT of the caller would change the result; GOAMD64 is left at its default for the same reason.
+	// GOFLAGS, GOEXPERIMENT and GOAMD64 of the caller would change the result.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=", "GOEXPERIMENT=", "GOAMD64=", "GOWORK=off")
 	output, err := cmd.CombinedOutput()
 	switch {
@@ -158,7 +165,8 @@ type file struct {
 	content []byte
 }
 
-// baseFiles are what programs expect of any system: an account for their user and a place for temporary files.
+// baseFiles returns what programs expect of any system: an account for their user and a folder for
+// temporary files.
 func baseFiles() []file {
 	account := fmt.Sprintf("nonroot:x:%d:%d::/:/none\n", UserID, UserID)
 	return []file{
@@ -170,12 +178,14 @@ func baseFiles() []file {
 	}
 }
 
-// newLayer packs files with no trace of when or by whom.
+// newLayer packs files without times and owners, so that equal files make an equal layer.
 func newLayer(files []file) (v1.Layer, error) {
 	var buffer bytes.Buffer
 	w := tar.NewWriter(&buffer)
 	for _, f := range files {
-		header := &tar.Header{Name: strings.TrimPrefix(f.name, "/"), Mode: f.mode, Size: int64(len(f.content)), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		header := &tar.Header{
+			Name: strings.TrimPrefix(f.name, "/"), Mode: f.mode, Size: int64(len(f.content)), Typeflag: tar.TypeReg, Format: tar.FormatPAX,
+		}
 		if strings.HasSuffix(f.name, "/") {
 			header.Typeflag = tar.TypeDir
 		}
@@ -190,7 +200,8 @@ func newLayer(files []file) (v1.Layer, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	// Little compression: images are made far more often than they are stored, and binaries shrink well even so.
+	// The fastest compression: images are built far more often than stored, and binaries still shrink
+	// well.
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buffer.Bytes())), nil },
 		tarball.WithCompressionLevel(gzip.BestSpeed), tarball.WithCompressedCaching, tarball.WithMediaType(types.OCILayer))
 }
@@ -224,5 +235,5 @@ func assemble(r Recipe, arch, version string, layer v1.Layer) (v1.Image, error) 
 	return mutate.ConfigFile(image, config)
 }
 
-// HostArchitecture is the architecture of this machine, as images name it.
+// HostArchitecture returns the architecture of this machine, as images name it.
 func HostArchitecture() string { return runtime.GOARCH }

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// project writes a checkout with two programs and returns its recipe.
+// project writes a checkout with small programs and returns a builder and the recipe of an image
+// with two of them.
 func project(t *testing.T) (Builder, Recipe) {
 	t.Helper()
 	root := t.TempDir()
@@ -62,7 +64,7 @@ func digest(t *testing.T, image v1.Image) string {
 	return hash.String()
 }
 
-func TestImageHoldsProgramsAndLittleElse(t *testing.T) {
+func TestImageContents(t *testing.T) {
 	b, r := project(t)
 	image := build(t, b, r, "arm64")
 	config, err := image.ConfigFile()
@@ -81,7 +83,7 @@ func TestImageHoldsProgramsAndLittleElse(t *testing.T) {
 	}
 }
 
-// contents are the names in an image, sorted.
+// contents returns the names of the files in an image, sorted.
 func contents(t *testing.T, image v1.Image) (names []string) {
 	t.Helper()
 	flat := mutate.Extract(image)
@@ -102,7 +104,8 @@ func contents(t *testing.T, image v1.Image) (names []string) {
 	}
 }
 
-// The same sources make the same image, wherever they are and whatever cache is used; other sources another.
+// TestImageIsReproducible checks that the same sources make the same image, in any folder and with
+// or without a cache, and that every other input changes the key.
 func TestImageIsReproducible(t *testing.T) {
 	b, r := project(t)
 	first := digest(t, build(t, b, r, "amd64"))
@@ -130,12 +133,12 @@ func TestImageIsReproducible(t *testing.T) {
 			t.Fatal(err)
 		}
 		if content.Key() == base.Key() {
-			t.Errorf("another %s has the same key", name)
+			t.Errorf("a change of the %s does not change the key", name)
 		}
 	}
 }
 
-func TestBuildTellsWhatIsWrong(t *testing.T) {
+func TestBuildErrors(t *testing.T) {
 	b, r := project(t)
 	r.Programs = []string{"cmd/bad"}
 	if _, err := b.Build(t.Context(), r, "amd64"); err == nil || !strings.Contains(err.Error(), "undefined: nothing") {
@@ -146,7 +149,7 @@ func TestBuildTellsWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestDaemonsAreThoseOfTheCheckout(t *testing.T) {
+func TestDaemonsInTheCheckout(t *testing.T) {
 	root := t.TempDir()
 	if _, err := Daemons(root); err == nil || !strings.Contains(err.Error(), "is it a checkout") {
 		t.Errorf("an empty folder: %v", err)
@@ -186,7 +189,7 @@ func TestTarOfOneImage(t *testing.T) {
 		t.Errorf("read back %s, wrote %s: %v", got, want, err)
 	}
 	if err := WriteTar(file, "Not A Name", image); err == nil {
-		t.Error("a name that is none was taken")
+		t.Error("an invalid name was accepted")
 	}
 }
 
@@ -218,7 +221,7 @@ func TestTarOfSeveralArchitectures(t *testing.T) {
 			index = string(text)
 		}
 	}
-	if !strings.Contains(index, `"io.containerd.image.name":"example.com/thing:v1"`) && !strings.Contains(index, `"io.containerd.image.name": "example.com/thing:v1"`) {
+	if !regexp.MustCompile(`"io.containerd.image.name": ?"example.com/thing:v1"`).MatchString(index) {
 		t.Errorf("the index does not name the image: %s", index)
 	}
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "*partial*")); len(left) > 0 {
@@ -234,7 +237,7 @@ func TestPush(t *testing.T) {
 	amd, arm := build(t, b, r, "amd64"), build(t, b, r, "arm64")
 	single, err := Push(t.Context(), host+"/thing:one", amd)
 	if err != nil || single != digest(t, amd) {
-		t.Errorf("pushed %s, not %s: %v", single, digest(t, amd), err)
+		t.Errorf("pushed %s, want %s: %v", single, digest(t, amd), err)
 	}
 	both, err := Push(t.Context(), host+"/thing:both", amd, arm)
 	if err != nil {
@@ -255,6 +258,6 @@ func TestPush(t *testing.T) {
 	}
 	server.Close()
 	if _, err := Push(t.Context(), host+"/thing:gone", amd); err == nil || !strings.Contains(err.Error(), "thing:gone") {
-		t.Errorf("a registry that is gone: %v", err)
+		t.Errorf("a registry that does not run: %v", err)
 	}
 }

@@ -15,23 +15,24 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Name is what an image in an archive is called.
+// Name is the name of an image in an archive.
 type Name struct {
-	Stored string // as containerd takes it from the archive
-	Full   string // as Kubernetes asks for it, with registry and tag
+	Stored string // the name that containerd takes from the archive
+	Full   string // the name that Kubernetes uses, with registry and tag
 }
 
 const (
-	// containerdName is the annotation by which containerd names what it imports.
+	// containerdName is the annotation with the name under which containerd imports an image.
 	containerdName = "io.containerd.image.name"
-	// refName is OCI's own: some tools write a whole name, others a tag only.
+	// refName is the annotation of the OCI specification: some tools write a whole name to it, others
+	// only a tag.
 	refName = "org.opencontainers.image.ref.name"
-	// Metadata of archives is some hundred bytes per image.
+	// maxMetadata limits what is read; the metadata of an image has some hundred bytes.
 	maxMetadata = 8 << 20
 )
 
-// Names reads the names of the images in a docker-archive or OCI archive, which may be compressed with gzip. An archive without a name is an
-// error: it could be loaded, but no pod could use it.
+// Names returns the names of the images in a docker-archive or OCI archive, which may be compressed
+// with gzip. It fails when the archive has no name: no pod could use its image.
 func Names(file string) ([]Name, error) {
 	metadata, err := readMetadata(file)
 	if err != nil {
@@ -87,32 +88,33 @@ func readMetadata(file string) (map[string][]byte, error) {
 }
 
 func notAnArchive(file string, err error) error {
-	return fmt.Errorf("%s is no tar of images, as docker save and skopeo write it: %w", file, err)
+	return fmt.Errorf("%s is not a tar of images as written by docker save or skopeo: %w", file, err)
 }
 
-// storedNames are the names that containerd takes from an archive. It looks at Docker's metadata only if there is none of OCI.
+// storedNames returns the names that containerd takes from an archive. It reads Docker's metadata
+// only when there is no OCI metadata.
 func storedNames(metadata map[string][]byte) ([]string, error) {
 	var names []string
 	switch index, manifest := metadata[ociMetadata], metadata[dockerMetadata]; {
 	case index != nil:
 		var parsed v1.IndexManifest
 		if err := json.Unmarshal(index, &parsed); err != nil {
-			return nil, fmt.Errorf("its %s cannot be read: %w", ociMetadata, err)
+			return nil, fmt.Errorf("read %s: %w", ociMetadata, err)
 		}
 		for _, d := range parsed.Manifests {
 			if n := d.Annotations[containerdName]; n != "" {
 				names = append(names, n)
-			} else if n := d.Annotations[refName]; strings.ContainsAny(n, "/:@") { // else it is a tag
+			} else if n := d.Annotations[refName]; strings.ContainsAny(n, "/:@") { // otherwise it is only a tag
 				names = append(names, n)
 			}
 		}
 	case manifest != nil:
 		var parsed []struct{ RepoTags []string }
 		if err := json.Unmarshal(manifest, &parsed); err != nil {
-			return nil, fmt.Errorf("its %s cannot be read: %w", dockerMetadata, err)
+			return nil, fmt.Errorf("read %s: %w", dockerMetadata, err)
 		}
 		for _, image := range parsed {
-			for _, tag := range image.RepoTags { // these containerd completes itself
+			for _, tag := range image.RepoTags { // containerd stores these with registry and tag
 				full, err := fullName(tag)
 				if err != nil {
 					return nil, err
@@ -121,20 +123,20 @@ func storedNames(metadata map[string][]byte) ([]string, error) {
 			}
 		}
 	default:
-		return nil, fmt.Errorf("there is neither %s nor %s in it, so it holds no image", ociMetadata, dockerMetadata)
+		return nil, fmt.Errorf("it has neither %s nor %s, so it holds no image", ociMetadata, dockerMetadata)
 	}
 	if len(names) == 0 {
-		return nil, errors.New("its images have no name, so no pod could use them: write it again with one " +
+		return nil, errors.New("its images have no names, so pods cannot use them: write the file again with a name " +
 			"(docker save NAME:TAG; skopeo copy … docker-archive:FILE:NAME:TAG)")
 	}
 	return names, nil
 }
 
-// fullName says where Docker's short names are from, as container runtimes do.
+// fullName adds Docker's registry to a short name, as container runtimes do.
 func fullName(short string) (string, error) {
 	tag, err := name.NewTag(short)
 	if err != nil {
-		return "", fmt.Errorf("%q is no name of an image with a tag: %w", short, err)
+		return "", fmt.Errorf("%q is not the name of an image with a tag: %w", short, err)
 	}
 	return fullTag(tag), nil
 }

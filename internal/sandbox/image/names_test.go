@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// writeArchive makes a tar of some small files.
+// writeArchive writes a tar with small files and returns its path.
 func writeArchive(t *testing.T, compress bool, files map[string]string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "images.tar")
@@ -49,7 +49,7 @@ func index(annotations ...string) string {
 	return `{"schemaVersion":2,"manifests":[` + strings.Join(entries, ",") + `]}`
 }
 
-func TestNamesAreThoseThatKubernetesAsksFor(t *testing.T) {
+func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		title    string
 		compress bool
@@ -74,13 +74,13 @@ func TestNamesAreThoseThatKubernetesAsksFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !slices.Equal(names, c.want) {
-				t.Errorf("%v instead of %v", names, c.want)
+				t.Errorf("got %v, want %v", names, c.want)
 			}
 		})
 	}
 }
 
-func TestArchivesThatNoPodCouldUse(t *testing.T) {
+func TestArchivesWithoutUsableImages(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "garbage")
 	if err := os.WriteFile(garbage, []byte(strings.Repeat("garbage", 200)), 0o644); err != nil {
 		t.Fatal(err)
@@ -91,22 +91,23 @@ func TestArchivesThatNoPodCouldUse(t *testing.T) {
 	}
 	for _, c := range []struct{ file, want string }{
 		{filepath.Join(t.TempDir(), "none.tar"), "no such file"},
-		{garbage, "is no tar of images, as docker save and skopeo write it"},
-		{halfGzip, "is no tar of images"},
+		{garbage, "is not a tar of images as written by docker save or skopeo"},
+		{halfGzip, "is not a tar of images"},
 		{writeArchive(t, false, map[string]string{"notes.txt": "x"}), "holds no image"},
-		{writeArchive(t, false, map[string]string{"index.json": "{"}), "index.json cannot be read"},
-		{writeArchive(t, false, map[string]string{"manifest.json": "{}"}), "manifest.json cannot be read"},
+		{writeArchive(t, false, map[string]string{"index.json": "{"}), "read index.json"},
+		{writeArchive(t, false, map[string]string{"manifest.json": "{}"}), "read manifest.json"},
 		{writeArchive(t, false, map[string]string{"index.json": index(`"org.opencontainers.image.ref.name":"1"`)}), "docker save NAME:TAG"},
-		{writeArchive(t, false, map[string]string{"manifest.json": `[{"RepoTags":null}]`}), "have no name"},
-		{writeArchive(t, false, map[string]string{"manifest.json": `[{"RepoTags":["UPPER CASE"]}]`}), `"UPPER CASE" is no name of an image`},
+		{writeArchive(t, false, map[string]string{"manifest.json": `[{"RepoTags":null}]`}), "have no names"},
+		{writeArchive(t, false, map[string]string{"manifest.json": `[{"RepoTags":["UPPER CASE"]}]`}), `"UPPER CASE" is not the name of an image`},
 	} {
 		if names, err := Names(c.file); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v, %v; the error should say %q", names, err, c.want)
+			t.Errorf("got %v, %v, want the error %q", names, err, c.want)
 		}
 	}
 }
 
-// What we write can be loaded under its name, also with a short one.
+// TestNamesOfOurOwnArchives checks that the archives of WriteTar have full names, also when they
+// were given short ones.
 func TestNamesOfOurOwnArchives(t *testing.T) {
 	b, r := project(t)
 	amd64, arm64 := build(t, b, r, "amd64"), build(t, b, r, "arm64")

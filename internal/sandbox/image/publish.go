@@ -22,8 +22,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// WriteTar writes images of one name to a file that `ctr images import`, `docker load` and `seamark sandbox load` take. One image becomes a
-// docker-archive, several (one per architecture) an OCI layout with an index. The file appears when it is complete, or not at all.
+// WriteTar writes images of one name to a file for `ctr images import`, `docker load` and `seamark
+// sandbox load`. One image becomes a docker-archive, several (one per architecture) an OCI layout
+// with an index. The file is complete or does not exist.
 func WriteTar(file, reference string, images ...v1.Image) (err error) {
 	tag, err := name.NewTag(reference)
 	if err != nil {
@@ -49,9 +50,10 @@ func WriteTar(file, reference string, images ...v1.Image) (err error) {
 	return os.Rename(temporary.Name(), file)
 }
 
-// writeLayout packs an OCI layout whose index has one entry: the index of the architectures, under the name of the image.
+// writeLayout packs an OCI layout whose index has one entry: the index of the architectures, under
+// the name of the image.
 func writeLayout(w io.Writer, tag name.Tag, images []v1.Image) (err error) {
-	index, err := multi(images)
+	index, err := multiArchIndex(images)
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,8 @@ func writeLayout(w io.Writer, tag name.Tag, images []v1.Image) (err error) {
 	return pack(w, dir)
 }
 
-// pack writes a folder as a tar, in lexical order and without times, so that equal content makes equal files.
+// pack writes a folder as a tar, in lexical order and without times, so that equal content makes
+// equal files.
 func pack(w io.Writer, dir string) error {
 	archive := tar.NewWriter(w)
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -96,8 +99,8 @@ func pack(w io.Writer, dir string) error {
 	return errors.Join(err, archive.Close())
 }
 
-// multi is the index of images that differ by architecture.
-func multi(images []v1.Image) (v1.ImageIndex, error) {
+// multiArchIndex returns the index of images that differ by architecture.
+func multiArchIndex(images []v1.Image) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, image := range images {
 		config, err := image.ConfigFile()
@@ -111,9 +114,10 @@ func multi(images []v1.Image) (v1.ImageIndex, error) {
 	return index, nil
 }
 
-// Push sends images of one name to the registry that the name begins with and returns the digest to pin: the image's own, or the index's
-// when there are several architectures. Credentials are those that `docker login` and its like have stored. It fails when the name
-// is no image's, when the registry cannot be reached or refuses, and when ctx ends.
+// Push pushes images of one name to the registry in the name and returns the digest: that of the
+// image, or of the index when there are several architectures. It uses the credentials that `docker
+// login` has stored. It fails when the name is invalid, when the registry is unreachable or
+// refuses, and when ctx ends.
 func Push(ctx context.Context, reference string, images ...v1.Image) (digest string, err error) {
 	tag, err := name.NewTag(reference)
 	if err != nil {
@@ -128,7 +132,7 @@ func Push(ctx context.Context, reference string, images ...v1.Image) (digest str
 		}
 	} else {
 		var index v1.ImageIndex
-		if index, err = multi(images); err != nil {
+		if index, err = multiArchIndex(images); err != nil {
 			return "", err
 		}
 		hash, err = index.Digest()
@@ -137,7 +141,7 @@ func Push(ctx context.Context, reference string, images ...v1.Image) (digest str
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("pushing %s: %w", reference, err)
+		return "", fmt.Errorf("push %s: %w", reference, err)
 	}
 	return hash.String(), nil
 }

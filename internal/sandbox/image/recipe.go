@@ -1,6 +1,6 @@
-// Package image makes container images out of the repository's own programs, without Docker and without a base image: static binaries,
-// an account that is not root, and nothing else. The same sources, Go version and version string give the same digest wherever and
-// whenever an image is built.
+// Package image builds container images from the repository's programs, without Docker and without
+// a base image: static binaries, an account that is not root, and nothing else. The same sources,
+// Go version and version string always give the same digest.
 package image
 
 import (
@@ -14,30 +14,31 @@ const Repository = "seamark.dev/seamark"
 // WorkloadRepository is the name of the image of the test workload, without a tag.
 const WorkloadRepository = "seamark.dev/workload"
 
-// UserID is the account that images run as unless a pod says otherwise.
+// UserID is the account that containers run as unless the pod sets another.
 const UserID = 65532
 
 // BinDir is where the programs are in an image; it is the only folder on its PATH.
 const BinDir = "/usr/local/bin"
 
-// Recipe says what goes into an image.
+// Recipe describes an image.
 type Recipe struct {
 	// Repository is the name of the image, without a tag.
 	Repository string
-	// Programs are the folders of the main packages, relative to the top of the checkout. Each becomes a file in BinDir that is
-	// named like its folder.
+	// Programs are the folders of the main packages, relative to the top of the checkout. Each becomes
+	// a file in BinDir that is named like its folder.
 	Programs []string
-	// Entrypoint and Command are what a container runs that does not say.
+	// Entrypoint and Command are the defaults of containers.
 	Entrypoint, Command []string
-	// Description is shown by tools that show labels.
+	// Description is a label of the image.
 	Description string
 }
 
-// daemons are the programs that run in clusters, in the order of their importance.
+// daemons are the programs that run in clusters. The first is the default of the image.
 var daemons = []string{"cmd/seamark-agent", "cmd/seamark-dns", "cmd/seamark-proxy"}
 
-// Daemons is the recipe of the image that clusters run: one image with every daemon that the checkout at root holds, so that there is one
-// thing to build, load and pin. A pod names the program it runs. It fails when there is none.
+// Daemons returns the recipe of the image that clusters run: one image with every daemon in the
+// checkout at root, so that there is one image to build, load and pin. A pod names the program it
+// runs. Daemons fails when the checkout has none.
 func Daemons(root string) (Recipe, error) {
 	r := Recipe{Repository: Repository, Description: "Seamark: agent, DNS server and data plane of a clusterset"}
 	for _, program := range daemons {
@@ -56,7 +57,7 @@ func Daemons(root string) (Recipe, error) {
 	return r, nil
 }
 
-// Holds tells whether a program of this name is in the image.
+// Holds reports whether a program of this name is in the image.
 func (r Recipe) Holds(program string) bool {
 	for _, p := range r.Programs {
 		if filepath.Base(p) == program {
@@ -66,7 +67,8 @@ func (r Recipe) Holds(program string) bool {
 	return false
 }
 
-// Workload is the recipe of what tests and the demo run in pods: server, client, DNS lookup, and a pause that also holds pod sandboxes.
+// Workload returns the recipe of the image that tests and the demo run in pods: server, client, DNS
+// lookup, and a pause that is also used for pod sandboxes.
 func Workload() Recipe {
 	return Recipe{
 		Repository:  WorkloadRepository,

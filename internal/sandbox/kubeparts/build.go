@@ -17,11 +17,12 @@ import (
 	"time"
 )
 
-// heartbeat is how long a build may be silent before it says that it is still at work.
-const heartbeat = 30 * time.Second
+// progressInterval is how often a long build or wait prints that it continues.
+const progressInterval = 30 * time.Second
 
-// kubeSteps are the packages of the `kube` binary that take long, built one after the other only to give each a line of
-// progress: the link that follows finds them in Go's build cache. Later ones share most packages with the first.
+// kubeSteps are the packages of the `kube` binary that take long to compile. They are built one
+// after the other only to print a line of progress for each: the link step finds them in Go's build
+// cache. Later ones share most packages with the first.
 var kubeSteps = []struct{ label, pkg string }{
 	{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver/app"},
 	{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager/app"},
@@ -50,16 +51,16 @@ func nodePart(root string) part {
 	return part{name: "node", dir: filepath.Join(root, "build", "node"), versionOf: "github.com/containerd/containerd/v2", plan: planNode}
 }
 
-// planNode builds every tool that the module's go.mod lists, each under its last path element, as the CNI and containerd
-// look for them by name.
+// planNode builds every tool that the module's go.mod lists. Each file has the last element of the
+// package path as its name, by which containerd and the CNI find it.
 func planNode(ctx context.Context, p part, _, out string) ([]step, error) {
 	text, err := goTool(ctx, p.dir, "mod", "edit", "-json")
 	if err != nil {
-		return nil, fmt.Errorf("reading the tools that %s lists: %w", filepath.Join(p.dir, "go.mod"), err)
+		return nil, fmt.Errorf("read the tools that %s lists: %w", filepath.Join(p.dir, "go.mod"), err)
 	}
 	var gomod struct{ Tool []struct{ Path string } }
 	if err := json.Unmarshal(text, &gomod); err != nil {
-		return nil, fmt.Errorf("reading the tools that %s lists: %w", filepath.Join(p.dir, "go.mod"), err)
+		return nil, fmt.Errorf("read the tools that %s lists: %w", filepath.Join(p.dir, "go.mod"), err)
 	}
 	var steps []step
 	for _, tool := range gomod.Tool {
@@ -70,18 +71,18 @@ func planNode(ctx context.Context, p part, _, out string) ([]step, error) {
 	return steps, nil
 }
 
-// buildFlags make the result the same wherever it is built, and keep Go from asking a version control system about a
-// checkout that may be an unpacked archive.
+// buildFlags make the result the same in every folder, and keep Go from running a version control
+// system: the checkout may be an unpacked archive.
 func buildFlags() []string { return []string{"-trimpath", "-buildvcs=false"} }
 
-// buildEnv makes static binaries that run on this machine, whatever the caller's environment cross-compiles for, and
-// keeps a go.work above the repository from adding modules.
+// buildEnv returns an environment for static binaries for this machine, even when the caller's
+// environment cross-compiles, and without a go.work above the repository.
 func buildEnv() []string {
 	return []string{"CGO_ENABLED=0", "GOWORK=off", "GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH}
 }
 
-// versionFlags give the binaries the version their own release would carry; without them Kubernetes calls itself v0.0.0
-// and features that depend on the version misbehave.
+// versionFlags set the version of a Kubernetes release. Without them the version is v0.0.0, and
+// features that depend on the version misbehave.
 func versionFlags(version string) []string {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -95,13 +96,13 @@ func versionFlags(version string) []string {
 
 func runSteps(ctx context.Context, progress io.Writer, p part, version string, steps []step) error {
 	started := time.Now()
-	say(progress, "%s %s is not in the cache; building it once, which takes minutes", p.name, version)
+	printf(progress, "%s %s is not in the cache; building it once, which takes some minutes", p.name, version)
 	for i, s := range steps {
 		if err := runStep(ctx, progress, p, fmt.Sprintf("[%d/%d] %s", i+1, len(steps), s.label), s); err != nil {
 			return err
 		}
 	}
-	say(progress, "%s %s: built in %s", p.name, version, seconds(time.Since(started)))
+	printf(progress, "%s %s: built in %s", p.name, version, seconds(time.Since(started)))
 	return nil
 }
 
@@ -112,23 +113,24 @@ func runStep(ctx context.Context, progress io.Writer, p part, label string, s st
 		_, err := goTool(ctx, p.dir, s.args...)
 		done <- err
 	}()
-	beat := time.NewTicker(heartbeat)
+	beat := time.NewTicker(progressInterval)
 	defer beat.Stop()
 	for {
 		select {
 		case err := <-done:
 			if err != nil {
-				return fmt.Errorf("building %s of %s: %w", s.label, p.name, err)
+				return fmt.Errorf("build %s of %s: %w", s.label, p.name, err)
 			}
-			say(progress, "%s: %s … %s", p.name, label, seconds(time.Since(started)))
+			printf(progress, "%s: %s … %s", p.name, label, seconds(time.Since(started)))
 			return nil
 		case <-beat.C:
-			say(progress, "%s: %s … still building, %s", p.name, label, seconds(time.Since(started)))
+			printf(progress, "%s: %s … still building, %s", p.name, label, seconds(time.Since(started)))
 		}
 	}
 }
 
-// goTool runs the Go tool in dir and returns its standard output. It ends with ctx and with this process.
+// goTool runs the Go tool in dir and returns its standard output. The tool is stopped when ctx or
+// this process ends.
 func goTool(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
@@ -136,7 +138,7 @@ func goTool(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	endWithParent(cmd)
-	// The signal at the parent's end comes when the thread that started the child ends, so keep the thread meanwhile.
+	// Pdeathsig is sent when the thread that started the child ends, so keep the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Run()
@@ -151,8 +153,8 @@ func goTool(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-func say(progress io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(progress, format+"\n", args...) // progress that cannot be shown must not stop the build
+func printf(progress io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(progress, format+"\n", args...) // a failure to print progress must not stop the build
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.0fs", d.Seconds()) }

@@ -16,19 +16,21 @@ import (
 
 const helperEnv = "SEAMARK_KUBEPARTS_HELPER"
 
-// TestMain runs as a second process that builds and is killed when a test asks for it.
+// TestMain builds without an end when helperEnv is set: a test runs this binary as another process
+// and kills it.
 func TestMain(m *testing.M) {
 	if where := os.Getenv(helperEnv); where != "" {
 		cache, dir, _ := strings.Cut(where, "|")
 		p := tinyPartIn(dir)
 		p.plan = planEndless
 		_, err := ensure(context.Background(), os.Stderr, cache, p)
-		panic(err) // the build does not end
+		panic(err) // ensure returned although the build does not end
 	}
 	os.Exit(m.Run())
 }
 
-// tinyPart is a part of two lines that the real Go tool builds in a moment. Its replace stands for a version without a proxy.
+// tinyPart returns a part that the Go tool builds quickly. Its replace directive makes a module
+// proxy unnecessary.
 func tinyPart(t *testing.T) part {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +40,8 @@ func tinyPart(t *testing.T) part {
 	write(t, filepath.Join(dir, "main.go"), "package main\n\nimport _ \"example.com/dep\"\n\nfunc main() { print(\"hello\") }\n")
 	write(t, filepath.Join(dir, "dep", "go.mod"), "module example.com/dep\n\ngo 1.26\n")
 	write(t, filepath.Join(dir, "dep", "dep.go"), "package dep\n")
-	// Started by `go run`, which stands for a long build: it writes half a result, and ends with whoever wants it built.
+	// A program that `go run` starts in place of a long build: it writes an incomplete result and runs
+	// until the builder has ended.
 	write(t, filepath.Join(dir, "endless", "main.go"), `package main
 
 import (
@@ -83,7 +86,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-func TestBuiltOnceThenSilentlyFound(t *testing.T) {
+func TestBuiltOnceThenFoundInTheCache(t *testing.T) {
 	p, cache := tinyPart(t), t.TempDir()
 	var progress bytes.Buffer
 	dir, err := ensure(t.Context(), &progress, cache, p)
@@ -122,7 +125,7 @@ func TestParallelCallersBuildOnce(t *testing.T) {
 		text := progress[i].String()
 		built += strings.Count(text, "built in")
 		if text != "" && !strings.Contains(text, "built in") && !strings.Contains(text, "waiting for another process") {
-			t.Errorf("a caller that did not build says %q, want that it waits", text)
+			t.Errorf("a caller that did not build prints %q, want that it waits", text)
 		}
 	}
 	if built != 1 {
@@ -134,8 +137,6 @@ func TestAKilledBuildLeavesNoResultAndNoLock(t *testing.T) {
 	p, cache := tinyPart(t), t.TempDir()
 	helper := exec.Command(os.Args[0])
 	helper.Env = append(os.Environ(), helperEnv+"="+cache+"|"+p.dir)
-	var said bytes.Buffer
-	helper.Stderr = &said
 	if err := helper.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +153,7 @@ func TestAKilledBuildLeavesNoResultAndNoLock(t *testing.T) {
 	helper.Wait()
 	for start := time.Now(); mentioned(t, cache); time.Sleep(10 * time.Millisecond) {
 		if time.Since(start) > time.Minute {
-			t.Fatal("a process of the killed build lives on")
+			t.Fatal("a process of the killed build still runs")
 		}
 	}
 	_, key, err := p.identify()
@@ -160,7 +161,7 @@ func TestAKilledBuildLeavesNoResultAndNoLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	if exists(filepath.Join(cache, "tiny", key)) {
-		t.Fatal("half a build passes for a result")
+		t.Fatal("an incomplete build is in the cache")
 	}
 	dir, err := ensure(t.Context(), &bytes.Buffer{}, cache, p)
 	if err != nil {
@@ -185,13 +186,13 @@ func TestACancelledBuildStopsAndCleansUp(t *testing.T) {
 	}()
 	for start := time.Now(); len(matches(t, filepath.Join(cache, "tiny", "*.partial-*", "tiny"))) == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Since(start) > time.Minute {
-			t.Fatal("the build does not begin")
+			t.Fatal("the build does not start")
 		}
 	}
-	enough := errors.New("enough")
-	cancel(enough)
-	if err := <-done; !errors.Is(err, enough) {
-		t.Errorf("got %v, want %v", err, enough)
+	cause := errors.New("cancelled by the test")
+	cancel(cause)
+	if err := <-done; !errors.Is(err, cause) {
+		t.Errorf("got %v, want %v", err, cause)
 	}
 	if left := matches(t, filepath.Join(cache, "tiny", "*.partial-*")); len(left) > 0 {
 		t.Errorf("left %v", left)
@@ -208,10 +209,10 @@ func TestWaitingForTheLockEndsWithTheContext(t *testing.T) {
 	defer cancel()
 	var progress bytes.Buffer
 	if _, err := lock(ctx, &progress, path, "tiny"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want the end of the context", err)
+		t.Errorf("got %v, want the error of the context", err)
 	}
 	if want := "tiny: waiting for another process"; !strings.Contains(progress.String(), want) {
-		t.Errorf("said %q, want %q", &progress, want)
+		t.Errorf("printed %q, want %q", &progress, want)
 	}
 	unlock()
 	unlock, err = lock(t.Context(), &bytes.Buffer{}, path, "tiny")
@@ -221,11 +222,11 @@ func TestWaitingForTheLockEndsWithTheContext(t *testing.T) {
 	unlock()
 }
 
-func TestAFailedBuildShowsTheCompilersWords(t *testing.T) {
+func TestAFailedBuildShowsTheCompilersOutput(t *testing.T) {
 	p, cache := tinyPart(t), t.TempDir()
 	write(t, filepath.Join(p.dir, "main.go"), "package main\n\nfunc main() { undefinedThing() }\n")
 	_, err := ensure(t.Context(), &bytes.Buffer{}, cache, p)
-	if err == nil || !strings.Contains(err.Error(), "building link of tiny") || !strings.Contains(err.Error(), "undefinedThing") {
+	if err == nil || !strings.Contains(err.Error(), "build link of tiny") || !strings.Contains(err.Error(), "undefinedThing") {
 		t.Errorf("got %v", err)
 	}
 	if left := matches(t, filepath.Join(cache, "tiny", "*.partial-*")); len(left) > 0 {
@@ -235,13 +236,13 @@ func TestAFailedBuildShowsTheCompilersWords(t *testing.T) {
 
 func TestCacheDir(t *testing.T) {
 	t.Setenv(CacheEnv, "/somewhere/else")
-	if got, err := cacheDir(); got != "/somewhere/else" || err != nil {
+	if got, err := CacheDir(); got != "/somewhere/else" || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}
 	t.Setenv(CacheEnv, "")
 	t.Setenv("HOME", "/home/someone")
 	t.Setenv("XDG_CACHE_HOME", "")
-	if got, err := cacheDir(); !strings.HasSuffix(got, "/seamark") || err != nil {
+	if got, err := CacheDir(); !strings.HasSuffix(got, "/seamark") || err != nil {
 		t.Errorf("got %s, %v", got, err)
 	}
 }
@@ -255,7 +256,7 @@ func matches(t *testing.T, pattern string) []string {
 	return found
 }
 
-// mentioned tells whether a living process has the text in its command line.
+// mentioned reports whether a running process has the text in its command line.
 func mentioned(t *testing.T, text string) bool {
 	t.Helper()
 	for _, path := range matches(t, "/proc/[0-9]*/cmdline") {

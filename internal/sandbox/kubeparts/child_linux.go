@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// endWithParent makes the Go tool end with this process, and with its context. It is asked by SIGINT, which lets it remove
-// its temporary files; one that does not listen is killed.
+// endWithParent stops the Go tool when this process or the command's context ends. The tool gets
+// SIGINT, which lets it remove its temporary files, and is killed ten seconds later.
 func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGINT}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) } // its compilers too

@@ -4,6 +4,6 @@ package kubeparts
 
 import "os/exec"
 
-// endWithParent does nothing: only Linux can tie a child's life to its parent's. A build that outlives us fills Go's
-// cache and its own temporary folder, and harms nothing.
+// endWithParent does nothing: only on Linux can the kernel signal a child when its parent ends. A
+// build that outlives this process only writes to Go's cache and a temporary folder.
 func endWithParent(*exec.Cmd) {}

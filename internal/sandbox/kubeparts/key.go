@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// identify returns the version a part is known by and the name of its folder in the cache, which changes with anything
-// that could change the result: version, platform, the module's files and the flags of the build.
+// identify returns the version of a part and the name of its folder in the cache, which changes
+// with every input of the build: version, platform, the module's files and the build flags.
 func (p part) identify() (version, key string, err error) {
 	gomod, err := os.ReadFile(filepath.Join(p.dir, "go.mod"))
 	if err != nil {
@@ -31,8 +31,9 @@ func (p part) identify() (version, key string, err error) {
 	return version, fmt.Sprintf("%s-%s-%s", version, platform(), sum), nil
 }
 
-// hashInputs is a short digest of what decides a build of the module in dir besides the Go tool: go.mod, go.sum, its Go
-// files and our flags. The Go version is left out on purpose: an update of Go should not cost every developer minutes.
+// hashInputs returns a short digest of the inputs of a build of the module in dir: go.mod, go.sum,
+// its Go files and the build flags. The Go version is not among them: an update of Go should not
+// cost every developer a rebuild of minutes.
 func hashInputs(dir string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -58,13 +59,14 @@ func hashInputs(dir string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil))[:12], nil
 }
 
-// writeField adds a string with its length, so that no two lists of fields give the same stream of bytes.
+// writeField adds a string with its length, so that no two lists of fields give the same bytes.
 func writeField(sum hash.Hash, field string) {
 	_, _ = fmt.Fprintf(sum, "%d:%s", len(field), field) // a hash never fails to write
 }
 
-// requiredVersion reads the version of a required module out of a go.mod, or "". Parsing go.mod by hand is enough here:
-// the file is ours and canonical, and the quick path must not start a process.
+// requiredVersion returns the version of a required module in a go.mod, or "". It parses by hand,
+// because finding a part in the cache must not start a process; the files are formatted by the Go
+// tool.
 func requiredVersion(gomod []byte, module string) string {
 	lines := bufio.NewScanner(bytes.NewReader(gomod))
 	for lines.Scan() {

@@ -51,11 +51,11 @@ func TestKeyChangesWithEveryInput(t *testing.T) {
 		seen[key] = name
 	}
 	if again := keyOf(func(string) {}); seen[again] != "as it is" {
-		t.Errorf("the key of the same input in another folder is new: %s", again)
+		t.Errorf("the same input in another folder has another key: %s", again)
 	}
 }
 
-func TestKeyIgnoresWhatCannotMatter(t *testing.T) {
+func TestKeyIgnoresOtherFiles(t *testing.T) {
 	p := tinyPart(t)
 	_, before, err := p.identify()
 	if err != nil {
@@ -118,7 +118,8 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// The lines of progress must be about packages that the binary really links, and the versions must be there to find.
+// TestTheNestedModulesAreAsDescribed checks that the steps build packages that the binary links,
+// and that the go.mod files have the versions and tools.
 func TestTheNestedModulesAreAsDescribed(t *testing.T) {
 	root, err := Root()
 	if err != nil {
@@ -159,7 +160,7 @@ func TestVersionFlags(t *testing.T) {
 		"k8s.io/client-go/pkg/version.gitMinor=36",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("%s: lacks %s", got, want)
+			t.Errorf("%s lacks %s", got, want)
 		}
 	}
 }

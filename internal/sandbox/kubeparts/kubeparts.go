@@ -1,10 +1,11 @@
-// Package kubeparts finds the programs a real cluster is made of, and builds them from the Go module proxy when they are
-// missing: one `kube` binary (nested module build/kube) and the parts of a node (nested module build/node).
+// Package kubeparts returns the programs of a real cluster, and builds them from Go modules when
+// they are missing: one `kube` binary (nested module build/kube) and the programs of a node (nested
+// module build/node).
 //
-// What was built is kept in a cache outside the repository, in a folder whose name is derived from everything that
-// determines its content. A folder there is complete or absent: it is built under another name and renamed when done, so
-// a build that is killed leaves nothing that a later run would mistake for a result. Processes that want the same part at
-// the same time build it once; the others wait for it.
+// They are kept in a cache outside the repository, in a folder whose name is derived from all
+// inputs of the build. A folder there is complete or absent: it is built under another name and
+// renamed when done, so no run uses the result of a build that was killed. When several processes
+// need the same part, one builds it and the others wait.
 package kubeparts
 
 import (
@@ -20,12 +21,13 @@ import (
 // CacheEnv names the environment variable that moves the cache away from the user's cache folder.
 const CacheEnv = "SEAMARK_CACHE"
 
-// Kube returns the path of the `kube` binary, whose first argument chooses the component (kube-apiserver,
-// kube-controller-manager, kube-scheduler, kubelet, kube-proxy, kubectl, etcd). When the cache holds it, nothing is
-// printed; otherwise it is built, which takes minutes, with a line per component on progress.
+// Kube returns the path of the `kube` binary, whose first argument chooses the component
+// (kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy, kubectl, etcd).
+// When it is not in the cache, Kube builds it, which takes minutes, and prints a line per component
+// to progress.
 //
-// It fails outside a checkout of the repository, when the Go tool is missing, when a module cannot be fetched or built,
-// and when ctx ends.
+// It fails outside a checkout of the repository, when the Go tool is missing, when a module cannot
+// be fetched or built, and when ctx ends.
 func Kube(ctx context.Context, progress io.Writer) (string, error) {
 	dir, err := find(ctx, progress, kubePart)
 	if err != nil {
@@ -34,8 +36,8 @@ func Kube(ctx context.Context, progress io.Writer) (string, error) {
 	return filepath.Join(dir, "kube"), nil
 }
 
-// Node returns the folder that holds containerd, containerd-shim-runc-v2, ctr and the CNI plugins bridge, host-local,
-// loopback and portmap. It builds and fails as Kube does.
+// Node returns the folder that holds containerd, containerd-shim-runc-v2, ctr and the CNI plugins
+// bridge, host-local, loopback and portmap. It builds and fails as Kube does.
 func Node(ctx context.Context, progress io.Writer) (string, error) {
 	return find(ctx, progress, nodePart)
 }
@@ -44,13 +46,13 @@ func Node(ctx context.Context, progress io.Writer) (string, error) {
 type part struct {
 	name string // folder in the cache
 	dir  string // absolute path of the nested module
-	// versionOf is the module whose version names the result: the one a reader knows it by.
+	// versionOf is the module whose version is that of the part.
 	versionOf string
-	// plan lists the builds, in order, for a result in folder out.
+	// plan returns the steps of a build into the folder out.
 	plan func(ctx context.Context, p part, version, out string) ([]step, error)
 }
 
-// step is one call of the Go tool that gets a line of progress of its own.
+// step is one call of the Go tool, with its own line of progress.
 type step struct {
 	label string
 	args  []string // of the go tool
@@ -61,7 +63,7 @@ func find(ctx context.Context, progress io.Writer, describe func(root string) pa
 	if err != nil {
 		return "", err
 	}
-	cache, err := cacheDir()
+	cache, err := CacheDir()
 	if err != nil {
 		return "", err
 	}
@@ -72,21 +74,21 @@ func find(ctx context.Context, progress io.Writer, describe func(root string) pa
 func ensure(ctx context.Context, progress io.Writer, cache string, p part) (string, error) {
 	version, key, err := p.identify()
 	if err != nil {
-		return "", fmt.Errorf("identifying what %s would build: %w", p.dir, err)
+		return "", fmt.Errorf("identify the part in %s: %w", p.dir, err)
 	}
 	final := filepath.Join(cache, p.name, key)
 	if exists(final) {
 		return final, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(final), 0o755); err != nil {
-		return "", fmt.Errorf("creating the cache for built parts (set %s to choose another place): %w", CacheEnv, err)
+		return "", fmt.Errorf("create the cache for built parts (set %s to choose another folder): %w", CacheEnv, err)
 	}
 	unlock, err := lock(ctx, progress, final+".lock", p.name)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	if exists(final) { // built by the one we waited for
+	if exists(final) { // built by the process that held the lock
 		return final, nil
 	}
 	if err := p.build(ctx, progress, version, final); err != nil {
@@ -97,14 +99,14 @@ func ensure(ctx context.Context, progress io.Writer, cache string, p part) (stri
 
 // build fills a folder of another name and renames it to final. The caller holds the lock of final.
 func (p part) build(ctx context.Context, progress io.Writer, version, final string) (err error) {
-	// We hold the lock, so whatever carries a temporary name was left by a process that was killed.
+	// The lock is held, so a folder with a temporary name was left by a process that was killed.
 	leftovers, err := filepath.Glob(final + ".partial-*")
 	if err != nil {
 		return err
 	}
 	for _, dir := range leftovers {
 		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("removing what an interrupted build left: %w", err)
+			return fmt.Errorf("remove the folder of an interrupted build: %w", err)
 		}
 	}
 	partial, err := os.MkdirTemp(filepath.Dir(final), filepath.Base(final)+".partial-")
@@ -129,7 +131,8 @@ func (p part) build(ctx context.Context, progress io.Writer, version, final stri
 	return os.Rename(partial, final)
 }
 
-// Root returns the top folder of the checkout that holds the working directory, and fails with advice when there is none.
+// Root returns the top folder of the checkout that the working directory is in. It fails when there
+// is none.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -150,23 +153,24 @@ func rootAbove(start string) (string, error) {
 			return "", err
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("%s is not inside a checkout of %s, whose build/ folder describes what to build: "+
-				"clone the repository and run this from a folder of it", start, modulePath)
+			return "", fmt.Errorf("%s is not in a checkout of %s, which is needed to build the parts: "+
+				"clone the repository and run this command in it", start, modulePath)
 		}
 	}
 }
 
-func cacheDir() (string, error) {
+// CacheDir returns the folder for everything that is built once and kept outside the repository.
+func CacheDir() (string, error) {
 	if dir := os.Getenv(CacheEnv); dir != "" {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
-			return "", fmt.Errorf("reading %s: %w", CacheEnv, err)
+			return "", fmt.Errorf("read %s: %w", CacheEnv, err)
 		}
 		return abs, nil
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("finding the user's cache folder (set %s to choose one): %w", CacheEnv, err)
+		return "", fmt.Errorf("find the user's cache folder (set %s to choose another): %w", CacheEnv, err)
 	}
 	return filepath.Join(dir, "seamark"), nil
 }

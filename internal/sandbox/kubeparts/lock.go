@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// lock takes the lock file at path for this process alone and returns the function that releases it. When another process
-// holds it, it says so and waits. The kernel releases the lock of a process that dies, so it is never stale; the file
-// stays, because deleting it would let two processes hold locks on two files of one name.
+// lock locks the file at path and returns the function that unlocks it. While another process holds
+// the lock, it prints so and waits. The kernel releases the lock of a process that ends, so it is
+// never stale. The file stays: after deleting it, two processes could hold locks on two files of
+// the same name.
 func lock(ctx context.Context, progress io.Writer, path, what string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -21,22 +22,22 @@ func lock(ctx context.Context, progress io.Writer, path, what string) (unlock fu
 	retry := time.NewTicker(100 * time.Millisecond)
 	defer retry.Stop()
 	started := time.Now()
-	var said time.Time
+	var reported time.Time
 	for {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return func() { _ = file.Close() }, nil // closing releases; there is nothing to do about a failure
+			return func() { _ = file.Close() }, nil // closing unlocks
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), file.Close())
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
 		}
-		if time.Since(said) >= heartbeat {
-			say(progress, "%s: waiting for another process that is building it (%s)", what, seconds(time.Since(started)))
-			said = time.Now()
+		if time.Since(reported) >= progressInterval {
+			printf(progress, "%s: waiting for another process that is building it (%s)", what, seconds(time.Since(started)))
+			reported = time.Now()
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("waiting for another process to build %s: %w", what, context.Cause(ctx)), file.Close())
+			return nil, errors.Join(fmt.Errorf("wait for another process to build %s: %w", what, context.Cause(ctx)), file.Close())
 		case <-retry.C:
 		}
 	}

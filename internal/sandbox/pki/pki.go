@@ -1,5 +1,6 @@
-// Package pki makes the certificates of clusters that live on one machine for a while: authorities, certificates they sign, and keys, as PEM
-// files that only their owner can read.
+// Package pki creates the certificates of short-lived clusters on one machine: authorities,
+// certificates that they sign, and keys, as PEM files that only their owner can read. The sandbox
+// and the control planes of tests use it.
 package pki
 
 import (
@@ -30,25 +31,47 @@ type Leaf struct {
 	Name string
 	// Group is its organization, if any: the group, as Kubernetes sees it.
 	Group string
-	// Hosts and IPs are what a server with it may be called.
+	// Hosts and IPs are the names and addresses of a server.
 	Hosts []string
 	IPs   []net.IP
 }
 
-// Writer makes and writes certificates until the first error, which Err returns; what is asked of it afterwards does nothing. So a whole set
-// can be written down without a check after each line.
+// Writer creates certificates and writes them to files. After the first error it does nothing, so a
+// whole set can be written without a check after each line; CreateOnce returns that error. Its
+// methods take the final paths of the files and write to a temporary folder.
 type Writer struct {
 	dir string
 	err error
 }
 
-// NewWriter writes into dir, whatever folder the paths it is given name: a set is written under another name and renamed when complete.
-func NewWriter(dir string) *Writer { return &Writer{dir: dir} }
+// CreateOnce creates the folder dir and has write fill it with certificates. A folder that exists
+// is left as it is. The certificates are written to a folder of another name that is renamed when
+// it is complete, so a process that is killed never leaves half a set behind.
+func CreateOnce(dir string, write func(*Writer)) error {
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	partial := dir + ".partial"
+	if err := os.RemoveAll(partial); err != nil {
+		return err
+	}
+	if err := os.Mkdir(partial, 0o700); err != nil {
+		return err
+	}
+	w := &Writer{dir: partial}
+	write(w)
+	if w.err != nil {
+		return w.err
+	}
+	return os.Rename(partial, dir)
+}
 
-// Err is the first error.
-func (w *Writer) Err() error { return w.err }
+// APIServerHosts are the names by which clients reach the API server of a cluster.
+var APIServerHosts = []string{
+	"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+}
 
-// Authority makes a self-signed authority and writes its certificate and key.
+// Authority creates a self-signed authority and writes its certificate and key.
 func (w *Writer) Authority(name, cert, key string) Authority {
 	template := Leaf{Name: name}.template()
 	template.IsCA = true
@@ -58,12 +81,12 @@ func (w *Writer) Authority(name, cert, key string) Authority {
 	return w.sign(Authority{cert: template}, template, cert, key)
 }
 
-// Issue makes a key and a certificate for it and writes both.
+// Issue creates a key and a certificate for it and writes both.
 func (w *Writer) Issue(issuer Authority, leaf Leaf, cert, key string) {
 	w.sign(issuer, leaf.template(), cert, key)
 }
 
-// sign makes a certificate for a new key; an issuer without a key means self-signed.
+// sign creates a certificate for a new key. Without a key of the issuer it is self-signed.
 func (w *Writer) sign(issuer Authority, template *x509.Certificate, certPath, keyPath string) Authority {
 	key := w.Key(keyPath)
 	if w.err != nil {
@@ -74,7 +97,7 @@ func (w *Writer) sign(issuer Authority, template *x509.Certificate, certPath, ke
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, issuer.cert, &key.PublicKey, issuer.key)
 	if err != nil {
-		w.err = fmt.Errorf("signing the certificate of %s: %w", template.Subject.CommonName, err)
+		w.err = fmt.Errorf("sign the certificate of %s: %w", template.Subject.CommonName, err)
 		return Authority{}
 	}
 	w.write(certPath, "CERTIFICATE", der)
@@ -83,7 +106,7 @@ func (w *Writer) sign(issuer Authority, template *x509.Certificate, certPath, ke
 	return Authority{cert, key}
 }
 
-// Key makes a key and writes it.
+// Key creates a key and writes it.
 func (w *Writer) Key(path string) *ecdsa.PrivateKey {
 	if w.err != nil {
 		return nil
@@ -102,13 +125,14 @@ func (w *Writer) Key(path string) *ecdsa.PrivateKey {
 	return key
 }
 
-// write puts a PEM file into the writer's folder, under the last element of its final path.
+// write writes a PEM file to the writer's folder, under the last element of its final path.
 func (w *Writer) write(path, kind string, der []byte) {
 	text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 	w.err = errors.Join(w.err, os.WriteFile(filepath.Join(w.dir, filepath.Base(path)), text, 0o600))
 }
 
-// template is a certificate that may both serve and identify a client: etcd presents its own to itself as a peer.
+// template returns a certificate for servers and clients: etcd uses one certificate as both with
+// its peers.
 func (l Leaf) template() *x509.Certificate {
 	subject := pkix.Name{CommonName: l.Name}
 	if l.Group != "" {
@@ -121,7 +145,7 @@ func (l Leaf) template() *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      subject,
-		// An hour back: a pod or machine whose clock is a little behind must not refuse it.
+		// An hour back, because a clock that is a little behind must not make it invalid.
 		NotBefore:   time.Now().Add(-time.Hour),
 		NotAfter:    time.Now().AddDate(1, 0, 0),
 		KeyUsage:    x509.KeyUsageDigitalSignature,

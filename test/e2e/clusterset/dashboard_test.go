@@ -27,61 +27,64 @@ import (
 // dashboardEnv names a file that the drawn dashboard is written to, for docs/plots/dashboard.svg.
 const dashboardEnv = "SEAMARK_DASHBOARD_SVG"
 
-// scrapeInterval is short, so that a rate, which needs two scrapes, is there soon.
+// scrapeInterval is short because a rate needs two scrapes.
 const scrapeInterval = 2 * time.Second
 
-// A Prometheus server scrapes every daemon of every cluster while services are exported, pods come and go and names are asked for: then every
-// query of every panel has something to show, those about failures a zero. The proxy's panels need the data plane nftables.
-func everyPanelHasData(w *world) {
-	if w.dataPlane != v1alpha1.DataPlaneNFTables {
+// everyPanelHasData has a Prometheus server scrape every daemon of every cluster while services are
+// exported, pods are created and deleted, and names are resolved. Then every query of every panel
+// must return data; queries about failures return zero. The proxy's panels need the data plane
+// nftables.
+func everyPanelHasData(s *suite) {
+	if s.dataPlane != v1alpha1.DataPlaneNFTables {
 		return
 	}
-	w.deploy()
+	s.deploy()
 	root, err := kubeparts.Root()
-	w.must(err)
+	s.must(err)
 	file, err := os.Open(filepath.Join(root, "deploy", "monitoring", "dashboard.json"))
-	w.must(err)
+	s.must(err)
 	defer file.Close()
 	board, err := dashboard.Read(file)
-	w.must(err)
+	s.must(err)
 
-	config, targets := w.scrapeAll()
+	config, targets := s.scrapeAll()
 	from := time.Now()
-	server, err := promserver.Start(w.Context(), w.TempDir(), config)
-	w.must(err)
+	server, err := promserver.Start(s.Context(), s.TempDir(), config)
+	s.must(err)
 	defer server.Stop()
 	prometheus := dashboard.Prometheus{URL: server.URL}
 	span := func() dashboard.Span { return dashboard.Span{From: from, To: time.Now(), Step: scrapeInterval} }
-	w.eventually("every daemon is scraped", patience, func() error { return allUp(w.Context(), prometheus, span(), targets) })
+	s.eventually("every daemon is scraped", timeout, func() error { return allUp(s.Context(), prometheus, span(), targets) })
 
-	defer w.rest()
-	w.beBusy()
+	defer s.deleteTestServices()
+	s.exportAndScale()
 
 	var data dashboard.Data
 	var shown dashboard.Span
-	w.eventually("every panel has data, and the right ones", patience, func() error {
+	s.eventually("every panel has data, and the counts are right", timeout, func() error {
 		shown = span()
-		if data, err = prometheus.Ask(w.Context(), board, shown); err != nil {
-			w.Fatal(err)
+		if data, err = prometheus.Ask(s.Context(), board, shown); err != nil {
+			s.Fatal(err)
 		}
 		if missing := board.Missing(data); len(missing) > 0 {
-			return fmt.Errorf("nothing to show in: %s", strings.Join(missing, "; "))
+			return fmt.Errorf("no data for: %s", strings.Join(missing, "; "))
 		}
 		return errors.Join(
-			shows(board, data, "Exports ready", w.count("serviceexports")),
-			shows(board, data, "Imports ready", w.count("serviceimports")))
+			shows(board, data, "Exports ready", s.count("serviceexports")),
+			shows(board, data, "Imports ready", s.count("serviceimports")))
 	})
 	var drawn bytes.Buffer
-	w.must(dashboard.Draw(&drawn, board, data, shown))
-	w.must(os.WriteFile(cmp.Or(os.Getenv(dashboardEnv), filepath.Join(w.TempDir(), "dashboard.svg")), drawn.Bytes(), 0o644))
+	s.must(dashboard.Draw(&drawn, board, data, shown))
+	s.must(os.WriteFile(cmp.Or(os.Getenv(dashboardEnv), filepath.Join(s.TempDir(), "dashboard.svg")), drawn.Bytes(), 0o644))
 }
 
-// count is how many objects of a kind there are in all clusters. Those of the broker are not users' own.
-func (w *world) count(kind string) int {
-	w.Helper()
+// count returns the number of objects of a kind in all clusters, without those in the broker's
+// namespace.
+func (s *suite) count(kind string) int {
+	s.Helper()
 	n := 0
-	for _, cluster := range w.Clusters() {
-		n += len(strings.Fields(w.kubectl(cluster, "get", kind, "-A", "-o", "name", "--field-selector", "metadata.namespace!=seamark-broker")))
+	for _, cluster := range s.Clusters() {
+		n += len(strings.Fields(s.kubectl(cluster, "get", kind, "-A", "-o", "name", "--field-selector", "metadata.namespace!=seamark-broker")))
 	}
 	return n
 }
@@ -89,90 +92,91 @@ func (w *world) count(kind string) int {
 func shows(board *dashboard.Dashboard, data dashboard.Data, title string, want int) error {
 	got, err := board.Last(data, title)
 	if err == nil && got != float64(want) {
-		err = fmt.Errorf("panel %q shows %v, and there are %d", title, got, want)
+		err = fmt.Errorf("panel %q shows %v, want %d", title, got, want)
 	}
 	return err
 }
 
-// allUp tells whether so many targets answered their last scrape.
+// allUp returns an error unless this number of targets answered their last scrape.
 func allUp(ctx context.Context, p dashboard.Prometheus, span dashboard.Span, targets int) error {
 	series, err := p.Query(ctx, dashboard.Target{Expr: "sum(up)"}, dashboard.Span{From: span.To, To: span.To, Step: span.Step})
 	if err != nil {
 		return err
 	}
 	if len(series) == 0 || series[0].Samples[0].Value != float64(targets) {
-		return fmt.Errorf("of %d targets are up: %v", targets, series)
+		return fmt.Errorf("not all of %d targets are up: %v", targets, series)
 	}
 	return nil
 }
 
-const berth = `
+const dashboardService = `
 apiVersion: v1
 kind: Service
-metadata: {name: berth-$N, namespace: shop, labels: {for: dashboard}}
+metadata: {name: dashboard-$N, namespace: shop, labels: {for: dashboard}}
 spec:
   selector: {app: web}
   ports: [{name: http, port: 80, targetPort: 8080}]
 ---
 apiVersion: multicluster.x-k8s.io/v1beta1
 kind: ServiceExport
-metadata: {name: berth-$N, namespace: shop, labels: {for: dashboard}}
+metadata: {name: dashboard-$N, namespace: shop, labels: {for: dashboard}}
 ---
 `
 
-// beBusy does what people do with a clusterset.
-func (w *world) beBusy() {
-	w.Helper()
-	const berths = 6
-	for n := range berths {
-		manifest := strings.ReplaceAll(berth, "$N", fmt.Sprint(n))
-		for _, cluster := range []string{w.one, w.two} {
-			w.must(w.Apply(w.Context(), cluster, manifest))
+// exportAndScale changes what the panels show: it exports, uses, scales and unexports services.
+func (s *suite) exportAndScale() {
+	s.Helper()
+	const services = 6
+	for n := range services {
+		manifest := strings.ReplaceAll(dashboardService, "$N", fmt.Sprint(n))
+		for _, cluster := range []string{s.first, s.second} {
+			s.must(s.Apply(s.Context(), cluster, manifest))
 		}
-		name := fmt.Sprintf("berth-%d.shop.svc.clusterset.local", n)
-		w.answeredBy("http://"+name, w.one, w.two)
-		w.lookup("no-"+name, "A")
+		name := fmt.Sprintf("dashboard-%d.shop.svc.clusterset.local", n)
+		s.answeredBy("http://"+name, s.first, s.second)
+		s.lookup("no-"+name, "A")
 	}
-	w.scale("2")
-	for n := range berths / 2 {
-		for _, cluster := range []string{w.one, w.two} {
-			w.kubectl(cluster, "-n", "shop", "delete", "serviceexport,service", fmt.Sprintf("berth-%d", n))
+	s.scale("2")
+	for n := range services / 2 {
+		for _, cluster := range []string{s.first, s.second} {
+			s.kubectl(cluster, "-n", "shop", "delete", "serviceexport,service", fmt.Sprintf("dashboard-%d", n))
 		}
 	}
-	w.scale("1")
+	s.scale("1")
 }
 
-// scale gives the service so many pods in each cluster that serves.
-func (w *world) scale(replicas string) {
-	w.Helper()
-	for _, cluster := range []string{w.one, w.two} {
-		w.kubectl(cluster, "-n", "shop", "scale", "deployment/web", "--replicas", replicas)
-		w.must(w.RolledOut(w.Context(), cluster, "shop", "deployment/web"))
+// scale sets the replicas of the web server in each cluster that serves.
+func (s *suite) scale(replicas string) {
+	s.Helper()
+	for _, cluster := range []string{s.first, s.second} {
+		s.kubectl(cluster, "-n", "shop", "scale", "deployment/web", "--replicas", replicas)
+		s.must(s.RolledOut(s.Context(), cluster, "shop", "deployment/web"))
 	}
 }
 
-// rest takes back what beBusy left.
-func (w *world) rest() {
-	w.Helper()
-	for _, cluster := range []string{w.one, w.two} {
-		w.kubectl(cluster, "-n", "shop", "delete", "serviceexports,services", "-l", "for=dashboard")
+// deleteTestServices deletes the services that exportAndScale left.
+func (s *suite) deleteTestServices() {
+	s.Helper()
+	for _, cluster := range []string{s.first, s.second} {
+		s.kubectl(cluster, "-n", "shop", "delete", "serviceexports,services", "-l", "for=dashboard")
 	}
 }
 
-// scrapeAll is a configuration for Prometheus that scrapes all daemons of all clusters, and how many they are. The host has no route to
-// pods, so the API server of each cluster is asked to pass the request on. Labels are as the chart's ServiceMonitor makes them, and `cluster` is the
-// one that people add who collect from several clusters.
-func (w *world) scrapeAll() (config string, targets int) {
-	w.Helper()
+// scrapeAll returns a Prometheus configuration that scrapes all daemons of all clusters, and the
+// number of targets. The host has no route to pods, so requests go through the proxy of each API
+// server. The labels are those of the chart's ServiceMonitor, and `cluster`, which a Prometheus
+// that collects from several clusters adds.
+func (s *suite) scrapeAll() (config string, targets int) {
+	s.Helper()
 	type object = map[string]any
 	var jobs []object
-	for _, cluster := range w.Clusters() {
-		access, err := w.Config(cluster)
-		w.must(err)
-		server, tls := w.credentials(access)
+	for _, cluster := range s.Clusters() {
+		access, err := s.Config(cluster)
+		s.must(err)
+		server, tls := s.credentials(access)
 		var pods corev1.PodList
-		text := w.kubectl(cluster, "-n", "seamark-system", "get", "pods", "-l", "app.kubernetes.io/name=seamark", "-o", "json")
-		w.must(json.Unmarshal([]byte(text), &pods))
+		text := s.kubectl(cluster, "-n", "seamark-system", "get", "pods", "-l", "app.kubernetes.io/name=seamark", "-o", "json")
+		s.must(json.Unmarshal([]byte(text), &pods))
 		var static []object
 		for _, pod := range pods.Items {
 			static = append(static, object{
@@ -190,19 +194,20 @@ func (w *world) scrapeAll() (config string, targets int) {
 		"global":         object{"scrape_interval": scrapeInterval.String(), "scrape_timeout": scrapeInterval.String()},
 		"scrape_configs": jobs,
 	})
-	w.must(err)
+	s.must(err)
 	return string(text), targets
 }
 
-// credentials writes what it takes to speak to an API server to files, and returns its host and port, and where the files are.
-func (w *world) credentials(access *rest.Config) (server string, tls map[string]string) {
-	w.Helper()
-	w.must(rest.LoadTLSFiles(access))
-	dir := w.TempDir()
+// credentials writes the credentials for an API server to files, and returns its host and port and
+// the paths of the files by the name of their setting.
+func (s *suite) credentials(access *rest.Config) (server string, tls map[string]string) {
+	s.Helper()
+	s.must(rest.LoadTLSFiles(access))
+	dir := s.TempDir()
 	tls = map[string]string{}
 	for name, content := range map[string][]byte{"ca_file": access.CAData, "cert_file": access.CertData, "key_file": access.KeyData} {
 		tls[name] = filepath.Join(dir, name)
-		w.must(os.WriteFile(tls[name], content, 0o600))
+		s.must(os.WriteFile(tls[name], content, 0o600))
 	}
 	return strings.TrimPrefix(access.Host, "https://"), tls
 }

@@ -10,46 +10,47 @@ import (
 var (
 	messageOfLine = regexp.MustCompile(`msg=("(?:[^"\\]|\\.)*"|\S*)`)
 	serviceOfLine = regexp.MustCompile(`service=\S*`)
-	// A line of a library, before ours begin.
-	notOurs = regexp.MustCompile(`^maxprocs: `)
+	// libraryLine matches a line that a library writes before Seamark's logger is set up.
+	libraryLine = regexp.MustCompile(`^maxprocs: `)
 )
 
-// mostOfOneMessage is how often a pod may say the same about the same service. Clusters were cut off, healed and restarted before: that is
-// told, but not in a loop.
-const mostOfOneMessage = 10
+// maxRepeats is how often a pod may log the same message about the same service. Earlier steps cut
+// off, healed and restarted clusters, which is logged, but not in a loop.
+const maxRepeats = 10
 
-// Every line of every daemon is structured and names the cluster from the moment it is known, and nothing is said again and again.
-func logs(w *world) {
-	for _, cluster := range w.Clusters() {
-		pods := strings.Fields(w.kubectl(cluster, "-n", "seamark-system", "get", "pods", "--field-selector=status.phase=Running", "-o", "name"))
+// logs checks every line of every daemon: it is structured and, once the cluster's id is known,
+// names the cluster. No message is repeated many times.
+func logs(s *suite) {
+	for _, cluster := range s.Clusters() {
+		pods := strings.Fields(s.kubectl(cluster, "-n", "seamark-system", "get", "pods", "--field-selector=status.phase=Running", "-o", "name"))
 		if len(pods) < 3 {
-			w.Errorf("%s has only the pods %v", cluster, pods)
+			s.Errorf("%s has only the pods %v", cluster, pods)
 		}
 		for _, pod := range pods {
-			named, said := false, map[string]int{}
-			for line := range strings.Lines(w.kubectl(cluster, "-n", "seamark-system", "logs", pod)) {
+			named, repeats := false, map[string]int{}
+			for line := range strings.Lines(s.kubectl(cluster, "-n", "seamark-system", "logs", pod)) {
 				line = strings.TrimSpace(line)
-				if notOurs.MatchString(line) && !named {
+				if libraryLine.MatchString(line) && !named {
 					continue
 				}
 				if !strings.HasPrefix(line, "time=") || !messageOfLine.MatchString(line) {
-					w.Errorf("%s %s: not structured: %s", cluster, pod, line)
+					s.Errorf("%s %s: not structured: %s", cluster, pod, line)
 				}
 				has := strings.Contains(line+" ", " cluster="+cluster+" ")
 				if named && !has {
-					w.Errorf("%s %s: whose is it? %s", cluster, pod, line)
+					s.Errorf("%s %s: the line does not name the cluster: %s", cluster, pod, line)
 				}
 				named = named || has
-				if cluster != w.three { // which says everything since its upgrade
-					said[messageOfLine.FindString(line)+" "+serviceOfLine.FindString(line)]++
+				if cluster != s.importer { // which logs at debug level since its upgrade
+					repeats[messageOfLine.FindString(line)+" "+serviceOfLine.FindString(line)]++
 				}
 			}
 			if !named {
-				w.Errorf("%s %s: no line names the cluster", cluster, pod)
+				s.Errorf("%s %s: no line names the cluster", cluster, pod)
 			}
-			for what, times := range said {
-				if times > mostOfOneMessage {
-					w.Errorf("%s %s: %d times: %s", cluster, pod, times, what)
+			for message, times := range repeats {
+				if times > maxRepeats {
+					s.Errorf("%s %s: logged %d times: %s", cluster, pod, times, message)
 				}
 			}
 		}

@@ -5,6 +5,7 @@ package clusterset_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,15 +17,17 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
-// TestQuickStart names the test that docs/quick-start.md speaks of: the commands run as the first step of every sandbox in TestClusterset,
-// because making one is most of the work. Here it is checked that there are some.
+// TestQuickStart is the test that docs/quick-start.md names. It checks that the page has commands.
+// They run as the first step of TestClusterset, because creating a sandbox for them alone would
+// take long.
 func TestQuickStart(t *testing.T) {
 	if commands := quickStartCommands(t); len(commands) < 10 {
 		t.Errorf("docs/quick-start.md has only the commands %q", commands)
 	}
 }
 
-// quickStartCommands are the lines after "$ " in the page's console blocks. Its setup blocks make and remove the sandbox.
+// quickStartCommands returns the lines after "$ " in the page's console blocks. The commands of its
+// setup blocks, which create and remove the sandbox, are not among them.
 func quickStartCommands(t *testing.T) []string {
 	t.Helper()
 	root, err := kubeparts.Root()
@@ -49,57 +52,51 @@ func quickStartCommands(t *testing.T) []string {
 	return out
 }
 
-// quickStart runs the commands of docs/quick-start.md as a reader would, and looks at what the last use of the service says.
-func quickStart(w *world) {
-	bin := w.TempDir()
-	kube, err := kubeparts.Kube(w.Context(), os.Stderr)
-	w.must(err)
+// quickStart runs the commands of docs/quick-start.md as a reader would, and checks that both
+// clusters answer the requests.
+func quickStart(s *suite) {
+	bin := s.TempDir()
+	kube, err := kubeparts.Kube(s.Context(), os.Stderr)
+	s.must(err)
 	script := "#!/bin/sh\nexec " + kube + " kubectl \"$@\"\n"
-	w.must(os.WriteFile(filepath.Join(bin, "kubectl"), []byte(script), 0o700))
-	w.must(os.Symlink(w.CLI, filepath.Join(bin, "seamark")))
-	for _, command := range quickStartCommands(w.T) {
-		said := w.asReader(bin, command)
-		w.Logf("$ %s\n%s", command, said)
+	s.must(os.WriteFile(filepath.Join(bin, "kubectl"), []byte(script), 0o700))
+	s.must(os.Symlink(s.CLI, filepath.Join(bin, "seamark")))
+	for _, command := range quickStartCommands(s.T) {
+		output := s.runAsReader(bin, command)
+		s.Logf("$ %s\n%s", command, output)
 		if strings.Contains(command, "workload call") {
-			for _, cluster := range []string{`"` + w.one + `":`, `"` + w.two + `":`, `"failed": 0`} {
-				if !strings.Contains(said, cluster) {
-					w.Errorf("%s is missing in the answer to %s:\n%s", cluster, command, said)
+			for _, want := range []string{`"` + s.first + `":`, `"` + s.second + `":`, `"failed": 0`} {
+				if !strings.Contains(output, want) {
+					s.Errorf("the output of %s lacks %s:\n%s", command, want, output)
 				}
 			}
 		}
 	}
-	gone := make([]error, len(w.Clusters()))
+	errs := make([]error, len(s.Clusters()))
 	var all sync.WaitGroup
-	for i, cluster := range w.Clusters() { // pods take their time to end
-		all.Go(func() { _, gone[i] = w.Kubectl(w.Context(), cluster, "delete", "namespace", "shop") })
+	for i, cluster := range s.Clusters() { // in parallel, because pods take seconds to terminate
+		all.Go(func() { _, errs[i] = s.Kubectl(s.Context(), cluster, "delete", "namespace", "shop") })
 	}
 	all.Wait()
-	w.must(errors.Join(gone...))
+	s.must(errors.Join(errs...))
 }
 
-// asReader runs a command of the page; a reader tries again for a while when the first try comes too early.
-func (w *world) asReader(bin, command string) string {
-	w.Helper()
-	var said string
-	w.eventually(command, patience, func() error {
-		ctx, cancel := context.WithTimeout(w.Context(), 2*time.Minute)
+// runAsReader runs a command of the page. Like a reader it retries for a while when the cluster is
+// not ready for the command yet.
+func (s *suite) runAsReader(bin, command string) string {
+	s.Helper()
+	var output string
+	s.eventually(command, timeout, func() error {
+		ctx, cancel := context.WithTimeout(s.Context(), 2*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "bash", "-ec", command)
-		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+w.Kubeconfig(), "WORKLOAD="+w.WorkloadImage())
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+s.Kubeconfig(), "WORKLOAD="+s.WorkloadImage())
 		out, err := cmd.CombinedOutput()
-		said = string(out)
+		output = string(out)
 		if err != nil {
-			return &commandError{said, err}
+			return fmt.Errorf("%w: %s", err, output)
 		}
 		return nil
 	})
-	return said
+	return output
 }
-
-type commandError struct {
-	said string
-	err  error
-}
-
-func (e *commandError) Error() string { return e.err.Error() + ": " + e.said }
-func (e *commandError) Unwrap() error { return e.err }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,14 +21,16 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox"
 	"github.com/seamark-dev/seamark/internal/sandbox/image"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
+	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
-// One sandbox, from its beginning to its end and once more: each step stands on the one before.
+// TestTwoClusters runs all checks on one sandbox, removes it and creates it again. Each step needs
+// the one before.
 func TestTwoClusters(t *testing.T) {
-	downAtLast(t)
+	removeAtEnd(t)
 	s := up(t, sandbox.Options{Clusters: 2, Bare: true})
 	if want := []string{"east", "west"}; !slices.Equal(s.Clusters(), want) {
-		t.Fatalf("clusters are %v, not %v", s.Clusters(), want)
+		t.Fatalf("clusters are %v, want %v", s.Clusters(), want)
 	}
 	for _, cluster := range s.Clusters() {
 		runPod(t, s, cluster, "web", "serve")
@@ -36,7 +39,7 @@ func TestTwoClusters(t *testing.T) {
 	}
 	for _, step := range []struct {
 		name string
-		do   func(*testing.T, *sandbox.Sandbox)
+		do   func(*testing.T, *testenv.Env)
 	}{
 		{"status", checkStatus},
 		{"services and names", checkNames},
@@ -61,15 +64,15 @@ func TestTwoClusters(t *testing.T) {
 func checkDown(t *testing.T) {
 	t.Helper()
 	slot := slotOf(t)
-	if err := sandbox.Down(t.Context(), sandboxName, testLog{t}); err != nil {
+	if err := sandbox.Down(t.Context(), sandboxName, t.Output()); err != nil {
 		t.Fatal(err)
 	}
-	if left := traces(t, slot); len(left) > 0 {
+	if left := leftovers(t, slot); len(left) > 0 {
 		t.Errorf("down left:\n%s", strings.Join(left, "\n"))
 	}
 }
 
-func checkStatus(t *testing.T, s *sandbox.Sandbox) {
+func checkStatus(t *testing.T, s *testenv.Env) {
 	status := s.Status(t.Context())
 	if !status.Ready() {
 		t.Fatalf("%+v", status)
@@ -78,10 +81,10 @@ func checkStatus(t *testing.T, s *sandbox.Sandbox) {
 	for _, c := range status.Clusters {
 		zone := mustKubectl(t, s, c.Name, "get", "nodes", "-o", `jsonpath={.items[*].metadata.labels.topology\.kubernetes\.io/zone}`)
 		if zone != c.Zone || zones[zone] {
-			t.Errorf("zone of %s is %q, want %q and no other's", c.Name, zone, c.Zone)
+			t.Errorf("zone of %s is %q, want %q, which no other cluster has", c.Name, zone, c.Zone)
 		}
 		zones[zone] = true
-		if c.RunningPods != 3 || c.Pods != 3 { // ours and cluster DNS
+		if c.RunningPods != 3 || c.Pods != 3 { // web, client and cluster DNS
 			t.Errorf("%s has %d of %d pods running, want 3 of 3", c.Name, c.RunningPods, c.Pods)
 		}
 		if len(c.Processes) != 7 {
@@ -90,7 +93,7 @@ func checkStatus(t *testing.T, s *sandbox.Sandbox) {
 	}
 }
 
-func checkNames(t *testing.T, s *sandbox.Sandbox) {
+func checkNames(t *testing.T, s *testenv.Env) {
 	for _, cluster := range s.Clusters() {
 		for name, service := range map[string]string{"kubernetes.default": "kubernetes", "web": "web"} {
 			want := mustKubectl(t, s, cluster, "get", "service", service, "-o", "jsonpath={.spec.clusterIP}")
@@ -99,18 +102,20 @@ func checkNames(t *testing.T, s *sandbox.Sandbox) {
 			}
 		}
 		answers(t, s, cluster, "client", "http://web:8080", cluster)
-		answers(t, s, cluster, "web", "http://web:8080", cluster) // itself, over its own service
+		answers(t, s, cluster, "web", "http://web:8080", cluster) // the server calls itself through its Service
 	}
 }
 
-func checkFlatNetwork(t *testing.T, s *sandbox.Sandbox) {
+func checkFlatNetwork(t *testing.T, s *testenv.Env) {
 	for _, pair := range [][2]string{{"east", "west"}, {"west", "east"}} {
 		from, to := pair[0], pair[1]
 		me, other := podIPs(t, s, from, "client")[0], podIPs(t, s, to, "web")[0]
 		service := mustKubectl(t, s, to, "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
-		for _, target := range []string{"http://" + other + ":8080", "tcp://" + other + ":9090", "udp://" + other + ":9090", "http://" + service + ":8080"} {
+		for _, target := range []string{
+			"http://" + other + ":8080", "tcp://" + other + ":9090", "udp://" + other + ":9090", "http://" + service + ":8080",
+		} {
 			if got := answers(t, s, from, "client", target, to); got.Clients[me] != 3 {
-				t.Errorf("%s saw %v, not %s, behind %s", to, got.Clients, me, target)
+				t.Errorf("%s saw the clients %v, want %s, at %s", to, got.Clients, me, target)
 			}
 		}
 	}
@@ -121,15 +126,15 @@ func checkFlatNetwork(t *testing.T, s *sandbox.Sandbox) {
 	}
 	address := strings.Replace(server, "https://", "http://", 1)
 	got := call(t, s, "west", "client", address)
-	if len(got.Errors) != 1 || !strings.Contains(fmt.Sprint(got.Errors), "400 Bad Request") { // what it tells who speaks no TLS
-		t.Errorf("the API server of east says to a pod of west: %v", got.Errors)
+	if len(got.Errors) != 1 || !strings.Contains(fmt.Sprint(got.Errors), "400 Bad Request") { // its answer to a request without TLS
+		t.Errorf("a request of a pod of west to the API server of east: %v", got.Errors)
 	}
 }
 
-func checkLogs(t *testing.T, s *sandbox.Sandbox) {
+func checkLogs(t *testing.T, s *testenv.Env) {
 	mustKubectl(t, s, "east", "run", "speak", "--image", s.WorkloadImage(), "--restart=Never", "--", "lookup", "kubernetes.default")
 	eventually(t, "the log of a pod", func() error {
-		text, err := kubectl(t, s, "east", "logs", "speak")
+		text, err := s.Kubectl(t.Context(), "east", "logs", "speak")
 		if err == nil && !strings.Contains(text, "NOERROR") {
 			err = fmt.Errorf("log: %s", text)
 		}
@@ -137,7 +142,7 @@ func checkLogs(t *testing.T, s *sandbox.Sandbox) {
 	})
 }
 
-func checkPartition(t *testing.T, s *sandbox.Sandbox) {
+func checkPartition(t *testing.T, s *testenv.Env) {
 	target := map[string]string{}
 	for _, cluster := range s.Clusters() {
 		target[cluster] = "http://" + podIPs(t, s, cluster, "web")[0] + ":8080"
@@ -147,7 +152,7 @@ func checkPartition(t *testing.T, s *sandbox.Sandbox) {
 	}
 	for from, to := range map[string]string{"east": "west", "west": "east"} {
 		if got := call(t, s, from, "client", target[to], "--count", "2"); got.Failed != 2 {
-			t.Errorf("%s is cut off from %s, but: %+v", from, to, got)
+			t.Errorf("%s is cut off from %s, but gets answers: %+v", from, to, got)
 		}
 		answers(t, s, from, "client", target[from], from)
 	}
@@ -161,12 +166,12 @@ func checkPartition(t *testing.T, s *sandbox.Sandbox) {
 		answers(t, s, from, "client", target[to], to)
 	}
 	if err := s.Partition(t.Context(), "east", "moon"); err == nil || !strings.Contains(err.Error(), "choose from east, west") {
-		t.Errorf("partition from a cluster that is not there: %v", err)
+		t.Errorf("partition from a cluster that does not exist: %v", err)
 	}
 }
 
-// An image that was never in a registry runs after it was loaded, under the name in its file, or the long form of it.
-func checkLoad(t *testing.T, s *sandbox.Sandbox) {
+// checkLoad loads images from files. Pods use them by the name in the file or by its full form.
+func checkLoad(t *testing.T, s *testenv.Env) {
 	root, err := kubeparts.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -180,27 +185,28 @@ func checkLoad(t *testing.T, s *sandbox.Sandbox) {
 		t.Fatal(err)
 	}
 	writeLayout(t, short, "someone/short:v1", built)
-	for _, c := range []struct{ file, pod, asked, told string }{
+	for _, c := range []struct{ file, pod, image, loaded string }{
 		{whole, "loaded", "example.com/loaded:v1", "example.com/loaded:v1"},
 		{short, "short", "someone/short:v1", "docker.io/someone/short:v1"},
 	} {
-		t.Chdir(t.TempDir()) // where images lie, which is no checkout
-		names, err := s.Load(t.Context(), c.file, testLog{t})
+		t.Chdir(t.TempDir()) // outside a checkout, where users have their images
+		names, err := s.Load(t.Context(), c.file, t.Output())
 		t.Chdir(root)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(names, []string{c.told}) {
-			t.Errorf("told %v instead of %s", names, c.told)
+		if !slices.Equal(names, []string{c.loaded}) {
+			t.Errorf("loaded %v, want %s", names, c.loaded)
 		}
 		for _, cluster := range s.Clusters() {
-			mustKubectl(t, s, cluster, "run", c.pod, "--image", c.asked)
+			mustKubectl(t, s, cluster, "run", c.pod, "--image", c.image)
 			mustKubectl(t, s, cluster, "wait", "--for=condition=Ready", "pod/"+c.pod, "--timeout=60s")
 		}
 	}
 }
 
-// writeLayout writes an OCI archive as skopeo does: its name is where other tools have a tag only.
+// writeLayout writes an OCI archive as skopeo does: the annotation in which other tools write only
+// a tag holds the whole name.
 func writeLayout(t *testing.T, file, name string, built v1.Image) {
 	t.Helper()
 	dir := t.TempDir()
@@ -221,15 +227,15 @@ func writeLayout(t *testing.T, file, name string, built v1.Image) {
 	}
 }
 
-// What was killed runs again after another up, with the objects it had.
-func checkRepair(t *testing.T, s *sandbox.Sandbox) {
+// checkRepair kills components. The next up starts them again with the objects they had.
+func checkRepair(t *testing.T, s *testenv.Env) {
 	killed := s.Status(t.Context()).Clusters[1].Processes
 	for _, name := range []string{"etcd", "kube-apiserver", "kubelet", "containerd"} {
 		if err := syscall.Kill(killed[name], syscall.SIGKILL); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	eventually(t, "the status notices", func() error {
+	eventually(t, "the sandbox is not ready", func() error {
 		if s.Status(t.Context()).Ready() {
 			return fmt.Errorf("still ready")
 		}
@@ -241,7 +247,7 @@ func checkRepair(t *testing.T, s *sandbox.Sandbox) {
 		t.Fatalf("%+v", status)
 	}
 	if status.Clusters[1].Processes["kube-proxy"] != killed["kube-proxy"] {
-		t.Error("a process that ran well was started again")
+		t.Error("kube-proxy was not killed, but it was restarted")
 	}
 	answers(t, s, "west", "client", "http://web:8080", "west")
 	_, err := sandbox.Up(t.Context(), sandbox.Options{Name: sandboxName, Clusters: 3})
@@ -250,11 +256,12 @@ func checkRepair(t *testing.T, s *sandbox.Sandbox) {
 	}
 }
 
-// Addresses of both families, or of IPv6 alone, work inside a cluster and between clusters.
+// TestFamilies checks that dual-stack and IPv6 addresses work inside a cluster and between
+// clusters.
 func TestFamilies(t *testing.T) {
 	for family, versions := range map[sandbox.Family][]int{sandbox.Dual: {4, 6}, sandbox.IPv6: {6}} {
 		t.Run(string(family), func(t *testing.T) {
-			downAtLast(t)
+			removeAtEnd(t)
 			s := up(t, sandbox.Options{Clusters: 2, Bare: true, Family: family})
 			for _, cluster := range s.Clusters() {
 				runPod(t, s, cluster, "web", "serve")
@@ -298,30 +305,31 @@ func checkVersions(t *testing.T, ips []string, versions []int) {
 	}
 }
 
-// canceller ends a context when a line of progress comes.
+// canceller cancels a context when it is given a line of progress that contains the text.
 type canceller struct {
-	testLog
-	line   string
+	io.Writer
+	text   string
 	cancel context.CancelFunc
 }
 
 func (c canceller) Write(text []byte) (int, error) {
-	if strings.Contains(string(text), c.line) {
+	if strings.Contains(string(text), c.text) {
 		c.cancel()
 	}
-	return c.testLog.Write(text)
+	return c.Writer.Write(text)
 }
 
-// Down works on what an up left that was interrupted anywhere, and on processes that were all killed.
-func TestDownAfterTrouble(t *testing.T) {
-	downAtLast(t)
+// TestDownAfterInterruptedUp checks that Down removes what an interrupted Up left, and a sandbox
+// whose processes were all killed.
+func TestDownAfterInterruptedUp(t *testing.T) {
+	removeAtEnd(t)
 	for _, line := range []string{"network is set up", "API server is ready", "images are loaded"} {
 		t.Run(line, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			_, err := sandbox.Up(ctx, sandbox.Options{Name: sandboxName, Clusters: 1, Bare: true, Progress: canceller{testLog{t}, line, cancel}})
+			_, err := sandbox.Up(ctx, sandbox.Options{Name: sandboxName, Clusters: 1, Bare: true, Progress: canceller{t.Output(), line, cancel}})
 			if err == nil || ctx.Err() == nil {
-				t.Errorf("up was to be interrupted at %q, but ended with: %v", line, err)
+				t.Errorf("up should fail because it was interrupted at %q, got: %v", line, err)
 			}
 			checkDown(t)
 		})

@@ -13,19 +13,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// tally is what became of many requests.
+// tally counts the outcomes of requests.
 type tally struct {
 	Requests int `json:"requests"`
 	Failed   int `json:"failed"`
-	// Clusters, Pods and Clients count the answers by who gave them and by how the server saw us.
+	// Clusters and Pods count the answers by the server; Clients count them by the address of the
+	// client as the server sees it.
 	Clusters map[string]int `json:"clusters"`
 	Pods     map[string]int `json:"pods"`
 	Clients  map[string]int `json:"clients"`
 	// Errors count the failures by their text.
 	Errors map[string]int `json:"errors,omitempty"`
-	// Answers are the clusters in the order in which they answered, when asked for; "" is a failure.
+	// Answers are the clusters in the order in which they answered, with --list; "" is a failure.
 	Answers []string `json:"answers,omitempty"`
-	// LongestGap is the longest time from one success (or the start) to the next (or the end), in milliseconds.
+	// LongestGap is the longest time from one success (or the start) to the next (or the end), in
+	// milliseconds.
 	LongestGap int64 `json:"longestGapMilliseconds"`
 }
 
@@ -40,7 +42,7 @@ func newCall() *cobra.Command {
 	var c caller
 	cmd := &cobra.Command{
 		Use:   "call http://HOST:PORT | tcp://HOST:PORT | udp://HOST:PORT",
-		Short: "Send requests, each over a connection of its own, and count who answered",
+		Short: "Send requests, each over a new connection, and count the answers by cluster and pod",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			target, err := url.Parse(args[0])
@@ -59,7 +61,7 @@ func newCall() *cobra.Command {
 	flags.DurationVar(&c.duration, "duration", 0, "send requests for this long")
 	flags.DurationVar(&c.interval, "interval", 0, "pause between requests")
 	flags.DurationVar(&c.timeout, "timeout", 2*time.Second, "how long one request may take, name lookup included")
-	flags.BoolVar(&c.list, "list", false, "list who answered each request, in order")
+	flags.BoolVar(&c.list, "list", false, "list the cluster that answered each request, in order")
 	return cmd
 }
 
@@ -113,7 +115,8 @@ func (t *tally) count(got answer, err error, list bool) {
 
 var askers = map[string]func(context.Context, *url.URL) (answer, error){"http": askHTTP, "tcp": askStream, "udp": askStream}
 
-// webClient opens a connection for each request: what is measured is where new connections go.
+// webClient opens a connection for each request, because the data plane chooses an endpoint per
+// connection.
 var webClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func askHTTP(ctx context.Context, target *url.URL) (answer, error) {
@@ -125,20 +128,20 @@ func askHTTP(ctx context.Context, target *url.URL) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	defer response.Body.Close() //nolint:errcheck // it was read to its end, or the error is known
+	defer response.Body.Close() //nolint:errcheck // the body was read to its end, or an error is returned
 	if response.StatusCode != http.StatusOK {
 		return answer{}, fmt.Errorf("status %s", response.Status)
 	}
 	return decode(response.Body)
 }
 
-// askStream sends a line, which UDP needs and TCP ignores, and reads one.
+// askStream reads one line. Over UDP it sends one first, because a server answers packets.
 func askStream(ctx context.Context, target *url.URL) (answer, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, target.Scheme, target.Host)
 	if err != nil {
 		return answer{}, err
 	}
-	defer conn.Close() //nolint:errcheck // nothing that was written is waited for
+	defer conn.Close() //nolint:errcheck // nothing was buffered that could be lost
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
 			return answer{}, err

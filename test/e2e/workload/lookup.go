@@ -12,18 +12,19 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// looked is the answer to a question, as data.
-type looked struct {
-	// Name is the question that was answered in the end, after the search list.
+// lookupResult is the answer to a query.
+type lookupResult struct {
+	// Name is the name that was resolved last: that of the query with a suffix of the search list.
 	Name   string `json:"name"`
 	Type   string `json:"type"`
 	Server string `json:"server"`
 	// Rcode is NOERROR, NXDOMAIN and so on.
 	Rcode string `json:"rcode"`
-	// Answers are the data of the records of the type asked for, in the order they came; TTLs are theirs.
+	// Answers are the data of the records of the queried type, in the order of the answer; TTLs are
+	// theirs.
 	Answers []string `json:"answers"`
 	TTLs    []uint32 `json:"ttls,omitempty"`
-	// Authority are the records of that section, such as the SOA of a negative answer.
+	// Authority are the records of the authority section, such as the SOA of a negative answer.
 	Authority []string `json:"authority,omitempty"`
 }
 
@@ -37,9 +38,10 @@ func newLookup() *cobra.Command {
 	var l lookup
 	cmd := &cobra.Command{
 		Use:   "lookup NAME",
-		Short: "Ask for a name, with the search list of the pod, and print the answer",
-		Long:  "lookup asks the resolver of the pod, or another, and prints the answer as JSON. An IP address with --type PTR is turned around.",
-		Args:  cobra.ExactArgs(1),
+		Short: "Resolve a name, with the search list of the pod, and print the answer",
+		Long: "lookup queries the pod's DNS servers, or another one, and prints the answer as JSON.\n" +
+			"With --type PTR the name may be an IP address.",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			result, err := l.run(cmd.Context(), args[0])
 			if err != nil {
@@ -49,7 +51,7 @@ func newLookup() *cobra.Command {
 				return err
 			}
 			if result.Rcode == dns.RcodeToString[dns.RcodeServerFailure] {
-				return fmt.Errorf("%s could not answer", result.Server) // neither that there is such a name nor that there is none
+				return fmt.Errorf("%s could not answer", result.Server) // SERVFAIL: it is not known whether the name exists
 			}
 			return nil
 		},
@@ -63,14 +65,14 @@ func newLookup() *cobra.Command {
 	return cmd
 }
 
-func (l lookup) run(ctx context.Context, name string) (looked, error) {
+func (l lookup) run(ctx context.Context, name string) (lookupResult, error) {
 	kind, ok := dns.StringToType[strings.ToUpper(l.kind)]
 	if !ok {
-		return looked{}, fmt.Errorf("there is no record type %q", l.kind)
+		return lookupResult{}, fmt.Errorf("there is no record type %q", l.kind)
 	}
 	config, err := dns.ClientConfigFromFile(l.resolvConf)
 	if err != nil && l.server == "" {
-		return looked{}, err
+		return lookupResult{}, err
 	}
 	if config == nil {
 		config = &dns.ClientConfig{Port: "53", Ndots: 1}
@@ -82,25 +84,25 @@ func (l lookup) run(ctx context.Context, name string) (looked, error) {
 	if _, err := netip.ParseAddr(name); err == nil && kind == dns.TypePTR {
 		reverse, err := dns.ReverseAddr(name)
 		if err != nil {
-			return looked{}, err
+			return lookupResult{}, err
 		}
 		names = []string{reverse}
 	}
-	var result looked
+	var result lookupResult
 	for _, candidate := range names {
 		result, err = l.ask(ctx, config, candidate, kind)
 		if err != nil {
 			return result, err
 		}
-		if len(result.Answers) > 0 { // as resolvers do: the first name that has what was asked for
+		if len(result.Answers) > 0 { // as resolvers do: the first name with an answer
 			break
 		}
 	}
 	return result, nil
 }
 
-// ask tries the servers in turn until one answers.
-func (l lookup) ask(ctx context.Context, config *dns.ClientConfig, name string, kind uint16) (looked, error) {
+// ask queries the servers in turn until one answers.
+func (l lookup) ask(ctx context.Context, config *dns.ClientConfig, name string, kind uint16) (lookupResult, error) {
 	question := new(dns.Msg)
 	question.SetQuestion(dns.Fqdn(name), kind)
 	question.SetEdns0(4096, false)
@@ -123,11 +125,14 @@ func (l lookup) ask(ctx context.Context, config *dns.ClientConfig, name string, 
 	if failure == nil {
 		failure = fmt.Errorf("%s names no DNS server", l.resolvConf)
 	}
-	return looked{}, failure
+	return lookupResult{}, failure
 }
 
-func read(message *dns.Msg, name string, kind uint16, server string) looked {
-	result := looked{Name: dns.Fqdn(name), Type: dns.TypeToString[kind], Server: server, Rcode: dns.RcodeToString[message.Rcode], Answers: []string{}}
+func read(message *dns.Msg, name string, kind uint16, server string) lookupResult {
+	result := lookupResult{
+		Name: dns.Fqdn(name), Type: dns.TypeToString[kind], Server: server, Rcode: dns.RcodeToString[message.Rcode],
+		Answers: []string{},
+	}
 	for _, record := range message.Answer {
 		if record.Header().Rrtype == kind {
 			result.Answers = append(result.Answers, data(record))
@@ -140,5 +145,5 @@ func read(message *dns.Msg, name string, kind uint16, server string) looked {
 	return result
 }
 
-// data is a record without what is the same in all of them.
+// data returns the data of a record: its text without the header.
 func data(record dns.RR) string { return strings.TrimPrefix(record.String(), record.Header().String()) }

@@ -1,12 +1,13 @@
-// Command workload is what pods of tests and of the demo run: a server that says where it is, a client that counts who answered, DNS
-// lookups as data, and a pause that holds a pod (or a pod sandbox) open.
+// Command workload is the program in the pods of tests and of the demo: a server that answers with
+// the name of its cluster and pod, a client that counts the answers, DNS lookups, and a pause that
+// keeps a pod (or a pod sandbox) running.
 //
 //	workload serve                                        HTTP on :8080, TCP and UDP on :9090
 //	workload call http://web.shop.svc.clusterset.local:8080 --count 20
 //	workload lookup web.shop.svc.clusterset.local --type SRV
 //	workload pause
 //
-// It is one static file without a shell beside it, so an image needs nothing else.
+// It is a static binary that needs no shell, so its image holds nothing else.
 package main
 
 import (
@@ -42,10 +43,10 @@ func printJSON(value any) error {
 func newPause() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pause",
-		Short: "Do nothing until told to end",
+		Short: "Do nothing until a signal comes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// As the first process of a pod that shares its process namespace it inherits the orphans, which somebody has to bury.
+			// In a pod that shares its process namespace this is process 1, which has to reap orphans.
 			children := make(chan os.Signal, 16)
 			signal.Notify(children, syscall.SIGCHLD)
 			for {
@@ -53,15 +54,15 @@ func newPause() *cobra.Command {
 				case <-cmd.Context().Done():
 					return nil
 				case <-children:
-					bury()
+					reapChildren()
 				}
 			}
 		},
 	}
 }
 
-// bury collects every child that has ended.
-func bury() {
+// reapChildren waits for every child that has ended.
+func reapChildren() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		if err != nil || pid <= 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// answer is what a server says of itself, and of whom it sees.
+// answer is the response of a server.
 type answer struct {
 	Cluster string `json:"cluster"`
 	Pod     string `json:"pod"`
@@ -46,11 +46,11 @@ func newServe() *cobra.Command {
 	flags.StringVar(&s.pod, "pod", cmp.Or(os.Getenv("POD"), host), "name of the pod in answers (default: $POD or the host's name)")
 	flags.StringVar(&web, "http", ":8080", "address for HTTP; empty for none")
 	flags.StringVar(&stream, "stream", ":9090", "address for TCP and for UDP; empty for none")
-	flags.DurationVar(&s.drain, "drain", 3*time.Second, "how long to go on serving after being told to end, while others learn of it")
+	flags.DurationVar(&s.drain, "drain", 3*time.Second, "how long to go on serving after SIGTERM, until clients use other endpoints")
 	return cmd
 }
 
-// serve returns when ctx has ended and the time to drain is over, or when an address cannot be had.
+// serve returns when ctx has ended and the time to drain is over, or when it cannot listen.
 func (s server) serve(ctx context.Context, web, stream string) error {
 	failed := make(chan error, 3)
 	if web != "" {
@@ -105,7 +105,7 @@ func (s server) tcp(listener net.Listener) error {
 			return err
 		}
 		if err != nil {
-			continue // one connection that failed before it began
+			continue // this connection failed before it was accepted
 		}
 		go func() {
 			_, _ = conn.Write(s.line(conn.RemoteAddr())) // a client that went away needs no answer
@@ -124,6 +124,6 @@ func (s server) udp(packets net.PacketConn) error {
 		if err != nil {
 			continue // an ICMP error of an earlier answer
 		}
-		_, _ = packets.WriteTo(s.line(from), from) // lost packets are the client's to notice
+		_, _ = packets.WriteTo(s.line(from), from) // a client notices lost packets by its timeout
 	}
 }

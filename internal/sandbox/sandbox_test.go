@@ -15,7 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// No two clusters of any sandboxes of a machine share an address, whatever their families.
+// TestAddressesNeverOverlap checks that no two clusters of any sandboxes on a machine share an
+// address.
 func TestAddressesNeverOverlap(t *testing.T) {
 	var all []netip.Prefix
 	for slot := range maxSlots {
@@ -44,11 +45,12 @@ func TestAddressesNeverOverlap(t *testing.T) {
 	}
 }
 
-// Names of links have at most 15 characters, and paths of sockets at most 107.
+// TestNamesFitTheKernel checks the kernel's limits: 15 characters for names of links, 107 for paths
+// of sockets.
 func TestNamesFitTheKernel(t *testing.T) {
 	longest := strings.Repeat("x", 12)
 	if !sandboxName.MatchString(longest) || sandboxName.MatchString(longest+"x") {
-		t.Error("12 characters are the longest name")
+		t.Error("a name may have 12 characters, and not 13")
 	}
 	p := newPlan(longest, "/d/"+longest, runRoot+"/"+longest, maxSlots-1, maxClusters, IPv4)
 	for _, c := range p.clusters {
@@ -62,7 +64,7 @@ func TestNamesFitTheKernel(t *testing.T) {
 	}
 }
 
-func TestRoutesLeadToTheOthers(t *testing.T) {
+func TestRoutesToOtherClusters(t *testing.T) {
 	p := newPlan("x", "/d", "/r", 1, 3, Dual)
 	var got []string
 	for _, r := range p.routes(p.clusters[1]) {
@@ -132,11 +134,12 @@ func TestOptionsAreChecked(t *testing.T) {
 		}
 	}
 	var o Options
-	if err := o.complete(); err != nil || o.Name != DefaultName || o.Clusters != DefaultClusters || o.Family != IPv4 || o.DataPlane != "service" {
+	err := o.complete()
+	if err != nil || o.Name != DefaultName || o.Clusters != DefaultClusters || o.Family != IPv4 || o.DataPlane != "service" {
 		t.Errorf("defaults: %+v, %v", o, err)
 	}
 	if _, err := dirOf("Not/A/Name"); err == nil {
-		t.Error("a name with slashes was taken")
+		t.Error("a name with slashes was accepted")
 	}
 }
 
@@ -146,7 +149,7 @@ func TestFreeSlot(t *testing.T) {
 		t.Errorf("slot %d, %v", slot, err)
 	}
 	if _, err := freeSlot(func(string) bool { return true }); err == nil {
-		t.Error("a full machine took another sandbox")
+		t.Error("found a slot although all are taken")
 	}
 }
 
@@ -157,12 +160,12 @@ func TestMissingPackages(t *testing.T) {
 	}
 }
 
-// sudo's PATH has no Go that was installed by its own installer.
+// TestGoIsFoundWhereItsInstallerPutIt covers sudo, whose PATH lacks the folder of Go's installer.
 func TestGoIsFoundWhereItsInstallerPutIt(t *testing.T) {
 	installer := t.TempDir()
 	t.Setenv("PATH", "/usr/sbin")
 	if err := ensureGo(installer); err == nil || !strings.Contains(err.Error(), "sudo env PATH=$PATH") {
-		t.Errorf("nothing is there: %v", err)
+		t.Errorf("without Go: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(installer, "go"), nil, 0o700); err != nil {
 		t.Fatal(err)
@@ -171,7 +174,7 @@ func TestGoIsFoundWhereItsInstallerPutIt(t *testing.T) {
 		t.Errorf("PATH is %s, %v", os.Getenv("PATH"), err)
 	}
 	if err := ensureGo("/nowhere"); err != nil {
-		t.Errorf("it is on the PATH now: %v", err)
+		t.Errorf("with Go on the PATH: %v", err)
 	}
 }
 
@@ -193,9 +196,9 @@ func TestNodeReady(t *testing.T) {
 		t.Error(err)
 	}
 	for want, n := range map[string]*corev1.Node{
-		"no CNI":       node(corev1.ConditionFalse),
-		"taint x":      node(corev1.ConditionTrue, corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule}),
-		"says nothing": {},
+		"no CNI":                 node(corev1.ConditionFalse),
+		"taint x":                node(corev1.ConditionTrue, corev1.Taint{Key: "x", Effect: corev1.TaintEffectNoSchedule}),
+		"has no condition Ready": {},
 	} {
 		if err := nodeReady(n); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)
@@ -203,7 +206,8 @@ func TestNodeReady(t *testing.T) {
 	}
 }
 
-// A process is known by more than its id, and one that only waits to be buried is not alive.
+// TestProcessIdentity checks that a process is identified by more than its id, and that a zombie is
+// not alive.
 func TestProcessIdentity(t *testing.T) {
 	me, err := identify(os.Getpid())
 	if err != nil || !me.alive() {
@@ -211,7 +215,7 @@ func TestProcessIdentity(t *testing.T) {
 	}
 	for _, other := range []process{{me.PID, me.Start + 1, me.Boot}, {me.PID, me.Start, "another boot"}} {
 		if other.alive() {
-			t.Errorf("%+v is taken for this process", other)
+			t.Errorf("%+v is mistaken for this process", other)
 		}
 	}
 	child, err := os.StartProcess("/bin/sleep", []string{"sleep", "600"}, &os.ProcAttr{})
@@ -222,18 +226,18 @@ func TestProcessIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.kill(time.Second); err != nil { // it is a zombie then, because nobody waited for it
+	if err := p.kill(time.Second); err != nil { // it is a zombie then, because this process has not waited for it
 		t.Error(err)
 	}
 	if p.alive() {
-		t.Error("it is alive after being killed")
+		t.Error("the process is alive after it was killed")
 	}
 	if _, err := child.Wait(); err != nil {
 		t.Error(err)
 	}
 }
 
-// An ordinary user is told so at once.
+// TestNeedsRoot checks that without root every command fails at once and says why.
 func TestNeedsRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
 		if err := syscall.Seteuid(65534); err != nil {
@@ -249,7 +253,7 @@ func TestNeedsRoot(t *testing.T) {
 	_, open := Open(DefaultName)
 	for _, err := range []error{up, open, Down(t.Context(), DefaultName, nil)} {
 		if err == nil || !strings.Contains(err.Error(), "as root") {
-			t.Errorf("an ordinary user gets: %v", err)
+			t.Errorf("without root: %v", err)
 		}
 	}
 }

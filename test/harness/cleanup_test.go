@@ -19,7 +19,8 @@ import (
 
 const helperEnv = "SEAMARK_HARNESS_HELPER"
 
-// helper is this test binary run again as one that comes to a bad end. It prints the folder of its control plane first.
+// helper is what this test binary does when a test runs it as another process, which is then killed
+// or fails. It prints the folder of its control plane first.
 func helper(m *testing.M, what string) {
 	if what == "harness" {
 		return // to Main, as in every package; the test to run is on the command line
@@ -28,7 +29,7 @@ func helper(m *testing.M, what string) {
 	if err != nil {
 		panic(err)
 	}
-	dir, err := os.MkdirTemp("", "seamark-ending-")
+	dir, err := os.MkdirTemp("", "seamark-helper-")
 	if err != nil {
 		panic(err)
 	}
@@ -52,7 +53,7 @@ func helper(m *testing.M, what string) {
 	}
 }
 
-// TestHelperHangs is run by the tests below in another process, where it is to be interrupted.
+// TestHelperHangs is run by the tests below in another process, which they interrupt.
 func TestHelperHangs(t *testing.T) {
 	what := os.Getenv(helperEnv)
 	if what == "" {
@@ -65,7 +66,7 @@ func TestHelperHangs(t *testing.T) {
 	select {}
 }
 
-// TestHelperFails is run by the test of log keeping in another process, where it is to fail.
+// TestHelperFails is run by TestLogsOfAFailedTestAreKept in another process, where it fails.
 func TestHelperFails(t *testing.T) {
 	if os.Getenv(helperEnv) == "" {
 		return
@@ -76,7 +77,7 @@ func TestHelperFails(t *testing.T) {
 	t.Error("as the test wants it")
 }
 
-func TestNothingSurvivesABadEnd(t *testing.T) {
+func TestNoProcessOutlivesTheTestBinary(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args   []string
 		signal os.Signal
@@ -92,18 +93,18 @@ func TestNothingSurvivesABadEnd(t *testing.T) {
 			other, dirs := startHelper(t, name, 1, tc.args...)
 			if tc.signal != nil {
 				if n := len(processesOf(t, dirs[0])); n != 2 {
-					t.Errorf("%d processes run before the end, want etcd and API server", n)
+					t.Errorf("%d processes run, want etcd and API server", n)
 				}
 				if err := other.Process.Signal(tc.signal); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if err := other.Wait(); err == nil {
-				t.Error("the other process ended well")
+				t.Error("the other process succeeded")
 			}
 			Eventually(t, "no process is left", func() error {
 				if left := processesOf(t, dirs[0]); len(left) > 0 {
-					return fmt.Errorf("%v live on", left)
+					return fmt.Errorf("processes %v still run", left)
 				}
 				return nil
 			})
@@ -124,39 +125,39 @@ func TestASignalStopsAndCleansUp(t *testing.T) {
 		t.Errorf("the other process ended with %v, want 130", err)
 	}
 	for _, dir := range dirs {
-		// At once, without waiting: the handler ends everything before it exits.
+		// Without waiting: the handler stops everything before it exits.
 		if left := processesOf(t, dir); len(left) > 0 {
-			t.Errorf("processes %v live on", left)
+			t.Errorf("processes %v still run", left)
 		}
 		if _, err := os.Stat(filepath.Dir(dir)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the state in %s is left: %v", filepath.Dir(dir), err)
+			t.Errorf("the state in %s was not removed: %v", filepath.Dir(dir), err)
 		}
 	}
 }
 
 func TestTheStateOfAKilledTestBinaryIsRemovedByTheNext(t *testing.T) {
 	parent := t.TempDir()
-	dead, err := newStateDir(parent)
+	killed, err := newStateDir(parent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	living, err := newStateDir(parent)
+	running, err := newStateDir(parent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dead.lock.Close(); err != nil { // what the kernel does for a process that dies
+	if err := killed.lock.Close(); err != nil { // as the kernel does for a process that is killed
 		t.Fatal(err)
 	}
 	next, err := newStateDir(parent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(dead.path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder of the dead one is left: %v", err)
+	if _, err := os.Stat(killed.path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of the killed test binary was not removed: %v", err)
 	}
-	for _, s := range []*stateDir{living, next} {
+	for _, s := range []*stateDir{running, next} {
 		if _, err := os.Stat(s.path); err != nil {
-			t.Errorf("the folder of a living one is gone: %v", err)
+			t.Errorf("the folder of a running test binary was removed: %v", err)
 		}
 		if err := s.remove(); err != nil {
 			t.Error(err)
@@ -190,7 +191,48 @@ func TestLogsOfAFailedTestAreKept(t *testing.T) {
 	}
 }
 
-// startHelper runs this test binary again and returns when it has printed n folders of control planes.
+func TestEmptyLogFoldersAreRemoved(t *testing.T) {
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	t.Setenv(LogsEnv, "")
+	removeLogs := func() {
+		t.Helper()
+		dir, err := sharedLogDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(makeLogDir(dir), removeSharedLogs()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removeLogs()
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left in the folder for temporary files: %v, %v", left, err)
+	}
+
+	root, err := logRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(root, "another-package", "TestThatFailed")
+	if err := makeLogDir(other); err != nil {
+		t.Fatal(err)
+	}
+	removeLogs()
+	if left, err := filepath.Glob(filepath.Join(root, "*", "*")); err != nil || len(left) != 1 || left[0] != other {
+		t.Errorf("left are %v, %v, want the logs of another package", left, err)
+	}
+
+	chosen := t.TempDir()
+	t.Setenv(LogsEnv, chosen)
+	removeLogs()
+	if left, err := os.ReadDir(chosen); err != nil || len(left) > 0 {
+		t.Errorf("left in the folder that %s names: %v, %v", LogsEnv, left, err)
+	}
+}
+
+// startHelper runs this test binary again and returns when it has printed n folders of control
+// planes.
 func startHelper(t *testing.T, what string, n int, args ...string) (*exec.Cmd, []string) {
 	t.Helper()
 	other := exec.CommandContext(t.Context(), os.Args[0], args...)
@@ -216,7 +258,7 @@ func startHelper(t *testing.T, what string, n int, args ...string) (*exec.Cmd, [
 	return other, dirs
 }
 
-// processesOf finds the living processes that have a folder in their command line, whoever is their parent.
+// processesOf returns the running processes that have a folder in their command line.
 func processesOf(t *testing.T, dir string) []int {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")

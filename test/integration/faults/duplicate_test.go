@@ -3,12 +3,12 @@ package faults_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/install/crds"
@@ -17,9 +17,9 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// twinOf makes the spare cluster a double of a member: it has a copy of the membership, as a cluster that was restored from
-// another's backup has. Its agent is not started.
-func twinOf(t *testing.T, m *fleet.Member) *fleet.Member {
+// duplicateOf makes the spare cluster a duplicate of a member: it has a copy of the membership,
+// like a cluster that was restored from a backup of another one. Its agent is not started.
+func duplicateOf(t *testing.T, m *fleet.Member) *fleet.Member {
 	t.Helper()
 	ctx := context.Background()
 	c, err := brokeradmin.NewClient(spare.Config())
@@ -28,63 +28,62 @@ func twinOf(t *testing.T, m *fleet.Member) *fleet.Member {
 	must(t, err)
 	secret := &corev1.Secret{}
 	must(t, m.Client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret))
-	twin := &fleet.Member{ID: "twin of " + m.ID, CP: spare, Client: c, Agent: m.Agent}
-	twin.Agent.Local = spare.Config()
-	twin.Namespace(t, objects.AgentNamespace)
-	twin.Create(t, &corev1.Secret{
+	duplicate := &fleet.Member{ID: "duplicate of " + m.ID, CP: spare, Client: c, Agent: m.Agent}
+	duplicate.Agent.Local = spare.Config()
+	duplicate.Namespace(t, objects.AgentNamespace)
+	duplicate.Create(t, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}, Data: secret.Data,
 	})
-	return twin
+	return duplicate
 }
 
-// Two clusters with one id: the second publishes nothing and disturbs nobody while the first lives, says so, and takes over when
-// the first is gone for good.
+// Two clusters have the same id. While the first one renews its lease, the second one publishes
+// nothing, changes nothing, and its exports report why. It takes over when the lease of the first
+// one ends.
 func TestTwoAgentsWithTheSameID(t *testing.T) {
 	f := clusterset(t)
 	west, north := f.Members[1], f.Members[2]
-	twin := twinOf(t, west)
-	ns := fleet.NewNamespace(t, append([]*fleet.Member{twin}, f.Members...)...)
+	duplicate := duplicateOf(t, west)
+	ns := fleet.NewNamespace(t, append([]*fleet.Member{duplicate}, f.Members...)...)
 	serve(t, west, ns, "web", "10.2.0.1")
 	serve(t, west, ns, "only-first", "10.2.0.2")
-	serve(t, twin, ns, "web", "10.9.0.1")
-	serve(t, twin, ns, "only-second", "10.9.0.2")
+	serve(t, duplicate, ns, "web", "10.9.0.1")
+	serve(t, duplicate, ns, "only-second", "10.9.0.2")
 	first := map[string]sources{"web": {"west": {"10.2.0.1"}}, "only-first": {"west": {"10.2.0.2"}}}
-	importsExactly(t, north, ns, first)
-	quiet(t, f.Broker, west.CP, north.CP)
+	awaitImports(t, north, ns, first)
+	awaitNoWrites(t, f.Broker, west.CP, north.CP)
 	before, err := versions(f.Admin, ns, true)
 	must(t, err)
-	unchanged := frozen(t, ns, f.Members...)
-	start(t, twin)
-	t.Cleanup(twin.Stop)
-	pending(t, twin, ns, "only-second")
-	harness.Consistently(t, "the first is not disturbed", still, func() error {
+	unchanged := unchangedCheck(t, ns, f.Members...)
+	start(t, duplicate)
+	t.Cleanup(duplicate.Stop)
+	awaitNotReady(t, duplicate, ns, "only-second", mcsv1beta1.ServiceExportReasonPending)
+	harness.Consistently(t, "nothing changes for the first cluster", observationPeriod, func() error {
 		after, err := versions(f.Admin, ns, true)
 		if err != nil {
 			return err
 		}
-		if changed := difference(before, after); len(changed) > 0 {
+		if changed := changedObjects(before, after); len(changed) > 0 {
 			return fmt.Errorf("on the broker: %v", changed)
 		}
 		return unchanged()
 	})
-	if message := pending(t, twin, ns, "only-second"); !strings.Contains(message, "used by another cluster") || !strings.Contains(message, "seamark leave") {
-		t.Errorf("the second's export says %q: want that the id is in use, and what to do", message)
-	}
-	// Both go on living: a change of the first still goes through.
+	awaitNotReady(t, duplicate, ns, "only-second", mcsv1beta1.ServiceExportReasonPending, "used by another cluster", "seamark leave")
+	// Both agents run: changes in the first cluster are still published.
 	changeEndpoints(t, west, ns, "web", "10.2.0.9")
-	imported(t, north, ns, "web", sources{"west": {"10.2.0.9"}})
+	north.AwaitImport(t, ns, "web", sources{"west": {"10.2.0.9"}})
 
 	west.Stop()
 	second := map[string]sources{"web": {"west": {"10.9.0.1"}}, "only-second": {"west": {"10.9.0.2"}}}
-	importsExactly(t, north, ns, second)
-	exported(t, twin, ns, "only-second")
-	// The first comes back too late: the id is the other's now.
+	awaitImports(t, north, ns, second)
+	duplicate.AwaitExported(t, ns, "only-second")
+	// The first agent starts again too late: the second cluster holds the id now.
 	start(t, west)
-	harness.Consistently(t, "the second is not disturbed", still, func() error {
-		return sameAddresses(north, ns, "web", second["web"])
+	harness.Consistently(t, "nothing changes for the second cluster", observationPeriod, func() error {
+		return north.CheckAddresses(ns, "web", second["web"])
 	})
-	importsExactly(t, north, ns, second)
-	twin.Stop()
+	awaitImports(t, north, ns, second)
+	duplicate.Stop()
 	first["web"]["west"] = []string{"10.2.0.9"}
-	importsExactly(t, north, ns, first)
+	awaitImports(t, north, ns, first)
 }

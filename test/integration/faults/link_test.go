@@ -14,62 +14,66 @@ import (
 	"github.com/seamark-dev/seamark/test/fleet"
 )
 
-// wire is one member's own way to the broker, which can be cut without touching the others'. While cut it swallows what
-// comes, as a network that drops packets does.
-type wire struct {
+// link is a proxy between one member and the broker. Cutting it does not affect other members.
+// While it is cut it drops all bytes, as a network that drops packets does.
+type link struct {
 	listener net.Listener
 	backend  string
 
-	mu   sync.Mutex
-	cut  bool
-	ends map[net.Conn]net.Conn
+	mu    sync.Mutex
+	isCut bool
+	conns map[net.Conn]net.Conn // from the member, to the broker
 }
 
-// ownWire makes a member reach the broker through a wire of its own and starts its agent anew.
-func ownWire(t *testing.T, f *fleet.Fleet, m *fleet.Member) *wire {
+// ownLink makes a member reach the broker through a link of its own and restarts its agent.
+func ownLink(t *testing.T, f *fleet.Fleet, m *fleet.Member) *link {
 	t.Helper()
 	server, err := url.Parse(f.Broker.Config().Host)
 	must(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	w := &wire{listener: listener, backend: server.Host, ends: map[net.Conn]net.Conn{}}
-	go w.accept()
-	reroute(t, m, "https://"+listener.Addr().String())
+	l := &link{listener: listener, backend: server.Host, conns: map[net.Conn]net.Conn{}}
+	go l.accept()
+	setBrokerServer(t, m, "https://"+listener.Addr().String())
 	t.Cleanup(func() {
-		reroute(t, m, f.Broker.Config().Host)
+		setBrokerServer(t, m, f.Broker.Config().Host)
 		_ = listener.Close()
-		w.heal()
+		l.restore()
 	})
-	return w
+	return l
 }
 
-func reroute(t *testing.T, m *fleet.Member, server string) {
+// setBrokerServer changes the address of the broker in a member's membership and restarts its
+// agent.
+func setBrokerServer(t *testing.T, m *fleet.Member, server string) {
 	t.Helper()
 	m.Stop()
-	fleet.Update(t, m, objects.AgentNamespace, objects.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["server"] = []byte(server) })
+	fleet.Update(t, m, objects.AgentNamespace, objects.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) {
+		s.Data["server"] = []byte(server)
+	})
 	start(t, m)
 }
 
-func (w *wire) accept() {
+func (l *link) accept() {
 	for {
-		in, err := w.listener.Accept()
+		in, err := l.listener.Accept()
 		if err != nil {
 			return
 		}
-		out, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", w.backend)
+		out, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", l.backend)
 		if err != nil {
 			_ = in.Close()
 			continue
 		}
-		w.mu.Lock()
-		w.ends[in] = out
-		w.mu.Unlock()
-		go w.pump(in, out)
-		go w.pump(out, in)
+		l.mu.Lock()
+		l.conns[in] = out
+		l.mu.Unlock()
+		go l.copyBytes(in, out)
+		go l.copyBytes(out, in)
 	}
 }
 
-func (w *wire) pump(to io.Writer, from io.ReadCloser) {
+func (l *link) copyBytes(to io.Writer, from io.ReadCloser) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -80,29 +84,29 @@ func (w *wire) pump(to io.Writer, from io.ReadCloser) {
 			}
 			return
 		}
-		w.mu.Lock()
-		cut := w.cut
-		w.mu.Unlock()
-		if !cut {
-			_, _ = to.Write(buffer[:n]) // a closed end is found by the next read
+		l.mu.Lock()
+		isCut := l.isCut
+		l.mu.Unlock()
+		if !isCut {
+			_, _ = to.Write(buffer[:n]) // the next read reports a closed connection
 		}
 	}
 }
 
-func (w *wire) cutOff() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cut = true
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isCut = true
 }
 
-// heal lets bytes pass again. Connections of before are reset: they have lost some.
-func (w *wire) heal() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cut = false
-	for in, out := range w.ends {
+// restore lets bytes pass again. It closes the existing connections, because they have lost bytes.
+func (l *link) restore() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isCut = false
+	for in, out := range l.conns {
 		_ = in.Close()
 		_ = out.Close()
 	}
-	clear(w.ends)
+	clear(l.conns)
 }

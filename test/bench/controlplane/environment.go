@@ -25,127 +25,130 @@ import (
 )
 
 const (
-	benchNamespace = "bench" // of what the agents carry
-	bareNamespace  = "bare"  // of what the bare chain carries
-	workers        = 16      // of the benchmark and of the bare chain; as many as a reconciler of the agent has
+	benchNamespace = "bench" // of the services that the agents propagate
+	bareNamespace  = "bare"  // of the services that the bare chain propagates
+	workers        = 16      // of the benchmark and of the bare chain; a reconciler of the agent has as many
 )
 
-// bed is what everything is measured on.
-type bed struct {
-	broker, a, b *server
-	fleet        *fleet.Fleet
-	agent        string // the binary
-	agentArgs    []string
-	dir          string
-	planes       []*controlplane.ControlPlane
+// environment is the clusterset that everything is measured on.
+type environment struct {
+	broker, exporter, importer *server
+	fleet                      *fleet.Fleet
+	agent                      string // the binary
+	agentArgs                  []string
+	dir                        string
+	planes                     []*controlplane.ControlPlane
 }
 
-// server is one API server with the benchmark's own client, whose requests are counted to be left out.
+// server is one API server with the benchmark's own client.
 type server struct {
 	name   string
 	client client.WithWatch
 	http   *http.Client
 	url    string
-	own    atomic.Int64
-	member *fleet.Member // nil on the broker
+	// ownRequests is the number of requests of this client, to subtract from those that the server
+	// counts.
+	ownRequests atomic.Int64
+	member      *fleet.Member // nil on the broker
 }
 
-func newBed(ctx context.Context, agentArgs []string) (*bed, error) {
+func newEnvironment(ctx context.Context, agentArgs []string) (*environment, error) {
 	dir, err := os.MkdirTemp("", "seamark-bench-")
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{dir: dir, agentArgs: agentArgs}
-	if err := b.start(ctx); err != nil {
-		b.close()
+	e := &environment{dir: dir, agentArgs: agentArgs}
+	if err := e.start(ctx); err != nil {
+		e.close()
 		return nil, err
 	}
-	return b, nil
+	return e, nil
 }
 
-func (b *bed) start(ctx context.Context) error {
-	if err := b.startPlanes(ctx); err != nil {
+func (e *environment) start(ctx context.Context) error {
+	if err := e.startPlanes(ctx); err != nil {
 		return err
 	}
 	var err error
-	if b.agent, err = fleet.BuildAgent(b.dir); err != nil {
+	if e.agent, err = fleet.BuildAgent(e.dir); err != nil {
 		return err
 	}
-	b.fleet, err = fleet.New(ctx, b.planes[0], b.planes[1:], fleet.Options{
+	e.fleet, err = fleet.New(ctx, e.planes[0], e.planes[1:], fleet.Options{
 		Direct: true, RenewEvery: objects.RenewEvery, LeaseDuration: objects.LeaseDuration,
 	})
 	if err != nil {
 		return err
 	}
-	servers := []**server{&b.broker, &b.a, &b.b}
+	servers := []**server{&e.broker, &e.exporter, &e.importer}
 	for i, name := range []string{"broker", "exporter", "importer"} {
-		if *servers[i], err = newServer(name, b.planes[i].DirectConfig()); err != nil {
+		if *servers[i], err = newServer(name, e.planes[i].DirectConfig()); err != nil {
 			return err
 		}
 	}
-	b.a.member, b.b.member = b.fleet.Members[0], b.fleet.Members[1]
-	for _, s := range []*server{b.a, b.b} {
+	e.exporter.member, e.importer.member = e.fleet.Members[0], e.fleet.Members[1]
+	for _, s := range []*server{e.exporter, e.importer} {
 		for _, name := range []string{benchNamespace, bareNamespace} {
 			if err := s.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 				return fmt.Errorf("create namespace %s: %w", name, err)
 			}
 		}
-		if err := s.member.StartBinary(b.agent, b.agentArgs...); err != nil {
+		if err := s.member.StartBinary(e.agent, e.agentArgs...); err != nil {
 			return err
 		}
 	}
-	return b.settle(ctx, thoroughly)
+	return e.awaitNoRequests(ctx, afterBurst)
 }
 
-func (b *bed) startPlanes(ctx context.Context) error {
+func (e *environment) startPlanes(ctx context.Context) error {
 	kube, err := kubeparts.Kube(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
 	const planes = 3
-	b.planes = make([]*controlplane.ControlPlane, planes)
+	e.planes = make([]*controlplane.ControlPlane, planes)
 	errs := make([]error, planes)
 	var starting sync.WaitGroup
 	for i := range planes {
 		starting.Go(func() {
 			name := fmt.Sprintf("bench%d", i)
-			b.planes[i], errs[i] = controlplane.Start(ctx, kube, controlplane.Options{Name: name, Dir: filepath.Join(b.dir, name)})
+			e.planes[i], errs[i] = controlplane.Start(ctx, kube, controlplane.Options{Name: name, Dir: filepath.Join(e.dir, name)})
 		})
 	}
 	starting.Wait()
 	return errors.Join(errs...)
 }
 
-// close ends everything and removes it. What cannot be ended ends with this process.
-func (b *bed) close() {
-	if b.fleet != nil {
-		for _, m := range b.fleet.Members {
+// close stops all processes and removes their files. A process that cannot be stopped ends with
+// this one.
+func (e *environment) close() {
+	if e.fleet != nil {
+		for _, m := range e.fleet.Members {
 			m.Kill()
 		}
 	}
-	for _, cp := range b.planes {
+	for _, cp := range e.planes {
 		if cp != nil {
 			_ = cp.Stop()
 		}
 	}
-	_ = os.RemoveAll(b.dir)
+	_ = os.RemoveAll(e.dir)
 }
 
-// servers are all three.
-func (b *bed) servers() []*server { return []*server{b.broker, b.a, b.b} }
+// servers returns all three API servers.
+func (e *environment) servers() []*server { return []*server{e.broker, e.exporter, e.importer} }
 
-// members are the two with agents.
-func (b *bed) members() []*server { return []*server{b.a, b.b} }
+// members returns the two servers that have agents.
+func (e *environment) members() []*server { return []*server{e.exporter, e.importer} }
 
-// paused runs f while the agents stand still: the bare chain is measured without them.
-func (b *bed) paused(f func() error) error {
-	for _, m := range b.members() {
+// withAgentsPaused runs f while the agents are paused: the bare chain is measured without them.
+func (e *environment) withAgentsPaused(f func() error) error {
+	for _, m := range e.members() {
 		if err := syscall.Kill(m.member.PID(), syscall.SIGSTOP); err != nil {
 			return fmt.Errorf("pause the agent of %s: %w", m.name, err)
 		}
 	}
 	err := f()
-	for _, m := range b.members() {
+	for _, m := range e.members() {
 		err = errors.Join(err, syscall.Kill(m.member.PID(), syscall.SIGCONT))
 	}
 	return err
@@ -155,8 +158,8 @@ func newServer(name string, cfg *rest.Config) (*server, error) {
 	s := &server{name: name, url: cfg.Host}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(req *http.Request) (*http.Response, error) {
-			if isCounted(req) {
-				s.own.Add(1)
+			if isCountedRequest(req) {
+				s.ownRequests.Add(1)
 			}
 			return next.RoundTrip(req)
 		})
@@ -174,8 +177,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// side runs f for 0…n-1 by the usual number of workers and returns all errors.
-func side(n int, f func(i int) error) error {
+// inParallel calls f for 0…n-1 with the usual number of workers and returns all errors.
+func inParallel(n int, f func(i int) error) error {
 	var (
 		next  atomic.Int64
 		group sync.WaitGroup
@@ -199,30 +202,30 @@ func side(n int, f func(i int) error) error {
 }
 
 const (
-	// shortly is long enough for what single services lead to, thoroughly for what a thousand do: the agents put off what nobody
-	// waits for until a rush has been over for up to three seconds.
-	shortly    = 800 * time.Millisecond
-	thoroughly = 4 * time.Second
+	// How long the API servers must have served no request before the agents count as idle. After a
+	// burst that is longer, because agents defer their less urgent writes for up to three seconds.
+	afterOneService = 800 * time.Millisecond
+	afterBurst      = 4 * time.Second
 )
 
-// settle waits until the API servers have been left alone for a while.
-func (b *bed) settle(ctx context.Context, calm time.Duration) error {
+// awaitNoRequests waits until the API servers have served no request of the agents for a period.
+func (e *environment) awaitNoRequests(ctx context.Context, period time.Duration) error {
 	const poll = 400 * time.Millisecond
 	var last int64 = -1
 	since := time.Now()
 	for {
-		counts, err := b.requests(ctx)
+		counts, err := e.requests(ctx)
 		if err != nil {
 			return err
 		}
 		if now := counts.total(); now != last {
 			last, since = now, time.Now()
-		} else if time.Since(since) >= calm {
+		} else if time.Since(since) >= period {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the agents did not come to rest: %w", context.Cause(ctx))
+			return fmt.Errorf("the agents did not become idle: %w", context.Cause(ctx))
 		case <-time.After(poll):
 		}
 	}

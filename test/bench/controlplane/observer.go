@@ -12,26 +12,27 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// sight is what a user of a cluster can see in one namespace, and when it was first seen there by a watch.
-type sight struct {
-	mu   sync.Mutex
-	seen map[string]*fact
+// observer watches one namespace of a cluster and records when each fact was first seen.
+type observer struct {
+	mu    sync.Mutex
+	facts map[string]*fact
 }
 
 type fact struct {
-	known chan struct{} // closed once it is
-	at    time.Time
+	seen chan struct{} // closed once the fact was seen
+	at   time.Time
 }
 
-// The facts: an import or a slice of a service is there, an import is gone, an address is among the endpoints.
-func importOf(service string) string   { return "import " + service }
-func sliceOf(service string) string    { return "slice " + service }
-func importGone(service string) string { return "no import " + service }
-func addressSeen(ip string) string     { return "address " + ip }
+// The facts: an import or a slice of a service exists, an import was deleted, an endpoint has an
+// address.
+func importExists(service string) string  { return "import " + service }
+func sliceExists(service string) string   { return "slice " + service }
+func importDeleted(service string) string { return "no import " + service }
+func addressSeen(ip string) string        { return "address " + ip }
 
-// look watches ServiceImports and EndpointSlices of a namespace until ctx ends. The namespace must be empty.
-func look(ctx context.Context, s *server, namespace string) (*sight, error) {
-	sight := &sight{seen: map[string]*fact{}}
+// observe watches the ServiceImports and EndpointSlices of a namespace until ctx ends.
+func observe(ctx context.Context, s *server, namespace string) (*observer, error) {
+	observer := &observer{facts: map[string]*fact{}}
 	for _, list := range []client.ObjectList{&mcsv1beta1.ServiceImportList{}, &discoveryv1.EndpointSliceList{}} {
 		watcher, err := s.client.Watch(ctx, list, client.InNamespace(namespace))
 		if err != nil {
@@ -43,64 +44,64 @@ func look(ctx context.Context, s *server, namespace string) (*sight, error) {
 		}()
 		go func() {
 			for event := range watcher.ResultChan() {
-				sight.note(event, time.Now())
+				observer.record(event, time.Now())
 			}
 		}()
 	}
-	return sight, nil
+	return observer, nil
 }
 
-func (s *sight) note(event watch.Event, at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (o *observer) record(event watch.Event, at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	switch obj := event.Object.(type) {
 	case *mcsv1beta1.ServiceImport:
 		if event.Type == watch.Deleted {
-			s.learn(importGone(obj.Name), at)
+			o.markSeen(importDeleted(obj.Name), at)
 		} else {
-			s.learn(importOf(obj.Name), at)
+			o.markSeen(importExists(obj.Name), at)
 		}
 	case *discoveryv1.EndpointSlice:
 		if event.Type == watch.Deleted {
 			return
 		}
-		s.learn(sliceOf(obj.Labels[mcsv1beta1.LabelServiceName]), at)
+		o.markSeen(sliceExists(obj.Labels[mcsv1beta1.LabelServiceName]), at)
 		for i := range obj.Endpoints {
 			for _, address := range obj.Endpoints[i].Addresses {
-				s.learn(addressSeen(address), at)
+				o.markSeen(addressSeen(address), at)
 			}
 		}
 	}
 }
 
-func (s *sight) learn(what string, at time.Time) {
-	f := s.fact(what)
+func (o *observer) markSeen(what string, at time.Time) {
+	f := o.fact(what)
 	if f.at.IsZero() {
 		f.at = at
-		close(f.known)
+		close(f.seen)
 	}
 }
 
-func (s *sight) fact(what string) *fact {
-	f := s.seen[what]
+func (o *observer) fact(what string) *fact {
+	f := o.facts[what]
 	if f == nil {
-		f = &fact{known: make(chan struct{})}
-		s.seen[what] = f
+		f = &fact{seen: make(chan struct{})}
+		o.facts[what] = f
 	}
 	return f
 }
 
-// await waits until all of it has been seen and returns when the last was.
-func (s *sight) await(ctx context.Context, facts ...string) (time.Time, error) {
+// await waits until all facts have been seen and returns when the last one was.
+func (o *observer) await(ctx context.Context, facts ...string) (time.Time, error) {
 	var last time.Time
 	for _, what := range facts {
-		s.mu.Lock()
-		f := s.fact(what)
-		s.mu.Unlock()
+		o.mu.Lock()
+		f := o.fact(what)
+		o.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return last, fmt.Errorf("waiting for %s in the other cluster: %w", what, context.Cause(ctx))
-		case <-f.known:
+		case <-f.seen:
 		}
 		if f.at.After(last) {
 			last = f.at

@@ -10,7 +10,6 @@ import (
 	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/member"
@@ -138,7 +137,7 @@ func TestRevokedCredential(t *testing.T) {
 		return nil
 	})
 	serve(t, north, ns, "new", "10.3.0.2")
-	awaitNotReady(t, north, ns, "new", mcsv1beta1.ServiceExportReasonPending, "credential", "join again")
+	awaitNotReady(t, north, ns, "new", v1alpha1.ServiceExportReasonWaitingForBroker, "credential", "join again")
 	north.AwaitImport(t, ns, "web", sources{"east": {"10.1.0.1"}})
 	join() // the agent is not restarted
 	north.AwaitExported(t, ns, "new")

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -57,7 +57,7 @@ func TestTwoAgentsWithTheSameID(t *testing.T) {
 	unchanged := unchangedCheck(t, ns, f.Members...)
 	start(t, duplicate)
 	t.Cleanup(duplicate.Stop)
-	awaitNotReady(t, duplicate, ns, "only-second", mcsv1beta1.ServiceExportReasonPending)
+	awaitNotReady(t, duplicate, ns, "only-second", v1alpha1.ServiceExportReasonClusterIDTaken)
 	harness.Consistently(t, "nothing changes for the first cluster", observationPeriod, func() error {
 		after, err := versions(f.Admin, ns, true)
 		if err != nil {
@@ -68,7 +68,7 @@ func TestTwoAgentsWithTheSameID(t *testing.T) {
 		}
 		return unchanged()
 	})
-	awaitNotReady(t, duplicate, ns, "only-second", mcsv1beta1.ServiceExportReasonPending, "used by another cluster", "seamark leave")
+	awaitNotReady(t, duplicate, ns, "only-second", v1alpha1.ServiceExportReasonClusterIDTaken, "used by another cluster", "seamark leave")
 	// Both agents run: changes in the first cluster are still published.
 	changeEndpoints(t, west, ns, "web", "10.2.0.9")
 	north.AwaitImport(t, ns, "web", sources{"west": {"10.2.0.9"}})

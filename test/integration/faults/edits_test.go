@@ -158,7 +158,7 @@ func TestRelabelledOnTheBroker(t *testing.T) {
 		must(t, f.Admin.Get(context.Background(), client.ObjectKeyFromObject(obj), obj))
 		obj.GetLabels()[mcsv1beta1.LabelSourceCluster] = "mars"
 		must(t, f.Admin.Update(context.Background(), obj))
-		awaitNotReady(t, east, ns, "web", mcsv1beta1.ServiceExportReasonFailed, "refused", obj.GetName(), "mars")
+		awaitNotReady(t, east, ns, "web", v1alpha1.ServiceExportReasonRefusedByBroker, "refused", obj.GetName(), "mars")
 		must(t, f.Admin.Delete(context.Background(), obj))
 		east.AwaitExported(t, ns, "web")
 		west.AwaitImport(t, ns, "web", sources{"east": {"10.1.0.1"}})

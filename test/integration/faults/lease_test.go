@@ -8,6 +8,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -20,22 +21,49 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// awaitReadyMessage waits until the message of an import's Ready condition contains a text, or
-// until it no longer does.
-func awaitReadyMessage(t *testing.T, m *fleet.Member, ns, name, text string, contains bool) {
+// awaitStaleEndpointsKept waits until an import has the condition StaleEndpointsKept with a message
+// that names the stale cluster.
+func awaitStaleEndpointsKept(t *testing.T, m *fleet.Member, ns, name, cluster string) {
 	t.Helper()
-	harness.Eventually(t, fmt.Sprintf("Ready of %s/%s in %s contains %q: %t", ns, name, m.ID, text, contains), func() error {
-		si, err := m.Import(ns, name)
+	harness.Eventually(t, fmt.Sprintf("StaleEndpointsKept on %s/%s in %s", ns, name, m.ID), func() error {
+		c, err := staleEndpointsKept(m, ns, name)
 		if err != nil {
 			return err
 		}
-		for _, c := range si.Status.Conditions {
-			if c.Type == "Ready" && strings.Contains(c.Message, text) == contains {
-				return nil
-			}
+		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != string(v1alpha1.ServiceImportReasonNoOtherCluster) ||
+			!strings.Contains(c.Message, "cluster "+cluster+" has not been heard from") {
+			return fmt.Errorf("the condition is %+v", c)
 		}
-		return fmt.Errorf("the conditions are %+v", si.Status.Conditions)
+		return nil
 	})
+}
+
+// awaitNoStaleEndpointsKept waits until an import does not have the condition StaleEndpointsKept.
+func awaitNoStaleEndpointsKept(t *testing.T, m *fleet.Member, ns, name string) {
+	t.Helper()
+	harness.Eventually(t, fmt.Sprintf("no StaleEndpointsKept on %s/%s in %s", ns, name, m.ID), func() error {
+		c, err := staleEndpointsKept(m, ns, name)
+		if err != nil {
+			return err
+		}
+		if c != nil {
+			return fmt.Errorf("the condition is %+v", c)
+		}
+		return nil
+	})
+}
+
+// staleEndpointsKept returns the condition StaleEndpointsKept of an import, or nil if it has a status
+// without it.
+func staleEndpointsKept(m *fleet.Member, ns, name string) (*metav1.Condition, error) {
+	si, err := m.Import(ns, name)
+	if err != nil {
+		return nil, err
+	}
+	if meta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)) == nil {
+		return nil, fmt.Errorf("it has no Ready condition yet")
+	}
+	return meta.FindStatusCondition(si.Status.Conditions, string(v1alpha1.ServiceImportConditionStaleEndpointsKept)), nil
 }
 
 func setStaleEndpoints(t *testing.T, f *fleet.Fleet, policy v1alpha1.StaleEndpointsPolicy) {
@@ -69,7 +97,7 @@ func TestStaleMember(t *testing.T) {
 		"both": {"east": {"10.1.0.1"}, "west": {"10.2.0.1"}}, "solo": {"west": {"10.2.0.2"}}, "empty": {"west": {"10.2.0.3"}},
 	}
 	awaitImports(t, north, ns, all)
-	awaitReadyMessage(t, north, ns, "solo", "not been heard from", false)
+	awaitNoStaleEndpointsKept(t, north, ns, "solo")
 	west.Stop()
 	t.Cleanup(func() { west.Stop(); start(t, west) })
 
@@ -77,9 +105,9 @@ func TestStaleMember(t *testing.T) {
 	east.AwaitImport(t, ns, "both", sources{"east": {"10.1.0.1"}})
 	north.AwaitImport(t, ns, "solo", sources{"west": {"10.2.0.2"}})
 	north.AwaitImport(t, ns, "empty", sources{"west": {"10.2.0.3"}})
-	awaitReadyMessage(t, north, ns, "solo", "cluster west has not been heard from", true)
-	awaitReadyMessage(t, north, ns, "empty", "cluster west has not been heard from", true)
-	awaitReadyMessage(t, north, ns, "both", "has not been heard from", false)
+	awaitStaleEndpointsKept(t, north, ns, "solo", "west")
+	awaitStaleEndpointsKept(t, north, ns, "empty", "west")
+	awaitNoStaleEndpointsKept(t, north, ns, "both")
 
 	setStaleEndpoints(t, f, v1alpha1.StaleEndpointsRemove)
 	t.Cleanup(func() { setStaleEndpoints(t, f, v1alpha1.StaleEndpointsFailover) })
@@ -97,7 +125,7 @@ func TestStaleMember(t *testing.T) {
 	for _, m := range f.Members {
 		awaitImports(t, m, ns, all)
 	}
-	awaitReadyMessage(t, north, ns, "empty", "not been heard from", false)
+	awaitNoStaleEndpointsKept(t, north, ns, "empty")
 }
 
 // A member that is cut off from the broker cannot know whether other members are alive, so it keeps
@@ -126,7 +154,7 @@ func TestCutOffMemberKeepsImports(t *testing.T) {
 	changeEndpoints(t, north, ns, "web", "10.3.0.9")
 	north.AwaitImport(t, ns, "web", sources{"east": {"10.1.0.1"}, "north": {"10.3.0.9"}, "west": {"10.2.0.1"}})
 	serve(t, north, ns, "cut", "10.3.0.2")
-	awaitNotReady(t, north, ns, "cut", mcsv1beta1.ServiceExportReasonPending, "waiting for the broker")
+	awaitNotReady(t, north, ns, "cut", v1alpha1.ServiceExportReasonWaitingForBroker, "waiting for the broker")
 	broker.restore()
 	all["web"]["north"], all["meanwhile"], all["cut"] = []string{"10.3.0.9"}, sources{"west": {"10.2.0.2"}}, sources{"north": {"10.3.0.2"}}
 	// When it is connected again, it does not take the others for stale either.

@@ -86,7 +86,7 @@ func changeDuringOutage(t *testing.T, f *fleet.Fleet, ns string) {
 	east.AwaitImport(t, ns, "both", sources{"east": {"10.1.0.9"}, "west": {"10.2.0.1"}})
 	east.Unexport(t, ns, "gone")
 	serve(t, east, ns, "fresh", "10.1.0.5")
-	awaitNotReady(t, east, ns, "fresh", mcsv1beta1.ServiceExportReasonPending, "waiting for the broker", "by itself")
+	awaitNotReady(t, east, ns, "fresh", v1alpha1.ServiceExportReasonWaitingForBroker, "waiting for the broker", "by itself")
 	must(t, unchanged())
 }
 
@@ -163,7 +163,7 @@ func brokerStopped(t *testing.T, f *fleet.Fleet) (restore func(context.Context) 
 	east.Create(t, fleet.NewSlice(fleet.NewService(ns, "both"), "abc", "10.1.0.9"))
 	east.AwaitImport(t, ns, "both", sources{"east": {"10.1.0.9"}, "west": {"10.2.0.1"}})
 	serve(t, east, ns, "fresher", "10.1.0.6")
-	awaitNotReady(t, east, ns, "fresher", mcsv1beta1.ServiceExportReasonPending)
+	awaitNotReady(t, east, ns, "fresher", v1alpha1.ServiceExportReasonWaitingForBroker)
 
 	restore, err := f.Broker.Snapshot(t.Context()) // starts it
 	must(t, err)

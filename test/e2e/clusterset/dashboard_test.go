@@ -61,7 +61,7 @@ func everyPanelHasData(w *world) {
 	var shown dashboard.Span
 	w.eventually("every panel has data, and the right ones", patience, func() error {
 		shown = span()
-		if data, err = prometheus.Ask(w.Context(), board, shown); err != nil {
+		if data, err = prometheus.QueryPanels(w.Context(), board, shown); err != nil {
 			w.Fatal(err)
 		}
 		if missing := board.Missing(data); len(missing) > 0 {

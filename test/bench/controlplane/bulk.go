@@ -11,6 +11,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/test/bench/report"
+	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // exportsAtOnce exports many services at once. The last and largest set stays exported for the next
@@ -100,7 +101,7 @@ func exportAll(ctx context.Context, c propagator, prefix string, n int) (time.Du
 	var exporting sync.WaitGroup
 	var exportErr error
 	exporting.Go(func() {
-		exportErr = inParallel(n, func(i int) error {
+		exportErr = harness.Parallel(workers, n, func(i int) error {
 			_, err := c.export(ctx, serviceName(prefix, i))
 			return err
 		})

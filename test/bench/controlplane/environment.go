@@ -177,30 +177,6 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// inParallel calls f for 0…n-1 with the usual number of workers and returns all errors.
-func inParallel(n int, f func(i int) error) error {
-	var (
-		next  atomic.Int64
-		group sync.WaitGroup
-		mu    sync.Mutex
-		errs  []error
-	)
-	for range min(workers, n) {
-		group.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				if err := f(i); err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	return errors.Join(errs...)
-}
-
 const (
 	// How long the API servers must have served no request before the agents count as idle. After a
 	// burst that is longer, because agents defer their less urgent writes for up to three seconds.

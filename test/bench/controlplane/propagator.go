@@ -10,6 +10,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/test/fleet"
+	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // propagator propagates services from one cluster to another. The agents are one, the bare chain is
@@ -39,7 +40,7 @@ func sliceName(service string) string { return service + "-abc" }
 
 // serve creates n Services with some endpoints each.
 func (e *environment) serve(ctx context.Context, prefix string, n, endpoints int) error {
-	return inParallel(n, func(i int) error {
+	return harness.Parallel(workers, n, func(i int) error {
 		svc := fleet.NewService(benchNamespace, serviceName(prefix, i))
 		if err := e.exporter.client.Create(ctx, svc); err != nil {
 			return fmt.Errorf("create Service %s: %w", svc.Name, err)

@@ -54,8 +54,8 @@ func editStatus[T client.Object](change func(T)) func(context.Context, client.Cl
 var importEdits = []edit{
 	{"deleted", deleteObject},
 	{"spec", editObject(func(si *mcsv1beta1.ServiceImport) { si.Spec.Ports[0].Port, si.Spec.IPs = 81, []string{"10.66.0.1"} })},
-	{"labels", editObject(func(si *mcsv1beta1.ServiceImport) { si.Labels = map[string]string{"mine": "now"} })},
-	{"annotations", editObject(func(si *mcsv1beta1.ServiceImport) { si.Annotations = map[string]string{"mine": "now"} })},
+	{"labels", editObject(func(si *mcsv1beta1.ServiceImport) { si.Labels = map[string]string{"edited": "true"} })},
+	{"annotations", editObject(func(si *mcsv1beta1.ServiceImport) { si.Annotations = map[string]string{"edited": "true"} })},
 	{"status", editStatus(func(si *mcsv1beta1.ServiceImport) {
 		si.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "mars"}}
 		si.Status.Conditions[0].Status, si.Status.Conditions[0].Message = metav1.ConditionFalse, "edited"
@@ -76,7 +76,7 @@ var sliceEdits = []edit{
 	{"ports", editObject(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = ptr.To[int32](6666) })},
 	{"source cluster", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelSourceCluster] = "mars" })},
 	{"service name", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelServiceName] = "other" })},
-	{"manager", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "me" })},
+	{"manager", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "user" })},
 	{"all labels", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels = nil })},
 	{"owner", editObject(func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil })},
 }
@@ -90,7 +90,7 @@ var brokerSliceEdits = []edit{
 	{"deleted", deleteObject},
 	{"endpoints", editObject(func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.66.0.1" })},
 	{"ports", editObject(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = ptr.To[int32](6666) })},
-	{"manager", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "me" })},
+	{"manager", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "user" })},
 }
 
 // The agents revert all edits of objects that they own: those of users in members, and those of the

@@ -227,7 +227,7 @@ func brokerRestored(t *testing.T, f *fleet.Fleet, restore func(context.Context) 
 	east.Unexport(t, old, "solo")
 	changeEndpoints(t, east, old, "both", "10.1.0.7", "10.1.0.8")
 	west.Create(t, fleet.NewSlice(fleet.NewService(old, "untouched-1"), "def", "10.2.0.2"))
-	inParallel(60, func(i int) { serve(t, east, ns, serviceName(i), address(i)) })
+	inParallel(t, 60, func(i int) { serve(t, east, ns, serviceName(i), address(i)) })
 	before := map[string]sources{
 		"both":        {"east": {"10.1.0.7", "10.1.0.8"}, "west": {"10.2.0.1"}},
 		"untouched-1": {"east": {"10.1.0.1", "10.1.0.2"}, "west": {"10.2.0.1", "10.2.0.2"}},

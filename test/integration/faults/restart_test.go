@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +32,7 @@ func TestAgentKilledDuringBulkExport(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east := f.Members[0]
-	inParallel(bulkServices, func(i int) { east.Serve(t, fleet.NewService(ns, serviceName(i)), address(i)) })
+	inParallel(t, bulkServices, func(i int) { east.Serve(t, fleet.NewService(ns, serviceName(i)), address(i)) })
 	east.Stop()
 	east.StartProcess(t)
 	t.Cleanup(func() { east.Kill(); start(t, east) })
@@ -44,7 +43,7 @@ func TestAgentKilledDuringBulkExport(t *testing.T) {
 	exporting := make(chan struct{})
 	go func() {
 		defer close(exporting)
-		inParallel(bulkServices, func(i int) { east.Export(t, ns, serviceName(i)) })
+		inParallel(t, bulkServices, func(i int) { east.Export(t, ns, serviceName(i)) })
 	}()
 	// An agent takes a few hundred milliseconds to start, so it is killed before its first write in
 	// some rounds and after it in others.
@@ -152,16 +151,9 @@ func serviceName(i int) string { return fmt.Sprintf("svc-%03d", i) }
 func address(i int) string { return fmt.Sprintf("10.1.%d.%d", i/200, i%200+1) }
 
 // inParallel calls do for 0 to n-1, eight at a time.
-func inParallel(n int, do func(int)) {
-	var group sync.WaitGroup
-	for worker := range 8 {
-		group.Go(func() {
-			for i := worker; i < n; i += 8 {
-				do(i)
-			}
-		})
-	}
-	group.Wait()
+func inParallel(t *testing.T, n int, do func(int)) {
+	t.Helper()
+	must(t, harness.Parallel(8, n, func(i int) error { do(i); return nil }))
 }
 
 // changeEndpoints replaces the addresses of a service in a member.

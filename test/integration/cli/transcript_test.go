@@ -16,10 +16,10 @@ import (
 // TestTranscript runs all commands as users do: what they print, what they refuse, and their exit
 // codes.
 func TestTranscript(t *testing.T) {
-	b := newBed(t)
-	t.Cleanup(func() { b.dismantle(objects.DefaultNamespace) })
-	b.namespace("shop", "east")
-	b.create("east",
+	env := newEnvironment(t)
+	t.Cleanup(func() { env.removeBroker(objects.DefaultNamespace) })
+	env.createNamespace("shop", "east")
+	env.create("east",
 		&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
 			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
@@ -30,10 +30,10 @@ func TestTranscript(t *testing.T) {
 		},
 	)
 	replacements := append([]transcript.Replacement{
-		{Pattern: regexp.MustCompile(regexp.QuoteMeta(b.dir)), With: "DIR"},
+		{Pattern: regexp.MustCompile(regexp.QuoteMeta(env.dir)), With: "DIR"},
 	}, variableOutput...)
 	transcript.Check(t, filepath.Join("testdata", "transcript.txt"), func(line string) transcript.Result {
-		o := b.run(strings.ReplaceAll(line, "DIR", b.dir))
+		o := env.run(strings.ReplaceAll(line, "DIR", env.dir))
 		return transcript.Result{Stdout: o.out, Stderr: o.err, Code: o.code}
 	}, replacements...)
 }

@@ -49,7 +49,7 @@ type environment struct {
 	clients map[string]client.Client
 }
 
-var contexts = []string{"hub", "east", "west"}
+var contexts = []string{"broker", "east", "west"}
 
 // newEnvironment returns an environment on the shared control planes. When the test ends, no
 // cluster is a member of a clusterset.
@@ -146,7 +146,7 @@ func (env *environment) path(name string) string { return filepath.Join(env.dir,
 // invite invites a cluster and returns its invitation.
 func (env *environment) invite(namespace, id, more string) objects.Membership {
 	env.t.Helper()
-	env.mustRun("broker invite %s --context hub -n %s --file %s %s", id, namespace, env.path(id+".yaml"), more)
+	env.mustRun("broker invite %s --context broker -n %s --file %s %s", id, namespace, env.path(id+".yaml"), more)
 	return env.invitation(id)
 }
 
@@ -193,8 +193,8 @@ func (env *environment) resetMembership(name string) {
 // same API server.
 func (env *environment) removeBroker(namespace string) {
 	env.t.Helper()
-	env.mustRun("broker remove --force --context hub -n %s", namespace)
-	env.finalizeNamespace("hub", namespace)
+	env.mustRun("broker remove --force --context broker -n %s", namespace)
+	env.finalizeNamespace("broker", namespace)
 }
 
 // finalizeAgentNamespace removes the finalizer of the agent's namespace if it is being deleted, as

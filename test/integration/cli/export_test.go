@@ -56,9 +56,9 @@ func webService(namespace string, port int32) *corev1.Service {
 // members, and leave withdraws the exports.
 func TestExportWithAgents(t *testing.T) {
 	env := environmentOn(t, harness.Fresh(t, 3, harness.WithControllerManager))
-	env.mustRun("broker deploy --context hub")
-	env.mustRun("join --no-install --broker-context hub --context east --clusterid east")
-	env.mustRun("broker invite west --context hub --allow-namespaces shop --file %s", env.path("west.yaml"))
+	env.mustRun("broker deploy --context broker")
+	env.mustRun("join --no-install --broker-context broker --context east --clusterid east")
+	env.mustRun("broker invite west --context broker --allow-namespaces shop --file %s", env.path("west.yaml"))
 	env.mustRun("join --no-install %s --context west --dataplane none", env.path("west.yaml"))
 	env.createNamespace("shop", "east", "west")
 	env.createNamespace("private", "west")
@@ -89,7 +89,7 @@ func TestExportWithAgents(t *testing.T) {
 	}
 
 	harness.Eventually(t, "the list shows the state of both members", func() error {
-		members := decode[memberList](env, "cluster list --context hub").Clusters
+		members := decode[memberList](env, "cluster list --context broker").Clusters
 		for _, m := range members {
 			if m.Exports != 1 || m.LastHeartbeat == nil || m.AgentVersion == "" || m.DataPlane == "" {
 				return fmt.Errorf("%+v", m)
@@ -100,7 +100,7 @@ func TestExportWithAgents(t *testing.T) {
 		}
 		return nil
 	})
-	env.mustRefuse("join --no-install "+env.path("west.yaml")+" --context hub", "used by another cluster")
+	env.mustRefuse("join --no-install "+env.path("west.yaml")+" --context broker", "used by another cluster")
 
 	env.mustRun("unexport service web --context west")
 	harness.Eventually(t, "the conflict is cleared", func() error {
@@ -110,7 +110,7 @@ func TestExportWithAgents(t *testing.T) {
 		return nil
 	})
 	stopEast()
-	env.mustRun("leave --context east --broker-context hub")
+	env.mustRun("leave --context east --broker-context broker")
 	harness.Eventually(t, "west deletes its import", func() error {
 		err := env.clients["west"].Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, &mcsv1beta1.ServiceImport{})
 		if !apierrors.IsNotFound(err) {
@@ -119,7 +119,7 @@ func TestExportWithAgents(t *testing.T) {
 		return nil
 	})
 	// East joins again, possibly while the agent's old namespace is still being deleted.
-	env.mustRun("join --no-install --broker-context hub --context east")
+	env.mustRun("join --no-install --broker-context broker --context east")
 	env.startAgent("east")
 	env.mustRun("export service web --context east --wait")
 }
@@ -131,19 +131,19 @@ func TestJSONAndYAMLOutput(t *testing.T) {
 	t.Cleanup(func() { env.removeBroker("b-json") })
 	env.createNamespace("machine", "east")
 	env.create("east", webService("machine", 80))
-	env.mustRun("broker deploy --context hub -n b-json")
+	env.mustRun("broker deploy --context broker -n b-json")
 	env.invite("b-json", "east", "")
 	for _, line := range []string{
 		"version",
-		"broker deploy --context hub -n b-json",
-		"broker invite east --context hub -n b-json --renew --force --file " + env.path("east.yaml"),
-		"cluster list --context hub -n b-json",
+		"broker deploy --context broker -n b-json",
+		"broker invite east --context broker -n b-json --renew --force --file " + env.path("east.yaml"),
+		"cluster list --context broker -n b-json",
 		"join --no-install " + env.path("east.yaml") + " --context east",
 		"export service web -n machine --context east",
 		"unexport service web -n machine --context east",
 		"leave --context east",
-		"cluster remove east --context hub -n b-json",
-		"broker remove --context hub -n b-json",
+		"cluster remove east --context broker -n b-json",
+		"broker remove --context broker -n b-json",
 	} {
 		for format, decode := range map[string]func([]byte, any) error{
 			"json": json.Unmarshal,

@@ -33,14 +33,14 @@ type memberList struct {
 // newBroker deploys a broker in a namespace of its own.
 func newBroker(env *environment, namespace, more string) {
 	env.t.Helper()
-	env.mustRun("broker deploy --context hub -n %s %s", namespace, more)
+	env.mustRun("broker deploy --context broker -n %s %s", namespace, more)
 	env.t.Cleanup(func() { env.removeBroker(namespace) })
 }
 
 // member returns a member of the clusterset of a broker namespace.
 func (env *environment) member(namespace, id string) brokeradmin.Member {
 	env.t.Helper()
-	members := decode[memberList](env, "cluster list --context hub -n %s", namespace).Clusters
+	members := decode[memberList](env, "cluster list --context broker -n %s", namespace).Clusters
 	i := slices.IndexFunc(members, func(m brokeradmin.Member) bool { return m.ClusterID == id })
 	if i < 0 {
 		env.t.Fatalf("there is no member %s: %+v", id, members)
@@ -76,7 +76,7 @@ func TestInvitationHoldsOnlyThatMembersCredential(t *testing.T) {
 			t.Errorf("the invitation holds %q", name)
 		}
 	}
-	admin := env.planes["hub"].Config()
+	admin := env.planes["broker"].Config()
 	for what, secret := range map[string][]byte{
 		"the admin's key": admin.KeyData, "the admin's certificate": admin.CertData, "the token of west": []byte(west.Token),
 	} {
@@ -89,24 +89,24 @@ func TestInvitationHoldsOnlyThatMembersCredential(t *testing.T) {
 	}
 
 	// With --file - the invitation is printed to standard output, and the messages to standard error.
-	o := env.mustRun("broker invite east --context hub -n b-file --renew --file -")
+	o := env.mustRun("broker invite east --context broker -n b-file --renew --file -")
 	if m, err := brokeradmin.DecodeInvitation([]byte(o.out)); err != nil || m.ClusterID != "east" {
 		t.Errorf("standard output is not the invitation: %v\n%s", err, o.out)
 	}
 	if strings.Contains(o.err, "token:") || !strings.Contains(o.err, "has a new credential") {
 		t.Errorf("standard error: %s", o.err)
 	}
-	if o := env.mustRun("broker invite east --context hub -n b-file --renew --file - -o json"); !strings.HasPrefix(o.out, "{") {
+	if o := env.mustRun("broker invite east --context broker -n b-file --renew --file - -o json"); !strings.HasPrefix(o.out, "{") {
 		t.Errorf("not JSON: %s", o.out)
 	}
 	// The JSON output has no credential.
-	o = env.mustRun("broker invite east --context hub -n b-file --renew --force --file %s -o json", env.path("east.yaml"))
+	o = env.mustRun("broker invite east --context broker -n b-file --renew --force --file %s -o json", env.path("east.yaml"))
 	if strings.Contains(o.out, env.invitation("east").Token) {
 		t.Error("the token is printed")
 	}
 	// An existing file is not overwritten, and nothing is registered then.
-	env.mustRefuse(fmt.Sprintf("broker invite north --context hub -n b-file --file %s", env.path("east.yaml")), "--force")
-	if got := decode[memberList](env, "cluster list --context hub -n b-file"); len(got.Clusters) != 2 {
+	env.mustRefuse(fmt.Sprintf("broker invite north --context broker -n b-file --file %s", env.path("east.yaml")), "--force")
+	if got := decode[memberList](env, "cluster list --context broker -n b-file"); len(got.Clusters) != 2 {
 		t.Errorf("a refused invitation registered a cluster: %+v", got)
 	}
 }
@@ -122,7 +122,7 @@ func userOf(t testing.TB, m objects.Membership) string {
 
 func TestRenewRestoresAndRevokes(t *testing.T) {
 	env := newEnvironment(t)
-	ctx, hub := t.Context(), env.clients["hub"]
+	ctx, broker := t.Context(), env.clients["broker"]
 	newBroker(env, "b-renew", "")
 	first := env.invite("b-renew", "east", "--clusterset-ip-cidr 243.5.0.0/16")
 	second := env.invite("b-renew", "east", "--renew --force --allow-namespaces shop")
@@ -131,12 +131,12 @@ func TestRenewRestoresAndRevokes(t *testing.T) {
 			t.Errorf("a renewal must not invalidate the token of the running agent: %v", err)
 		}
 	}
-	members := decode[memberList](env, "cluster list --context hub -n b-renew").Clusters
+	members := decode[memberList](env, "cluster list --context broker -n b-renew").Clusters
 	if len(members) != 1 || members[0].Blocks[0] != "243.5.0.0/16" || fmt.Sprint(members[0].AllowedNamespaces) != "[shop]" {
 		t.Errorf("blocks must stay and namespaces change: %+v", members)
 	}
 	env.invite("b-renew", "east", "--renew --force")
-	if got := decode[memberList](env, "cluster list --context hub -n b-renew").Clusters[0].AllowedNamespaces; fmt.Sprint(got) != "[shop]" {
+	if got := decode[memberList](env, "cluster list --context broker -n b-renew").Clusters[0].AllowedNamespaces; fmt.Sprint(got) != "[shop]" {
 		t.Errorf("a renewal without namespaces changed them to %v", got)
 	}
 
@@ -152,14 +152,14 @@ func TestRenewRestoresAndRevokes(t *testing.T) {
 	}
 
 	// An interrupted invitation is completed.
-	if err := hub.DeleteAllOf(ctx, &corev1.ServiceAccount{}, client.InNamespace("b-renew")); err != nil {
+	if err := broker.DeleteAllOf(ctx, &corev1.ServiceAccount{}, client.InNamespace("b-renew")); err != nil {
 		t.Fatal(err)
 	}
 	fourth := env.invite("b-renew", "east", "--renew --force")
 	if err := tryToken(t, fourth); err != nil {
 		t.Errorf("a completed invitation does not work: %v", err)
 	}
-	env.mustRefuse("broker invite x --context hub -n b-renew --token-lifetime 1m --file "+env.path("x"), "at least 10m")
+	env.mustRefuse("broker invite x --context broker -n b-renew --token-lifetime 1m --file "+env.path("x"), "at least 10m")
 }
 
 // tryToken reads an object that every member may read with a member's credential.
@@ -176,7 +176,7 @@ func TestTokenLifetime(t *testing.T) {
 	}
 	for flag, want := range map[string]time.Duration{"": 72 * time.Hour, "--token-lifetime 1h": time.Hour} {
 		id := fmt.Sprintf("c%d", int(want.Hours()))
-		got := decode[invited](env, "broker invite %s --context hub -n b-lifetime --file %s %s", id, env.path(id), flag)
+		got := decode[invited](env, "broker invite %s --context broker -n b-lifetime --file %s %s", id, env.path(id), flag)
 		if left := time.Until(got.Expires); left > want+time.Minute || left < want-5*time.Minute {
 			t.Errorf("%q: expires in %s, want %s", flag, left, want)
 		}
@@ -206,7 +206,7 @@ func TestParallelInvites(t *testing.T) {
 		return count
 	}
 	different := runAll(func(i int) string {
-		return fmt.Sprintf("broker invite c%d --context hub -n b-parallel --file %s", i, env.path(fmt.Sprintf("c%d.yaml", i)))
+		return fmt.Sprintf("broker invite c%d --context broker -n b-parallel --file %s", i, env.path(fmt.Sprintf("c%d.yaml", i)))
 	})
 	if succeeded(different) != n {
 		t.Fatalf("all should succeed: %+v", different)
@@ -217,19 +217,19 @@ func TestParallelInvites(t *testing.T) {
 		}
 	}
 	same := runAll(func(i int) string {
-		return fmt.Sprintf("broker invite same --context hub -n b-parallel --file %s", env.path(fmt.Sprintf("same%d.yaml", i)))
+		return fmt.Sprintf("broker invite same --context broker -n b-parallel --file %s", env.path(fmt.Sprintf("same%d.yaml", i)))
 	})
 	if succeeded(same) != 1 {
 		t.Errorf("one id was assigned %d times: %+v", succeeded(same), same)
 	}
 	chosen := runAll(func(i int) string {
-		return fmt.Sprintf("broker invite d%d --context hub -n b-parallel --clusterset-ip-cidr 243.77.0.0/16 --file %s",
+		return fmt.Sprintf("broker invite d%d --context broker -n b-parallel --clusterset-ip-cidr 243.77.0.0/16 --file %s",
 			i, env.path(fmt.Sprintf("d%d.yaml", i)))
 	})
 	if succeeded(chosen) != 1 {
 		t.Errorf("one block was assigned %d times: %+v", succeeded(chosen), chosen)
 	}
-	members := decode[memberList](env, "cluster list --context hub -n b-parallel").Clusters
+	members := decode[memberList](env, "cluster list --context broker -n b-parallel").Clusters
 	if len(members) != n+2 {
 		t.Errorf("%d members, want %d: refused invitations must leave nothing behind", len(members), n+2)
 	}
@@ -254,9 +254,9 @@ func TestBlocksAreReused(t *testing.T) {
 	for i := range 16 {
 		env.invite("b-reuse", fmt.Sprintf("c%d", i), "")
 	}
-	env.mustRefuse("broker invite more --context hub -n b-reuse --file "+env.path("more.yaml"),
+	env.mustRefuse("broker invite more --context broker -n b-reuse --file "+env.path("more.yaml"),
 		"no free /28 block left", "seamark cluster remove")
-	env.mustRun("cluster remove c7 --context hub -n b-reuse")
+	env.mustRun("cluster remove c7 --context broker -n b-reuse")
 	env.invite("b-reuse", "more", "")
 	if m := env.member("b-reuse", "more"); len(m.Blocks) != 1 || m.Blocks[0] != "10.250.0.112/28" {
 		t.Errorf("got %v, want the block that became free", m.Blocks)
@@ -267,8 +267,8 @@ func TestCredentialIsConfinedAndRevokedAtOnce(t *testing.T) {
 	env := newEnvironment(t)
 	ctx := t.Context()
 	newBroker(env, "b-confined", "")
-	env.createNamespace("elsewhere", "hub")
-	env.create("hub", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "b-confined", Name: "secret"}})
+	env.createNamespace("elsewhere", "broker")
+	env.create("broker", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "b-confined", Name: "secret"}})
 	east, west := env.invite("b-confined", "east", ""), env.invite("b-confined", "west", "")
 	c := clientOf(t, east)
 	account := func(id string) *corev1.ServiceAccount {
@@ -306,7 +306,7 @@ func TestCredentialIsConfinedAndRevokedAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 
-	env.mustRun("cluster remove east --context hub -n b-confined")
+	env.mustRun("cluster remove east --context broker -n b-confined")
 	for _, m := range []objects.Membership{east, renewed} {
 		harness.Eventually(t, "a removed member has no access", func() error {
 			if err := tryToken(t, m); !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {

@@ -31,15 +31,15 @@ func TestRepeatedCommandsWriteNothing(t *testing.T) {
 	newBroker(env, "b-again", "")
 	env.invite("b-again", "east", "")
 	env.mustRun("join --no-install %s --context east", env.path("east.yaml"))
-	env.expectNoWrites(t, "deploy", func() { env.mustRun("broker deploy --context hub -n b-again") })
+	env.expectNoWrites(t, "deploy", func() { env.mustRun("broker deploy --context broker -n b-again") })
 	env.expectNoWrites(t, "deploy with the same settings", func() {
-		env.mustRun("broker deploy --context hub -n b-again --clusterset clusterset --enable-clusterset-ip " +
+		env.mustRun("broker deploy --context broker -n b-again --clusterset clusterset --enable-clusterset-ip " +
 			"--clusterset-ip-cidr-range fd00:243::/48,243.0.0.0/8")
 	})
 	env.expectNoWrites(t, "join", func() { env.mustRun("join --no-install %s --context east", env.path("east.yaml")) })
-	env.expectNoWrites(t, "a renewal", func() { env.mustRun("broker invite east --context hub -n b-again --renew --file -") })
-	env.expectNoWrites(t, "list", func() { env.mustRun("cluster list --context hub -n b-again") })
-	env.expectNoWrites(t, "remove of an unknown cluster", func() { env.mustRun("cluster remove unknown --context hub -n b-again") })
+	env.expectNoWrites(t, "a renewal", func() { env.mustRun("broker invite east --context broker -n b-again --renew --file -") })
+	env.expectNoWrites(t, "list", func() { env.mustRun("cluster list --context broker -n b-again") })
+	env.expectNoWrites(t, "remove of an unknown cluster", func() { env.mustRun("cluster remove unknown --context broker -n b-again") })
 	env.expectNoWrites(t, "leave of a cluster that is no member", func() { env.mustRun("leave --context west") })
 }
 
@@ -95,7 +95,7 @@ func TestJoinWritesIdentityAndMembership(t *testing.T) {
 // Join reports each problem before it writes anything.
 func TestJoinRefusals(t *testing.T) {
 	env := newEnvironment(t)
-	ctx, hub := t.Context(), env.clients["hub"]
+	ctx, broker := t.Context(), env.clients["broker"]
 	newBroker(env, "b-refuse", "")
 	newBroker(env, "b-other", "--clusterset other")
 	file := func(m objects.Membership) string {
@@ -138,32 +138,32 @@ func TestJoinRefusals(t *testing.T) {
 
 	// Another cluster holds the lease of the id.
 	lease := &coordinationv1.Lease{}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-refuse", Name: "east"}, lease); err != nil {
+	if err := broker.Get(ctx, types.NamespacedName{Namespace: "b-refuse", Name: "east"}, lease); err != nil {
 		t.Fatal(err)
 	}
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = ptr.To("another"), ptr.To[int32](600)
 	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
-	if err := hub.Update(ctx, lease); err != nil {
+	if err := broker.Update(ctx, lease); err != nil {
 		t.Fatal(err)
 	}
 	refuseJoin("an id in use", env.path("east.yaml"), "used by another cluster", "seamark cluster remove east")
 	lease.Spec.HolderIdentity = nil
-	if err := hub.Update(ctx, lease); err != nil {
+	if err := broker.Update(ctx, lease); err != nil {
 		t.Fatal(err)
 	}
 
 	env.mustRun("join --no-install %s --context east", env.path("east.yaml"))
-	env.mustRun("broker invite east --context hub -n b-other --file %s", env.path("other.yaml"))
+	env.mustRun("broker invite east --context broker -n b-other --file %s", env.path("other.yaml"))
 	refuseJoin("another clusterset", env.path("other.yaml"), "member of clusterset clusterset", "seamark leave")
 	env.expectNoWrites(t, "joining another clusterset in one step", func() {
-		env.mustRefuse("join --no-install --broker-context hub --broker-namespace b-other --context east",
+		env.mustRefuse("join --no-install --broker-context broker --broker-namespace b-other --context east",
 			"member of clusterset clusterset", "seamark leave")
 	})
 
 	// A member that was removed cannot join again with its old invitation.
 	env.mustRun("leave --context east")
 	env.finalizeAgentNamespace("east")
-	env.mustRun("cluster remove east --context hub -n b-refuse")
+	env.mustRun("cluster remove east --context broker -n b-refuse")
 	harness.Eventually(t, "a removed member is refused", func() error {
 		o := env.run("join --no-install " + env.path("east.yaml") + " --context east")
 		if o.code != 1 || !strings.Contains(o.err, "seamark broker invite east") {
@@ -186,7 +186,7 @@ func TestJoinInOneStep(t *testing.T) {
 		}
 		return string(ns.UID)
 	}
-	const line = "join --no-install --broker-context hub --broker-namespace b-step --context "
+	const line = "join --no-install --broker-context broker --broker-namespace b-step --context "
 	got := decode[joined](env, line+"east")
 	if got.ClusterID != uid("east") {
 		t.Errorf("the default id is %s, want %s", got.ClusterID, uid("east"))
@@ -196,7 +196,7 @@ func TestJoinInOneStep(t *testing.T) {
 		t.Errorf("joined again as %s", again.ClusterID)
 	}
 	env.mustRun(line + "west --clusterid west --clusterset-ip-cidr 243.40.0.0/16")
-	members := decode[memberList](env, "cluster list --context hub -n b-step").Clusters
+	members := decode[memberList](env, "cluster list --context broker -n b-step").Clusters
 	if len(members) != 2 {
 		t.Fatalf("%+v", members)
 	}
@@ -205,7 +205,7 @@ func TestJoinInOneStep(t *testing.T) {
 	}
 	// The id of another invitation is refused.
 	env.invite("b-step", "north", "")
-	env.mustRun("leave --context east --broker-context hub --broker-namespace b-step")
+	env.mustRun("leave --context east --broker-context broker --broker-namespace b-step")
 	env.finalizeAgentNamespace("east")
 	env.expectNoWrites(t, "taking an invited id", func() {
 		env.mustRefuse(line+"east --clusterid north", "the id is in use", "seamark cluster remove north")
@@ -226,7 +226,7 @@ func TestJoinInOneStep(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	env := newEnvironment(t)
-	ctx, hub := t.Context(), env.clients["hub"]
+	ctx, broker := t.Context(), env.clients["broker"]
 	newBroker(env, "b-remove", "")
 	east := env.invite("b-remove", "east", "")
 	env.invite("b-remove", "west", "")
@@ -234,21 +234,22 @@ func TestRemove(t *testing.T) {
 	env.publishService("b-remove", shared, "243.0.0.1", "east", "west")
 	env.publishService("b-remove", alone, "243.0.0.2", "east")
 
-	removed := decode[brokeradmin.Removed](env, "cluster remove east --context hub -n b-remove")
+	removed := decode[brokeradmin.Removed](env, "cluster remove east --context broker -n b-remove")
 	if want := (brokeradmin.Removed{ClusterID: "east", Found: true, Records: 2, Slices: 2, Left: 1, Ended: 1}); removed != want {
 		t.Errorf("got %+v, want %+v", removed, want)
 	}
 	si := &mcsv1beta1.ServiceImport{}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: objects.AggregateName(shared)}, si); err != nil {
+	if err := broker.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: objects.AggregateName(shared)}, si); err != nil {
 		t.Fatal(err)
 	}
 	if len(si.Status.Clusters) != 1 || si.Status.Clusters[0].Cluster != "west" || fmt.Sprint(si.Spec.IPs) != "[243.0.0.1]" {
 		t.Errorf("the service that west still exports: %v at %v", si.Status.Clusters, si.Spec.IPs)
 	}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: objects.AggregateName(alone)}, si); !apierrors.IsNotFound(err) {
+	err := broker.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: objects.AggregateName(alone)}, si)
+	if !apierrors.IsNotFound(err) {
 		t.Errorf("the service without exporters: %v", err)
 	}
-	for key := range env.objectVersions("hub") {
+	for key := range env.objectVersions("broker") {
 		if strings.Contains(key, "b-remove") && strings.Contains(key, "east") {
 			t.Errorf("%s is left", key)
 		}
@@ -256,16 +257,16 @@ func TestRemove(t *testing.T) {
 	if err := tryToken(t, east); !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		t.Errorf("its credential still works: %v", err)
 	}
-	if again := decode[brokeradmin.Removed](env, "cluster remove east --context hub -n b-remove"); again.Found {
+	if again := decode[brokeradmin.Removed](env, "cluster remove east --context broker -n b-remove"); again.Found {
 		t.Errorf("a second removal found %+v", again)
 	}
 	// A removal that was interrupted after the records is completed by the next one.
 	env.invite("b-remove", "east", "--force")
 	env.publishService("b-remove", alone, "243.0.0.2", "east")
-	if err := hub.Delete(ctx, newRecord("b-remove", "east", alone)); err != nil {
+	if err := broker.Delete(ctx, newRecord("b-remove", "east", alone)); err != nil {
 		t.Fatal(err)
 	}
-	removed = decode[brokeradmin.Removed](env, "cluster remove east --context hub -n b-remove")
+	removed = decode[brokeradmin.Removed](env, "cluster remove east --context broker -n b-remove")
 	if removed.Ended != 1 || removed.Slices != 1 || removed.Records != 0 {
 		t.Errorf("%+v", removed)
 	}
@@ -273,10 +274,10 @@ func TestRemove(t *testing.T) {
 
 func TestLeave(t *testing.T) {
 	env := newEnvironment(t)
-	ctx, hub, east := t.Context(), env.clients["hub"], env.clients["east"]
+	ctx, broker, east := t.Context(), env.clients["broker"], env.clients["east"]
 	newBroker(env, "b-leave", "")
 	env.invite("b-leave", "west", "")
-	env.createNamespace("leaving", "east", "hub")
+	env.createNamespace("leaving", "east", "broker")
 	shared, alone := types.NamespacedName{Namespace: "leaving", Name: "web"}, types.NamespacedName{Namespace: "leaving", Name: "alone"}
 	prepare := func() {
 		env.t.Helper()
@@ -310,17 +311,17 @@ func TestLeave(t *testing.T) {
 	if left != want {
 		t.Errorf("got %+v, want %+v", left, want)
 	}
-	for key := range env.objectVersions("hub") {
+	for key := range env.objectVersions("broker") {
 		isExport := strings.HasPrefix(key, "ExportRecord b-leave") || strings.HasPrefix(key, "EndpointSlice b-leave")
 		if isExport && strings.Contains(key, ".east") {
 			t.Errorf("%s is left on the broker", key)
 		}
 	}
 	si := &mcsv1beta1.ServiceImport{}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: objects.AggregateName(alone)}, si); !apierrors.IsNotFound(err) {
+	if err := broker.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: objects.AggregateName(alone)}, si); !apierrors.IsNotFound(err) {
 		t.Errorf("the aggregate without exporters: %v", err)
 	}
-	err := hub.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: objects.AggregateName(shared)}, si)
+	err := broker.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: objects.AggregateName(shared)}, si)
 	if err != nil || len(si.Spec.IPs) != 1 {
 		t.Errorf("the aggregate that west exports: %v (%v)", si.Spec.IPs, err)
 	}
@@ -357,7 +358,7 @@ func TestLeave(t *testing.T) {
 	// If the broker is unreachable, everything in this cluster is deleted, and the output says what
 	// the broker's admin has to do.
 	env.finalizeAgentNamespace("east")
-	env.mustRun("cluster remove east --context hub -n b-leave")
+	env.mustRun("cluster remove east --context broker -n b-leave")
 	prepare()
 	secret := &corev1.Secret{}
 	if err := east.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret); err != nil {

@@ -124,18 +124,18 @@ func newAggregate(namespace, writer string, service types.NamespacedName, ips ..
 func (env *environment) publishService(namespace string, service types.NamespacedName, ip string, ids ...string) {
 	env.t.Helper()
 	for _, id := range ids {
-		env.create("hub", newRecord(namespace, id, service), newSlice(namespace, id, service))
+		env.create("broker", newRecord(namespace, id, service), newSlice(namespace, id, service))
 	}
 	si := newAggregate(namespace, ids[0], service, ip)
-	env.create("hub", si)
-	if err := env.clients["hub"].Get(env.t.Context(), client.ObjectKeyFromObject(si), si); err != nil {
+	env.create("broker", si)
+	if err := env.clients["broker"].Get(env.t.Context(), client.ObjectKeyFromObject(si), si); err != nil {
 		env.t.Fatal(err)
 	}
 	si.Status.Clusters = nil
 	for _, id := range ids {
 		si.Status.Clusters = append(si.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: id})
 	}
-	if err := env.clients["hub"].Status().Update(env.t.Context(), si); err != nil {
+	if err := env.clients["broker"].Status().Update(env.t.Context(), si); err != nil {
 		env.t.Fatal(err)
 	}
 }

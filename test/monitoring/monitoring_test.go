@@ -1,5 +1,5 @@
-// Package monitoring_test checks that alerts and dashboard speak of metrics that exist. The alerts themselves are tested with promtool:
-// see promtool.sh.
+// Package monitoring_test checks that alerts and dashboard use only metrics that exist. promtool.sh
+// tests the alerts themselves.
 package monitoring_test
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
-// defined are the metrics that the code defines, with the names a scrape shows.
-func defined(t *testing.T, root string) map[string]bool {
+// definedMetrics returns the metrics that the code defines, with the names of their series.
+func definedMetrics(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
 	whole := regexp.MustCompile(`"(seamark_[a-z_]+)"`)
@@ -49,12 +49,12 @@ func defined(t *testing.T, root string) map[string]bool {
 	return out
 }
 
-func TestEveryMetricNamedExists(t *testing.T) {
+func TestAlertsAndDashboardUseExistingMetrics(t *testing.T) {
 	root, err := kubeparts.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := defined(t, root)
+	known := definedMetrics(t, root)
 	metric := regexp.MustCompile(`seamark_[a-z_]+`)
 	for _, file := range []string{"alerts.yaml", "dashboard.json"} {
 		text, err := os.ReadFile(filepath.Join(root, "deploy", "monitoring", file))
@@ -63,17 +63,17 @@ func TestEveryMetricNamedExists(t *testing.T) {
 		}
 		names := metric.FindAllString(string(text), -1)
 		if len(names) < 10 {
-			t.Errorf("%s names only %d metrics", file, len(names))
+			t.Errorf("%s uses only %d metrics", file, len(names))
 		}
 		for _, name := range names {
 			if !known[name] {
-				t.Errorf("%s speaks of %s, which no program has", file, name)
+				t.Errorf("%s uses %s, which no program exports", file, name)
 			}
 		}
 	}
 }
 
-func TestDashboardIsWhole(t *testing.T) {
+func TestDashboardPanels(t *testing.T) {
 	root, err := kubeparts.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestDashboardIsWhole(t *testing.T) {
 	if err := json.Unmarshal(text, &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	taken := map[[2]int]string{}
+	occupied := map[[2]int]string{}
 	ids := map[int]bool{}
 	for _, p := range dashboard.Panels {
 		if ids[p.ID] {
@@ -101,14 +101,14 @@ func TestDashboardIsWhole(t *testing.T) {
 		}
 		ids[p.ID] = true
 		if p.Type != "row" && (len(p.Targets) == 0 || p.Description == "") {
-			t.Errorf("panel %q shows nothing, or does not say what", p.Title)
+			t.Errorf("panel %q has no query or no description", p.Title)
 		}
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-				if other := taken[[2]int{x, y}]; other != "" {
+				if other := occupied[[2]int{x, y}]; other != "" {
 					t.Fatalf("panels %q and %q overlap", other, p.Title)
 				}
-				taken[[2]int{x, y}] = p.Title
+				occupied[[2]int{x, y}] = p.Title
 			}
 		}
 	}

@@ -16,23 +16,24 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// annotationAddress is on the bare chain's object: the endpoint its slice gets.
+// annotationAddress is the annotation of the bare chain's object with the address for its slice.
 const annotationAddress = "bench/address"
 
-// bareChain is the least that could carry a service from one cluster to another: a watch on one API server and writes to the
-// other. There is no broker, no merging, no status and no look at what is already there.
+// bareChain is the least that could propagate a service from one cluster to another: a watch on one
+// API server and writes to the other. It has no broker, does not merge, writes no status, and does
+// not read existing objects.
 type bareChain struct {
 	from, to *server
 	mu       sync.Mutex
-	objects  map[string]*mcsv1beta1.ServiceImport  // as last seen; nil when deleted
+	objects  map[string]*mcsv1beta1.ServiceImport  // as last watched; nil when deleted
 	slices   map[string]*discoveryv1.EndpointSlice // as last written
 	errs     chan error
 }
 
-// startBareChain runs until ctx ends.
-func startBareChain(ctx context.Context, b *bed) (*bareChain, error) {
+// startBareChain starts a bare chain that runs until ctx ends.
+func startBareChain(ctx context.Context, e *environment) (*bareChain, error) {
 	c := &bareChain{
-		from: b.a, to: b.b, errs: make(chan error, 1),
+		from: e.exporter, to: e.importer, errs: make(chan error, 1),
 		objects: map[string]*mcsv1beta1.ServiceImport{}, slices: map[string]*discoveryv1.EndpointSlice{},
 	}
 	watcher, err := c.from.client.Watch(ctx, &mcsv1beta1.ServiceImportList{}, client.InNamespace(bareNamespace))
@@ -72,7 +73,7 @@ func (c *bareChain) work(ctx context.Context, queue workqueue.TypedInterface[str
 		if down {
 			return
 		}
-		if err := c.carry(ctx, name); err != nil {
+		if err := c.propagate(ctx, name); err != nil {
 			select {
 			case c.errs <- fmt.Errorf("bare chain: %s: %w", name, err):
 			default:
@@ -82,7 +83,8 @@ func (c *bareChain) work(ctx context.Context, queue workqueue.TypedInterface[str
 	}
 }
 
-func (c *bareChain) carry(ctx context.Context, name string) error {
+// propagate writes one service to the other cluster.
+func (c *bareChain) propagate(ctx context.Context, name string) error {
 	c.mu.Lock()
 	obj, slice := c.objects[name], c.slices[name]
 	c.mu.Unlock()
@@ -118,7 +120,7 @@ func (c *bareChain) carry(ctx context.Context, name string) error {
 	return nil
 }
 
-// err is the first failure, if there was any.
+// err returns the first error, or nil.
 func (c *bareChain) err() error {
 	select {
 	case err := <-c.errs:
@@ -128,7 +130,7 @@ func (c *bareChain) err() error {
 	}
 }
 
-// clear removes what it left on both sides, at once and without its own doing.
+// clear deletes all objects of the bare chain in both clusters, without its workers.
 func (c *bareChain) clear(ctx context.Context) error {
 	c.mu.Lock()
 	clear(c.slices)
@@ -146,7 +148,9 @@ func (c *bareChain) clear(ctx context.Context) error {
 func bareImport(name, address string) *mcsv1beta1.ServiceImport {
 	return &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: bareNamespace, Name: name, Annotations: map[string]string{annotationAddress: address}},
-		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}}},
+		Spec: mcsv1beta1.ServiceImportSpec{
+			Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}},
+		},
 	}
 }
 
@@ -156,23 +160,25 @@ func bareSlice(name, address string) *discoveryv1.EndpointSlice {
 			Namespace: bareNamespace, Name: name, Labels: map[string]string{mcsv1beta1.LabelServiceName: name},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}},
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080)}},
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+		}},
+		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080)}},
 	}
 }
 
-// bareSide is the bare chain as something that carries services.
-type bareSide struct {
-	chain *bareChain
-	sight *sight
+// barePropagator propagates services by the bare chain.
+type barePropagator struct {
+	chain    *bareChain
+	observer *observer
 }
 
-func (s bareSide) export(ctx context.Context, name string) (time.Time, error) {
+func (s barePropagator) export(ctx context.Context, name string) (time.Time, error) {
 	start := time.Now()
 	return start, s.chain.from.client.Create(ctx, bareImport(name, newAddress()))
 }
 
-func (s bareSide) change(ctx context.Context, name, address string) (time.Time, error) {
+func (s barePropagator) change(ctx context.Context, name, address string) (time.Time, error) {
 	obj := bareImport(name, address)
 	if err := s.chain.from.client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 		return time.Time{}, err
@@ -182,25 +188,25 @@ func (s bareSide) change(ctx context.Context, name, address string) (time.Time, 
 	return start, s.chain.from.client.Update(ctx, obj)
 }
 
-func (s bareSide) unexport(ctx context.Context, name string) (time.Time, error) {
+func (s barePropagator) unexport(ctx context.Context, name string) (time.Time, error) {
 	start := time.Now()
 	return start, s.chain.from.client.Delete(ctx, bareImport(name, ""))
 }
 
-func (s bareSide) sees() *sight { return s.sight }
+func (s barePropagator) importObserver() *observer { return s.observer }
 
-// agentSide is the agents as something that carries services.
-type agentSide struct {
-	from  *server
-	sight *sight
+// agentPropagator propagates services by the agents.
+type agentPropagator struct {
+	from     *server
+	observer *observer
 }
 
-func (s agentSide) export(ctx context.Context, name string) (time.Time, error) {
+func (s agentPropagator) export(ctx context.Context, name string) (time.Time, error) {
 	start := time.Now()
 	return start, s.from.client.Create(ctx, newExport(name))
 }
 
-func (s agentSide) change(ctx context.Context, name, address string) (time.Time, error) {
+func (s agentPropagator) change(ctx context.Context, name, address string) (time.Time, error) {
 	slice := &discoveryv1.EndpointSlice{}
 	if err := s.from.client.Get(ctx, types.NamespacedName{Namespace: benchNamespace, Name: sliceName(name)}, slice); err != nil {
 		return time.Time{}, err
@@ -210,9 +216,9 @@ func (s agentSide) change(ctx context.Context, name, address string) (time.Time,
 	return start, s.from.client.Update(ctx, slice)
 }
 
-func (s agentSide) unexport(ctx context.Context, name string) (time.Time, error) {
+func (s agentPropagator) unexport(ctx context.Context, name string) (time.Time, error) {
 	start := time.Now()
 	return start, s.from.client.Delete(ctx, newExport(name))
 }
 
-func (s agentSide) sees() *sight { return s.sight }
+func (s agentPropagator) importObserver() *observer { return s.observer }

@@ -11,31 +11,32 @@ import (
 	"time"
 )
 
-// used is what a process has used of the machine.
-type used struct {
-	cpu           time.Duration
-	resident      int64 // bytes
-	largest       int64 // bytes, ever
-	anonymousOnly int64 // resident bytes that no file backs: without the program itself
+// usage is the CPU time and memory that a process has used.
+type usage struct {
+	cpu       time.Duration
+	resident  int64 // bytes
+	peak      int64 // the most resident bytes so far
+	anonymous int64 // resident bytes that no file backs: without the program itself
 }
 
-// usage is what the agents have used, by member.
-func (b *bed) usage() map[string]used {
-	out := map[string]used{}
-	for _, m := range b.members() {
+// usage returns the usage of the agents, by member.
+func (e *environment) usage() map[string]usage {
+	out := map[string]usage{}
+	for _, m := range e.members() {
 		out[m.name] = usageOf(m.member.PID())
 	}
 	return out
 }
 
-// usageOf reads a process's use of the machine from /proc; all zero where that cannot be read.
-func usageOf(pid int) used {
-	var u used
+// usageOf reads the usage of a process from /proc. It is zero where that cannot be read.
+func usageOf(pid int) usage {
+	var u usage
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return u
 	}
-	// The name of the program, in parentheses, may hold anything; utime and stime are the 12th and 13th after it (proc(5)).
+	// The name of the program, in parentheses, can contain any character. utime and stime are the 12th
+	// and 13th fields after it (proc(5)).
 	text := string(stat)
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	const utime, stime, tick = 11, 12, time.Second / 100
@@ -48,12 +49,12 @@ func usageOf(pid int) used {
 	if err != nil {
 		return u
 	}
-	u.resident, u.largest, u.anonymousOnly = kib(status, "VmRSS:"), kib(status, "VmHWM:"), kib(status, "RssAnon:")
+	u.resident, u.peak, u.anonymous = kibField(status, "VmRSS:"), kibField(status, "VmHWM:"), kibField(status, "RssAnon:")
 	return u
 }
 
-// kib reads a line such as "VmRSS:   1234 kB" and returns bytes.
-func kib(status []byte, name string) int64 {
+// kibField reads a line such as "VmRSS:   1234 kB" and returns bytes.
+func kibField(status []byte, name string) int64 {
 	for line := range strings.Lines(string(status)) {
 		if rest, found := strings.CutPrefix(line, name); found {
 			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
@@ -63,8 +64,8 @@ func kib(status []byte, name string) int64 {
 	return 0
 }
 
-// children are the CPU times of all processes of the benchmark, itself included, by what they are.
-func children() map[string]time.Duration {
+// cpuTimes returns the CPU times of the benchmark and of all its child processes, by role.
+func cpuTimes() map[string]time.Duration {
 	out := map[string]time.Duration{"benchmark": usageOf(os.Getpid()).cpu}
 	tasks, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, task := range tasks {
@@ -78,7 +79,8 @@ func children() map[string]time.Duration {
 	return out
 }
 
-// role says which process a command line is of: a component of a control plane, whose folder its flags name, or an agent.
+// role returns what a process is, from its command line: a component of a control plane, which its
+// flags name, or an agent.
 func role(cmdline string) string {
 	plane := map[string]string{"bench0": "broker", "bench1": "exporter", "bench2": "importer"}
 	for dir, name := range plane {
@@ -91,8 +93,8 @@ func role(cmdline string) string {
 	return "agents"
 }
 
-// spent tells who computed how long.
-func spent(before, after map[string]time.Duration) string {
+// cpuSpent describes the CPU time of each role between two results of cpuTimes.
+func cpuSpent(before, after map[string]time.Duration) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		parts = append(parts, fmt.Sprintf("%s %.1f s", name, (after[name]-before[name]).Seconds()))

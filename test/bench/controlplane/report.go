@@ -10,29 +10,31 @@ import (
 	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
-// addTimes reports the median and the 99th percentile; a budget of zero is none.
+// addTimes adds rows for the median and the 99th percentile. A budget of zero means none.
 func addTimes(r *report.Report, name string, agents, bare []time.Duration, budget50, budget99 float64) {
 	for _, p := range []struct {
 		name   string
 		part   float64
 		budget float64
 	}{{"p50", 0.5, budget50}, {"p99", 0.99, budget99}} {
-		compare(r, name+", "+p.name, report.Percentile(agents, p.part), report.Percentile(bare, p.part), time.Millisecond, "ms", p.budget)
+		took, ofBare := report.Percentile(agents, p.part), report.Percentile(bare, p.part)
+		addRatio(r, name+", "+p.name, took, ofBare, time.Millisecond, "ms", p.budget)
 	}
 }
 
-// addTotal reports a time as a whole.
+// addTotal adds a row for a total time.
 func addTotal(r *report.Report, name string, took, bare time.Duration, budget float64, detail string) {
-	compare(r, name, took, bare, time.Second, "s", budget)
+	addRatio(r, name, took, bare, time.Second, "s", budget)
 	r.Rows[len(r.Rows)-1].Detail = detail
 }
 
-func compare(r *report.Report, name string, took, bare, in time.Duration, unit string, budget float64) {
-	line := report.Row{Name: name, Unit: unit, Value: float64(took) / float64(in), Peers: []float64{float64(bare) / float64(in)}}
+// addRatio adds a row for a time of the agents and that of the bare chain, in a unit.
+func addRatio(r *report.Report, name string, took, bare, in time.Duration, unit string, budget float64) {
+	row := report.Row{Name: name, Unit: unit, Value: float64(took) / float64(in), Peers: []float64{float64(bare) / float64(in)}}
 	if budget > 0 {
-		line.Budget, line.Over = fmt.Sprintf("≤ %g ×", budget), line.Ratio(0) > budget
+		row.Budget, row.Over = fmt.Sprintf("≤ %g ×", budget), row.Ratio(0) > budget
 	}
-	r.Add(line)
+	r.Add(row)
 }
 
 func addRequests(r *report.Report, n int, c counts) {
@@ -45,29 +47,32 @@ func addRequests(r *report.Report, n int, c counts) {
 }
 
 func addPodChange(r *report.Report, n int, c counts) {
-	line := report.Row{
-		Name: "slices written per importer for a pod change in 1,000", Value: float64(c.on("importer")) / float64(n),
+	row := report.Row{
+		Name: "slices written per importer for a pod change in 1,000 endpoints", Value: float64(c.on("importer")) / float64(n),
 		Budget: "1, nothing else", Detail: c.describe(n),
 	}
 	for server := range c {
-		line.Over = line.Over || c.on(server) != int64(n) || c[server][request{"PUT", "endpointslices"}] < int64(n)
+		row.Over = row.Over || c.on(server) != int64(n) || c[server][request{"PUT", "endpointslices"}] < int64(n)
 	}
-	r.Add(line)
+	r.Add(row)
 }
 
-// addNone reports requests that should not have been.
-func addNone(r *report.Report, name string, c counts) {
+// addExpectedZero adds a row for requests of which none are expected.
+func addExpectedZero(r *report.Report, name string, c counts) {
 	r.Add(report.Row{Name: name, Value: float64(c.total()), Budget: "0", Over: c.total() != 0, Detail: c.describe(1)})
 }
 
-func addUsage(r *report.Report, n, budgetMiB int, before, after map[string]used) {
+func addUsage(r *report.Report, n, budgetMiB int, before, after map[string]usage) {
 	for _, name := range slices.Sorted(maps.Keys(after)) {
-		r.Add(report.Row{Name: fmt.Sprintf("CPU of the %s's agent for %d exports", name, n), Value: (after[name].cpu - before[name].cpu).Seconds(), Unit: "s"})
+		r.Add(report.Row{
+			Name:  fmt.Sprintf("CPU of the %s's agent for %d exports", name, n),
+			Value: (after[name].cpu - before[name].cpu).Seconds(), Unit: "s",
+		})
 	}
 	addMemory(r, fmt.Sprintf("at %d exports", n), budgetMiB, after)
 }
 
-func addMemory(r *report.Report, when string, budgetMiB int, now map[string]used) {
+func addMemory(r *report.Report, when string, budgetMiB int, now map[string]usage) {
 	const mib = 1 << 20
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		u := now[name]
@@ -75,7 +80,7 @@ func addMemory(r *report.Report, when string, budgetMiB int, now map[string]used
 		r.Add(report.Row{
 			Name: fmt.Sprintf("resident memory of the %s's agent %s", name, when), Value: resident, Unit: "MiB",
 			Budget: fmt.Sprintf("≤ %d MiB", budgetMiB), Over: resident > float64(budgetMiB),
-			Detail: fmt.Sprintf("without files %d MiB, largest %d MiB", u.anonymousOnly/mib, u.largest/mib),
+			Detail: fmt.Sprintf("anonymous %d MiB, peak %d MiB", u.anonymous/mib, u.peak/mib),
 		})
 	}
 }
@@ -85,7 +90,8 @@ func (c counts) describe(n int) string {
 	var parts []string
 	for _, server := range slices.Sorted(maps.Keys(c)) {
 		var kinds []string
-		for _, kind := range slices.SortedFunc(maps.Keys(c[server]), func(a, b request) int { return strings.Compare(a.String(), b.String()) }) {
+		byName := func(a, b request) int { return strings.Compare(a.String(), b.String()) }
+		for _, kind := range slices.SortedFunc(maps.Keys(c[server]), byName) {
 			if kind.verb != "own" {
 				kinds = append(kinds, fmt.Sprintf("%s %.3g", kind, float64(c[server][kind])/float64(n)))
 			} else if own := c[server][kind]; own != 0 {

@@ -1,28 +1,29 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/seamark-dev/seamark/test/harness"
 )
 
 const metricsPath = "/metrics"
 
-// kinds are the resources of which reads count, too: no API server reads these for itself, as it does Services.
-var kinds = map[string]bool{"endpointslices": true, "serviceexports": true, "serviceimports": true, "exportrecords": true}
+// readResources are the resources whose reads are counted, too. API servers do not read these by
+// themselves, unlike Services.
+var readResources = map[string]bool{"endpointslices": true, "serviceexports": true, "serviceimports": true, "exportrecords": true}
 
 // request is a kind of API request.
 type request struct{ verb, resource string }
 
 func (r request) String() string { return r.verb + " " + r.resource }
 
-// writes tells requests that change something.
-func (r request) writes() bool {
+// isWrite reports whether the request writes.
+func (r request) isWrite() bool {
 	switch r.verb {
 	case "POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION":
 		return true
@@ -30,21 +31,21 @@ func (r request) writes() bool {
 	return false
 }
 
-// counts are the requests that API servers answered, by server and kind of request.
+// counts are the numbers of requests that API servers have served, by server and kind of request.
 type counts map[string]map[request]int64
 
-// requests asks the API servers' own metrics how many requests they have answered; heartbeats and the benchmark's own
-// requests are no part of it.
-func (b *bed) requests(ctx context.Context) (counts, error) {
+// requests reads from the API servers' metrics how many requests they have served, without renewals
+// of leases and without the benchmark's own requests.
+func (e *environment) requests(ctx context.Context) (counts, error) {
 	all := counts{}
-	for _, s := range b.servers() {
-		own := s.own.Load()
-		seen, err := s.requests(ctx)
+	for _, s := range e.servers() {
+		own := s.ownRequests.Load()
+		served, err := s.requests(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("read the metrics of %s: %w", s.name, err)
 		}
-		seen[request{"own", ""}] = -own
-		all[s.name] = seen
+		served[request{"own", ""}] = -own
+		all[s.name] = served
 	}
 	return all, nil
 }
@@ -58,7 +59,7 @@ func (s *server) requests(ctx context.Context) (map[request]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was only read
+	defer resp.Body.Close() //nolint:errcheck // the body is only read
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the API server answered %s", resp.Status)
 	}
@@ -67,65 +68,57 @@ func (s *server) requests(ctx context.Context) (map[request]int64, error) {
 
 // parseRequests reads the counter apiserver_request_total from the text format of Prometheus.
 func parseRequests(r io.Reader) (map[request]int64, error) {
+	samples, err := harness.ParseMetric(r, "apiserver_request_total")
 	out := map[request]int64{}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		rest, found := strings.CutPrefix(lines.Text(), "apiserver_request_total{")
-		if !found {
-			continue
+	for _, s := range samples {
+		kind := request{s.Labels["verb"], s.Labels["resource"]}
+		if subresource := s.Labels["subresource"]; subresource != "" {
+			kind.resource += "/" + subresource
 		}
-		labels, value, found := strings.Cut(rest, "} ")
-		if !found {
-			return nil, fmt.Errorf("cannot read metric %q", lines.Text())
-		}
-		number, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return nil, fmt.Errorf("cannot read metric %q: %w", lines.Text(), err)
-		}
-		if kind := kindOf(labels); kind.counts() {
-			out[kind] += int64(number)
+		if kind.isCounted() {
+			out[kind] += int64(s.Value)
 		}
 	}
-	return out, lines.Err()
+	return out, err
 }
 
-// kindOf reads verb and resource from a metric's labels; none of their values holds a comma or a quote.
-func kindOf(labels string) request {
-	var r request
-	for label := range strings.SplitSeq(labels, ",") {
-		name, value, _ := strings.Cut(label, "=")
-		value = strings.Trim(value, `"`)
-		switch {
-		case name == "verb":
-			r.verb = value
-		case name == "resource":
-			r.resource = value + r.resource
-		case name == "subresource" && value != "":
-			r.resource += "/" + value
-		}
-	}
-	return r
-}
-
-// counts tells requests that are compared: writes of anything but leases, and reads of the kinds the agents deal in.
-func (r request) counts() bool {
+// isCounted reports whether the request is counted: writes of anything but leases, and reads of
+// readResources.
+func (r request) isCounted() bool {
 	resource, _, _ := strings.Cut(r.resource, "/")
-	if r.writes() {
+	if r.isWrite() {
 		return resource != "leases"
 	}
-	return r.verb != "WATCH" && kinds[resource]
+	return r.verb != "WATCH" && readResources[resource]
 }
 
-// isCounted tells which of the benchmark's own requests the API server's count will hold.
-func isCounted(req *http.Request) bool {
+// isCountedRequest reports whether requests will count this request of the benchmark.
+func isCountedRequest(req *http.Request) bool {
 	if req.Method != http.MethodGet {
-		return true // it writes no leases
+		return true // the benchmark writes no leases
 	}
-	return req.URL.Query().Get("watch") == "" && slices.ContainsFunc(strings.Split(req.URL.Path, "/"), func(part string) bool { return kinds[part] })
+	return req.URL.Query().Get("watch") == "" && slices.ContainsFunc(strings.Split(req.URL.Path, "/"), func(part string) bool {
+		return readResources[part]
+	})
 }
 
-// since is what was added after an earlier count.
+// requestsDuring returns the requests that the API servers served while f ran.
+func (e *environment) requestsDuring(ctx context.Context, f func() error) (counts, error) {
+	before, err := e.requests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := f(); err != nil {
+		return nil, err
+	}
+	after, err := e.requests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return after.since(before), nil
+}
+
+// since returns the difference to an earlier count.
 func (c counts) since(before counts) counts {
 	out := counts{}
 	for server, now := range c {
@@ -139,7 +132,7 @@ func (c counts) since(before counts) counts {
 	return out
 }
 
-// total is all requests but the benchmark's own.
+// total returns the number of all requests without the benchmark's own.
 func (c counts) total() int64 {
 	var sum int64
 	for server := range c {
@@ -148,7 +141,7 @@ func (c counts) total() int64 {
 	return sum
 }
 
-// on is the requests one server answered but for the benchmark's own.
+// on returns the number of requests of one server without the benchmark's own.
 func (c counts) on(server string) int64 {
 	var sum int64
 	for _, n := range c[server] {

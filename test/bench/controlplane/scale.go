@@ -11,60 +11,61 @@ import (
 	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
-// endpointsAtScale is how many endpoints each service has when memory is measured with very many of them.
+// endpointsAtScale is how many endpoints each service has when memory is measured with many
+// services.
 const endpointsAtScale = 10
 
-// manyServices measures what the agents hold when there is as much as the design has a budget for. What was exported before goes, and the agents are
-// new, so that nothing of theirs is left over.
-func manyServices(ctx context.Context, b *bed, size sizes, r *report.Report) error {
+// manyServices measures the agents' memory with as many services as the design has a budget for.
+// Earlier services are unexported and the agents restarted, so that these do not affect it.
+func manyServices(ctx context.Context, e *environment, size sizes, r *report.Report) error {
 	if size.scale == 0 {
 		return nil
 	}
 	r.Say("%d services of %d endpoints", size.scale, endpointsAtScale)
-	if err := b.a.client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(benchNamespace)); err != nil {
+	if err := e.exporter.client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(benchNamespace)); err != nil {
 		return err
 	}
-	if err := b.settle(ctx, thoroughly); err != nil {
+	if err := e.awaitNoRequests(ctx, afterBurst); err != nil {
 		return err
 	}
-	for _, m := range b.members() {
+	for _, m := range e.members() {
 		m.member.Stop()
-		if err := m.member.StartBinary(b.agent, b.agentArgs...); err != nil {
+		if err := m.member.StartBinary(e.agent, e.agentArgs...); err != nil {
 			return err
 		}
 	}
-	if err := b.serve(ctx, "scale", size.scale, endpointsAtScale); err != nil {
+	if err := e.serve(ctx, "scale", size.scale, endpointsAtScale); err != nil {
 		return err
 	}
-	before := b.usage()
+	before := e.usage()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	sight, err := look(ctx, b.b, benchNamespace)
+	observer, err := observe(ctx, e.importer, benchNamespace)
 	if err != nil {
 		return err
 	}
-	took, err := all(ctx, agentSide{from: b.a, sight: sight}, "scale", size.scale)
+	took, err := exportAll(ctx, agentPropagator{from: e.exporter, observer: observer}, "scale", size.scale)
 	if err != nil {
 		return err
 	}
-	if err := b.settle(ctx, thoroughly); err != nil {
+	if err := e.awaitNoRequests(ctx, afterBurst); err != nil {
 		return err
 	}
-	r.Add(report.Row{Name: fmt.Sprintf("%d exports of %d endpoints at once", size.scale, endpointsAtScale), Value: float64(took) / float64(time.Second), Unit: "s"})
-	addUsage(r, size.scale, 150, before, b.usage())
-	for _, m := range b.members() {
+	r.Add(report.Row{Name: fmt.Sprintf("%d exports of %d endpoints at once", size.scale, endpointsAtScale), Value: took.Seconds(), Unit: "s"})
+	addUsage(r, size.scale, 150, before, e.usage())
+	for _, m := range e.members() {
 		start := time.Now()
 		m.member.Stop()
-		if err := m.member.StartBinary(b.agent, b.agentArgs...); err != nil {
+		if err := m.member.StartBinary(e.agent, e.agentArgs...); err != nil {
 			return err
 		}
-		if _, err := b.untilQuiet(ctx, m, start); err != nil {
+		if _, err := e.untilIdle(ctx, m, start); err != nil {
 			return err
 		}
 	}
-	if err := b.settle(ctx, thoroughly); err != nil {
+	if err := e.awaitNoRequests(ctx, afterBurst); err != nil {
 		return err
 	}
-	addMemory(r, fmt.Sprintf("after a restart with %d services", size.scale), 150, b.usage())
+	addMemory(r, fmt.Sprintf("after a restart with %d services", size.scale), 150, e.usage())
 	return nil
 }

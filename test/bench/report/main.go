@@ -14,20 +14,21 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Main runs a benchmark with the flags all have and ends the process. Progress goes to stderr, results to stdout. It ends with 1 when something could
-// not be measured, but not when a budget was missed: times on a shared machine are noise, and a reader judges them better than an exit
-// code.
+// Main parses the flags that all benchmarks have, runs a benchmark and exits. Progress goes to
+// stderr, results to stdout. The exit code is 1 when something could not be measured, but not when
+// a budget was missed: times on a shared machine are noisy, so a reader has to judge them.
 func Main(name string, r *Report, measure func(ctx context.Context, quick bool, r *Report) error) {
-	quick := flag.Bool("quick", false, "measure fewer and smaller things")
+	quick := flag.Bool("quick", false, "measure less, in less time")
 	output := flag.String("o", "table", "table, markdown or json")
-	plot := flag.String("plot", "", "a file for the ratios as a picture (SVG)")
+	plot := flag.String("plot", "", "write a plot of the ratios to this file (SVG)")
 	flag.Parse()
-	write, known := map[string]func(io.Writer) error{"table": r.WriteTable, "markdown": r.WriteMarkdown, "json": r.WriteJSON}[*output]
+	writers := map[string]func(io.Writer) error{"table": r.WriteTable, "markdown": r.WriteMarkdown, "json": r.WriteJSON}
+	write, known := writers[*output]
 	if flag.NArg() > 0 || !known {
 		flag.Usage()
 		os.Exit(2)
 	}
-	klog.SetOutput(io.Discard) // of the libraries; what goes wrong here is reported as an error
+	klog.SetOutput(io.Discard) // drops the libraries' logs; failures here are returned as errors
 	klog.LogToStderr(false)
 	ctrllog.SetLogger(klog.Background())
 	r.Progress = os.Stderr
@@ -35,7 +36,7 @@ func Main(name string, r *Report, measure func(ctx context.Context, quick bool, 
 	err := errors.Join(measure(ctx, *quick, r), write(os.Stdout))
 	stop()
 	if *plot != "" {
-		err = errors.Join(err, r.plotFile(*plot))
+		err = errors.Join(err, r.writePlotFile(*plot))
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -43,7 +44,7 @@ func Main(name string, r *Report, measure func(ctx context.Context, quick bool, 
 	}
 }
 
-func (r *Report) plotFile(path string) error {
+func (r *Report) writePlotFile(path string) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err

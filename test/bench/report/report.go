@@ -1,5 +1,6 @@
-// Package report is what the benchmarks have in common: their flags, how they tell of their progress, and their results as a table, as JSON and as a
-// plot. Results are ratios to peers measured in the same run, because times on a shared machine are noise.
+// Package report has what all benchmarks share: their flags, their progress messages, and their
+// results as a table, as JSON and as a plot. Results are ratios to peers that are measured in the
+// same run, because times on a shared machine are noisy.
 package report
 
 import (
@@ -17,35 +18,36 @@ import (
 type Row struct {
 	// Name says what was measured.
 	Name string
-	// Value is ours.
+	// Value is that of Seamark.
 	Value float64
 	Unit  string
-	// Peers are what others took for the same, in the order of the report's Peers; zero or missing where there is nothing to compare with.
+	// Peers are the values of the report's Peers, in the same order. A value that is zero or missing
+	// is not compared.
 	Peers []float64
-	// Faster shows ratios as how many times ours is faster or smaller.
+	// Faster inverts the ratios: they say how many times faster or smaller Seamark is.
 	Faster bool
-	// Budget says what is allowed; empty where nothing is said.
+	// Budget is the limit as text; empty if there is none.
 	Budget string
-	// Over is set when the budget was missed.
+	// Over reports whether the budget was missed.
 	Over bool
 	// Detail explains a number.
 	Detail string
 }
 
-// Report collects rows and tells how it is getting on.
+// Report collects rows and prints progress.
 type Report struct {
-	// Title is for the plot.
+	// Title of the plot.
 	Title string
-	// Peers name what is compared with.
+	// Peers are the names of what Seamark is compared with.
 	Peers []string
-	// Progress is where progress is told.
+	// Progress is where Say prints.
 	Progress io.Writer
 	Rows     []Row
 
 	start time.Time
 }
 
-// Say tells of a step that begins.
+// Say prints a step that begins, with the time since the first one.
 func (r *Report) Say(format string, args ...any) {
 	if r.start.IsZero() {
 		r.start = time.Now()
@@ -54,20 +56,21 @@ func (r *Report) Say(format string, args ...any) {
 }
 
 // Add appends a row.
-func (r *Report) Add(line Row) { r.Rows = append(r.Rows, line) }
+func (r *Report) Add(row Row) { r.Rows = append(r.Rows, row) }
 
-// Ratio is ours to a peer's, or the other way round where ours should be the smaller by far; 0 where there is nothing to compare with.
-func (l Row) Ratio(peer int) float64 {
-	if peer >= len(l.Peers) || l.Peers[peer] == 0 || l.Value == 0 {
+// Ratio returns Seamark's value divided by the peer's, or the inverse with Faster. It is 0 if there
+// is no value to compare with.
+func (r Row) Ratio(peer int) float64 {
+	if peer >= len(r.Peers) || r.Peers[peer] == 0 || r.Value == 0 {
 		return 0
 	}
-	if l.Faster {
-		return l.Peers[peer] / l.Value
+	if r.Faster {
+		return r.Peers[peer] / r.Value
 	}
-	return l.Value / l.Peers[peer]
+	return r.Value / r.Peers[peer]
 }
 
-// jsonRow is a row for programs.
+// jsonRow is a row as JSON.
 type jsonRow struct {
 	Name   string             `json:"name"`
 	Value  float64            `json:"value"`
@@ -79,17 +82,17 @@ type jsonRow struct {
 	Detail string             `json:"detail,omitempty"`
 }
 
-// WriteJSON prints the rows for programs.
+// WriteJSON prints the rows as JSON.
 func (r *Report) WriteJSON(w io.Writer) error {
 	rows := make([]jsonRow, 0, len(r.Rows))
-	for _, line := range r.Rows {
-		out := jsonRow{Name: line.Name, Value: line.Value, Unit: line.Unit, Budget: line.Budget, Over: line.Over, Detail: line.Detail}
+	for _, row := range r.Rows {
+		out := jsonRow{Name: row.Name, Value: row.Value, Unit: row.Unit, Budget: row.Budget, Over: row.Over, Detail: row.Detail}
 		for i, peer := range r.Peers {
-			if ratio := line.Ratio(i); ratio != 0 {
+			if ratio := row.Ratio(i); ratio != 0 {
 				if out.Peers == nil {
 					out.Peers, out.Ratios = map[string]float64{}, map[string]float64{}
 				}
-				out.Peers[peer], out.Ratios[peer] = line.Peers[i], ratio
+				out.Peers[peer], out.Ratios[peer] = row.Peers[i], ratio
 			}
 		}
 		rows = append(rows, out)
@@ -100,7 +103,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return encoder.Encode(rows)
 }
 
-// WriteTable prints the rows for people.
+// WriteTable prints the rows as an aligned table, with the details and the verdict below it.
 func (r *Report) WriteTable(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, cells := range r.cells() {
@@ -109,16 +112,16 @@ func (r *Report) WriteTable(w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, line := range r.Rows {
-		if line.Detail != "" {
-			_, _ = fmt.Fprintf(w, "- %s: %s\n", line.Name, line.Detail)
+	for _, row := range r.Rows {
+		if row.Detail != "" {
+			_, _ = fmt.Fprintf(w, "- %s: %s\n", row.Name, row.Detail)
 		}
 	}
 	_, err := fmt.Fprintln(w, r.verdict())
 	return err
 }
 
-// WriteMarkdown prints the table as the documentation has it.
+// WriteMarkdown prints the table for the documentation.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	for i, cells := range r.cells() {
 		if i == 0 {
@@ -136,38 +139,38 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return nil
 }
 
-// cells are the texts of the table, its head first.
+// cells returns the cells of the table, the header first.
 func (r *Report) cells() [][]string {
-	head := []string{"WHAT", "SEAMARK"}
+	header := []string{"WHAT", "SEAMARK"}
 	for _, peer := range r.Peers {
-		head = append(head, strings.ToUpper(peer), "RATIO")
+		header = append(header, strings.ToUpper(peer), "RATIO")
 	}
-	out := [][]string{append(head, "BUDGET", "")}
-	for _, line := range r.Rows {
-		cells := []string{line.Name, number(line.Value, line.Unit)}
+	out := [][]string{append(header, "BUDGET", "")}
+	for _, row := range r.Rows {
+		cells := []string{row.Name, number(row.Value, row.Unit)}
 		for i := range r.Peers {
 			peer, ratio := "", ""
-			if value := line.Ratio(i); value != 0 {
-				peer, ratio = number(line.Peers[i], line.Unit), times(value)
+			if value := row.Ratio(i); value != 0 {
+				peer, ratio = number(row.Peers[i], row.Unit), times(value)
 			}
 			cells = append(cells, peer, ratio)
 		}
 		verdict := ""
 		switch {
-		case line.Over:
+		case row.Over:
 			verdict = "OVER"
-		case line.Budget != "":
+		case row.Budget != "":
 			verdict = "ok"
 		}
-		out = append(out, append(cells, line.Budget, verdict))
+		out = append(out, append(cells, row.Budget, verdict))
 	}
 	return out
 }
 
 func (r *Report) verdict() string {
 	over := 0
-	for _, line := range r.Rows {
-		if line.Over {
+	for _, row := range r.Rows {
+		if row.Over {
 			over++
 		}
 	}
@@ -175,11 +178,16 @@ func (r *Report) verdict() string {
 	case len(r.Rows) == 0:
 		return "nothing was measured"
 	case over > 0:
-		return fmt.Sprintf("%d budgets were MISSED; on a busy machine run it again before believing the times", over)
+		budgets := "1 budget was"
+		if over > 1 {
+			budgets = fmt.Sprintf("%d budgets were", over)
+		}
+		return budgets + " MISSED; on a busy machine repeat the run before you trust the times"
 	}
 	return "every budget was met"
 }
 
+// times formats a ratio.
 func times(ratio float64) string {
 	switch {
 	case ratio >= 10:
@@ -190,7 +198,7 @@ func times(ratio float64) string {
 	return fmt.Sprintf("%.2f ×", ratio)
 }
 
-// number prints with as many digits as mean something.
+// number formats a value with the digits that are significant.
 func number(v float64, unit string) string {
 	text := ""
 	switch {
@@ -204,7 +212,7 @@ func number(v float64, unit string) string {
 	return strings.TrimSpace(text + " " + unit)
 }
 
-// Percentile is the smallest value that the given part of all values does not exceed.
+// Percentile returns the smallest value that the given part of all values does not exceed.
 func Percentile(values []time.Duration, part float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(values))
 	if len(sorted) == 0 {
@@ -213,5 +221,5 @@ func Percentile(values []time.Duration, part float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(part*float64(len(sorted))))-1)]
 }
 
-// Milliseconds of a time.
+// Milliseconds returns a duration in milliseconds.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -42,7 +42,7 @@ func TestTables(t *testing.T) {
 	if err := errors.Join(sample().WriteTable(&table), sample().WriteMarkdown(&markdown)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"0.90 ×", "2.00 ×", "OVER", "2000 ×", "12.3 MiB", "- rate: because", "1 budgets were MISSED"} {
+	for _, want := range []string{"0.90 ×", "2.00 ×", "OVER", "2000 ×", "12.3 MiB", "- rate: because", "1 budget was MISSED"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, &table)
 		}

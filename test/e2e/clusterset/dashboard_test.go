@@ -63,7 +63,7 @@ func everyPanelHasData(s *suite) {
 	var shown dashboard.Span
 	s.eventually("every panel has data, and the counts are right", timeout, func() error {
 		shown = span()
-		if data, err = prometheus.Ask(s.Context(), board, shown); err != nil {
+		if data, err = prometheus.QueryPanels(s.Context(), board, shown); err != nil {
 			s.Fatal(err)
 		}
 		if missing := board.Missing(data); len(missing) > 0 {

@@ -13,33 +13,46 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// Lesson: two services whose joined names are equal (c/a-b, b-c/a) overwrote each other on the hub.
+// Lesson: two services whose namespaces and names are equal when joined with a dash (c/a-b, b-c/a)
+// overwrote each other on the broker.
 func TestNamesThatJoinToTheSame(t *testing.T) {
 	f := clusterset(t)
 	base := fleet.NewNamespace(t)
-	first, second := base+"-c", base // service x-y in base-c … and x in …: joined with dashes all would be equal
+	before, after := "c-"+base, base+"-c"
 	east, west := f.Members[0], f.Members[1]
 	for _, m := range f.Members {
-		m.Namespace(t, first)
-		m.Namespace(t, second)
+		for _, ns := range []string{base, before, after} {
+			m.Namespace(t, ns)
+		}
 	}
-	east.Serve(t, fleet.NewService(first, "a"), "10.1.0.1")
-	east.Serve(t, fleet.NewService(second, "c-a"), "10.1.0.2")
-	east.Serve(t, fleet.NewService(second, "a"), "10.1.0.3")
-	east.Export(t, first, "a")
-	east.Export(t, second, "c-a")
-	east.Export(t, second, "a")
-	imported(t, west, first, "a", map[string][]string{"east": {"10.1.0.1"}})
-	imported(t, west, second, "c-a", map[string][]string{"east": {"10.1.0.2"}})
-	imported(t, west, second, "a", map[string][]string{"east": {"10.1.0.3"}})
-	east.Unexport(t, second, "a")
-	notImported(t, west, second, "a")
-	imported(t, west, first, "a", map[string][]string{"east": {"10.1.0.1"}})
+	services := []struct{ ns, name, address string }{
+		// Joined as namespace-name, these two are equal.
+		{after, "a", "10.1.0.1"},
+		{base, "c-a", "10.1.0.2"},
+		// Joined as name-namespace, these two are equal.
+		{before, "a", "10.1.0.3"},
+		{base, "a-c", "10.1.0.4"},
+		{base, "a", "10.1.0.5"},
+	}
+	for _, s := range services {
+		east.Serve(t, fleet.NewService(s.ns, s.name), s.address)
+		east.Export(t, s.ns, s.name)
+	}
+	for _, s := range services {
+		west.AwaitImport(t, s.ns, s.name, map[string][]string{"east": {s.address}})
+	}
+	for i, s := range services {
+		east.Unexport(t, s.ns, s.name)
+		west.AwaitNoImport(t, s.ns, s.name)
+		for _, left := range services[i+1:] {
+			west.AwaitImport(t, left.ns, left.name, map[string][]string{"east": {left.address}})
+		}
+	}
 }
 
 func TestNamespaceCreatedLater(t *testing.T) {
@@ -48,10 +61,10 @@ func TestNamespaceCreatedLater(t *testing.T) {
 	ns := fleet.NewNamespace(t, east)
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
-	exportedAndReady(t, east, ns, "web")
-	imported(t, east, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
+	east.AwaitExported(t, ns, "web")
+	east.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
 	west.Namespace(t, ns)
-	imported(t, west, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
+	west.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
 }
 
 func TestExcludedNamespaces(t *testing.T) {
@@ -60,12 +73,13 @@ func TestExcludedNamespaces(t *testing.T) {
 	service := "t" + fleet.NewNamespace(t)[1:]
 	east.Serve(t, fleet.NewService(metav1.NamespaceSystem, service), "10.1.0.1")
 	east.Export(t, metav1.NamespaceSystem, service)
-	east.Awaits(t, metav1.NamespaceSystem, service, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, exports.ReasonNamespaceNotAllowed)
-	nothingOnBroker(t, f, metav1.NamespaceSystem)
+	east.Awaits(t, metav1.NamespaceSystem, service, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse,
+		v1alpha1.ServiceExportReasonNamespaceNotAllowed)
+	awaitNothingOnBroker(t, f, metav1.NamespaceSystem)
 }
 
-// A pod change moves one slice and nothing else.
-func TestEndpointChangesMoveOneSlice(t *testing.T) {
+// A change of one endpoint updates one imported EndpointSlice and nothing else.
+func TestEndpointChangeUpdatesOneSlice(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
@@ -75,14 +89,14 @@ func TestEndpointChangesMoveOneSlice(t *testing.T) {
 		east.Create(t, fleet.NewSlice(svc, fmt.Sprint(i), fmt.Sprintf("10.1.%d.1", i)))
 	}
 	east.Export(t, ns, "big")
-	imported(t, west, ns, "big", map[string][]string{"east": {"10.1.0.1", "10.1.1.1", "10.1.2.1", "10.1.3.1", "10.1.4.1"}})
-	settled(t, west, ns, "big")
+	west.AwaitImport(t, ns, "big", map[string][]string{"east": {"10.1.0.1", "10.1.1.1", "10.1.2.1", "10.1.3.1", "10.1.4.1"}})
+	awaitUnchanged(t, west, ns, "big")
 	before := versions(t, west, ns, "big")
 	fleet.Update(t, east, ns, "big-3", &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) {
 		s.Endpoints[0].Conditions.Ready = ptr.To(false)
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.1.3.2"}})
 	})
-	imported(t, west, ns, "big", map[string][]string{"east": {"10.1.0.1", "10.1.1.1", "10.1.2.1", "10.1.3.1", "10.1.3.2", "10.1.4.1"}})
+	west.AwaitImport(t, ns, "big", map[string][]string{"east": {"10.1.0.1", "10.1.1.1", "10.1.2.1", "10.1.3.1", "10.1.3.2", "10.1.4.1"}})
 	changed := 0
 	for name, version := range versions(t, west, ns, "big") {
 		if before[name] != version {
@@ -93,17 +107,17 @@ func TestEndpointChangesMoveOneSlice(t *testing.T) {
 		t.Errorf("%d objects were written for one changed slice", changed)
 	}
 	east.Delete(t, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "big-0"}})
-	imported(t, west, ns, "big", map[string][]string{"east": {"10.1.1.1", "10.1.2.1", "10.1.3.1", "10.1.3.2", "10.1.4.1"}})
+	west.AwaitImport(t, ns, "big", map[string][]string{"east": {"10.1.1.1", "10.1.2.1", "10.1.3.1", "10.1.3.2", "10.1.4.1"}})
 }
 
-// The properties of a Service may all change while it is exported.
+// Changes of an exported Service and of its ServiceExport reach the ServiceImport, which is kept.
 func TestChangesOfAnExportedService(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
-	first := imported(t, west, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
+	first := west.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
 	fleet.Update(t, east, ns, "web", &corev1.Service{}, func(s *corev1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, fleet.Port("https", 443))
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
@@ -125,7 +139,7 @@ func TestChangesOfAnExportedService(t *testing.T) {
 		return nil
 	})
 	fleet.Update(t, east, ns, "web", &mcsv1beta1.ServiceExport{}, func(e *mcsv1beta1.ServiceExport) { e.Spec.ExportedLabels = nil })
-	harness.Eventually(t, "the label gone", func() error {
+	harness.Eventually(t, "the label is removed", func() error {
 		si, err := west.Import(ns, "web")
 		if err != nil || si.Labels["colour"] != "" {
 			return fmt.Errorf("%v %w", si.Labels, err)
@@ -134,14 +148,15 @@ func TestChangesOfAnExportedService(t *testing.T) {
 	})
 }
 
-// Lesson: headless ↔ ClusterIP flips deleted and recreated the import: a gap, and a new VIP.
+// Lesson: headless ↔ ClusterIP flips deleted and recreated the import: a gap, and a new clusterset
+// IP.
 func TestTypeFlipKeepsTheImport(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
-	first := imported(t, west, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
+	first := west.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
 	uid := first.UID
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -150,13 +165,13 @@ func TestTypeFlipKeepsTheImport(t *testing.T) {
 		for ctx.Err() == nil {
 			si, err := west.Import(ns, "web")
 			if err != nil || si.UID != uid {
-				watched <- fmt.Errorf("the import went away, uid %s: %w", si.UID, err)
+				watched <- fmt.Errorf("the ServiceImport was deleted or replaced, uid %s (%w)", si.UID, err)
 				return
 			}
 		}
 		watched <- nil
 	}()
-	// A ClusterIP Service cannot become headless in place: it is deleted and made anew, within one breath.
+	// A ClusterIP Service cannot become headless in place: it is deleted and created again at once.
 	east.Delete(t, fleet.NewService(ns, "web"))
 	east.Create(t, fleet.NewService(ns, "web", func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }))
 	harness.Eventually(t, "headless", func() error {
@@ -172,20 +187,20 @@ func TestTypeFlipKeepsTheImport(t *testing.T) {
 	}
 }
 
-func TestExportDeletedAndMadeAgain(t *testing.T) {
+func TestExportDeletedAndRecreated(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	for range 3 {
 		east.Export(t, ns, "web")
-		imported(t, west, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
+		west.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
 		east.Unexport(t, ns, "web")
 	}
 	east.Export(t, ns, "web")
-	exportedAndReady(t, east, ns, "web")
-	imported(t, west, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
-	aggregated(t, f, ns, "web", "east")
+	east.AwaitExported(t, ns, "web")
+	west.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
+	awaitAggregate(t, f, ns, "web", "east")
 }
 
 // Spec 1: a ServiceImport exists as long as at least one cluster exports the service.
@@ -196,19 +211,19 @@ func TestImportLivesAsLongAsAnyExport(t *testing.T) {
 		m.Serve(t, fleet.NewService(ns, "web"), fmt.Sprintf("10.%d.0.1", i+1))
 		m.Export(t, ns, "web")
 	}
-	si := imported(t, f.Members[2], ns, "web", map[string][]string{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}})
-	aggregated(t, f, ns, "web", "east", "west")
+	si := f.Members[2].AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}})
+	awaitAggregate(t, f, ns, "web", "east", "west")
 	f.Members[0].Unexport(t, ns, "web")
-	after := imported(t, f.Members[2], ns, "web", map[string][]string{"west": {"10.2.0.1"}})
+	after := f.Members[2].AwaitImport(t, ns, "web", map[string][]string{"west": {"10.2.0.1"}})
 	if after.UID != si.UID {
 		t.Error("the import was recreated")
 	}
-	aggregated(t, f, ns, "web", "west")
+	awaitAggregate(t, f, ns, "web", "west")
 	f.Members[1].Unexport(t, ns, "web")
 	for _, m := range f.Members {
-		notImported(t, m, ns, "web")
+		m.AwaitNoImport(t, ns, "web")
 	}
-	nothingOnBroker(t, f, ns)
+	awaitNothingOnBroker(t, f, ns)
 }
 
 // A local Service of the same name that is not exported has no part in the import.
@@ -220,14 +235,15 @@ func TestLocalServiceOfTheSameNameIsLeftAlone(t *testing.T) {
 	west.Serve(t, local, "10.2.0.1")
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
-	imported(t, west, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
+	west.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
 	after := &corev1.Service{}
-	if err := west.Client.Get(context.Background(), client.ObjectKeyFromObject(local), after); err != nil || after.ResourceVersion != local.ResourceVersion {
-		t.Errorf("the local Service was touched: %v", err)
+	err := west.Client.Get(context.Background(), client.ObjectKeyFromObject(local), after)
+	if err != nil || after.ResourceVersion != local.ResourceVersion {
+		t.Errorf("the local Service was changed (%v)", err)
 	}
 }
 
-// versions are the resourceVersions of a member's import and slices.
+// versions returns the resourceVersions of a member's import and slices.
 func versions(t *testing.T, m *fleet.Member, ns, name string) map[string]string {
 	t.Helper()
 	si, err := m.Import(ns, name)
@@ -245,11 +261,11 @@ func versions(t *testing.T, m *fleet.Member, ns, name string) map[string]string 
 	return out
 }
 
-// settled waits until nothing has been written about an import for a while.
-func settled(t *testing.T, m *fleet.Member, ns, name string) {
+// awaitUnchanged waits until an import and its slices have not been written for half a second.
+func awaitUnchanged(t *testing.T, m *fleet.Member, ns, name string) {
 	t.Helper()
 	last, since := "", time.Now()
-	harness.Eventually(t, "quiet", func() error {
+	harness.Eventually(t, "no more writes to the import", func() error {
 		if now := fmt.Sprint(versions(t, m, ns, name)); now != last {
 			last, since = now, time.Now()
 		}

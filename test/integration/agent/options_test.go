@@ -10,9 +10,9 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// Options that are off by default do what they say: missing namespaces are created, and of two replicas one works until it
-// goes and the other takes over.
-func TestOptions(t *testing.T) {
+// With CreateNamespaces, missing namespaces are created. With LeaderElection, another replica takes
+// over when the leader stops.
+func TestCreateNamespacesAndLeaderElection(t *testing.T) {
 	cps := harness.Fresh(t, 2)
 	f, err := fleet.New(context.Background(), cps[0], cps, fleet.Options{})
 	if err != nil {
@@ -31,23 +31,23 @@ func TestOptions(t *testing.T) {
 	ns := fleet.NewNamespace(t, east)
 	east.Serve(t, fleet.NewService(ns, "one"), "10.1.0.1")
 	east.Export(t, ns, "one")
-	imported(t, west, ns, "one", map[string][]string{"east": {"10.1.0.1"}})
+	west.AwaitImport(t, ns, "one", map[string][]string{"east": {"10.1.0.1"}})
 
 	stopFirst()
 	east.Serve(t, fleet.NewService(ns, "two"), "10.1.0.2")
 	east.Export(t, ns, "two")
-	exportedAndReady(t, east, ns, "two")
-	imported(t, west, ns, "two", map[string][]string{"east": {"10.1.0.2"}})
+	east.AwaitExported(t, ns, "two")
+	west.AwaitImport(t, ns, "two", map[string][]string{"east": {"10.1.0.2"}})
 
-	// By now the second one leads, whichever did before.
+	// The second replica leads now, whichever led before.
 	stopThird := replica(t, east)
 	defer stopThird()
 	stopSecond()
 	east.Unexport(t, ns, "two")
-	notImported(t, west, ns, "two")
+	west.AwaitNoImport(t, ns, "two")
 }
 
-// replica runs one more agent of a member and returns what ends it.
+// replica starts one more agent of a member and returns a function that stops it.
 func replica(t *testing.T, m *fleet.Member) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -9,19 +8,19 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// What peers got wrong at scale: a watch for each exported service, a list of everything at each scrape, a metric series for each
-// address. Thirty services must cost no more watches than one, a scrape no request at all, and no series of its own.
+// Lessons of other projects: a watch for each exported service, a list of everything at each
+// scrape, a metric series for each address. Thirty services must need no more watches and metric
+// series than one, and a scrape must cause no list request.
 func TestCostsDoNotGrowWithServices(t *testing.T) {
 	cps := harness.Fresh(t, 2)
 	f, err := fleet.New(context.Background(), cps[0], cps, fleet.Options{})
@@ -33,7 +32,7 @@ func TestCostsDoNotGrowWithServices(t *testing.T) {
 	west.StartProcess(t)
 	east.StartProcess(t, "--metrics-bind-address="+address)
 	ns := fleet.NewNamespace(t, east, west)
-	serve := func(from, to int) {
+	export := func(from, to int) {
 		t.Helper()
 		for i := from; i < to; i++ {
 			name := fmt.Sprintf("svc-%d", i)
@@ -42,38 +41,40 @@ func TestCostsDoNotGrowWithServices(t *testing.T) {
 		}
 		for i := from; i < to; i++ {
 			name := fmt.Sprintf("svc-%d", i)
-			exportedAndReady(t, east, ns, name)
-			for _, m := range f.Members { // both, so that both have opened every watch
-				imported(t, m, ns, name, map[string][]string{"east": {fmt.Sprintf("10.1.0.%d", i+1)}})
+			east.AwaitExported(t, ns, name)
+			for _, m := range f.Members { // both agents have opened all watches then
+				m.AwaitImport(t, ns, name, map[string][]string{"east": {fmt.Sprintf("10.1.0.%d", i+1)}})
 			}
 		}
 	}
-	serve(0, 1)
-	watchesBefore, seriesBefore := watches(t, cps), series(scrape(t, address))
-	serve(1, 30)
+	export(0, 1)
+	watchesBefore, seriesBefore := watches(t, cps), countSeries(scrape(t, address))
+	export(1, 30)
 	for kind, after := range watches(t, cps) {
 		if before := watchesBefore[kind]; after > before {
 			t.Errorf("%v watches with one service, %v with thirty: %s", before, after, kind)
 		}
 	}
 	text := scrape(t, address)
-	if after := series(text); after > seriesBefore+20 { // buckets and codes that had not come up before
+	if after := countSeries(text); after > seriesBefore+20 { // buckets and status codes that are new
 		t.Errorf("%d metric series with one service, %d with thirty", seriesBefore, after)
 	}
 	for _, value := range regexp.MustCompile(`="([^"]*)"`).FindAllStringSubmatch(text, -1) {
 		if _, err := netip.ParseAddr(value[1]); err == nil || strings.HasPrefix(value[1], "svc-") {
-			t.Errorf("a metric has the label value %q: there may be any number of those", value[1])
+			t.Errorf("a metric has the label value %q, of which there can be any number", value[1])
 		}
 	}
 	for metric, atLeast := range map[string]float64{
 		`seamark_exports{state="ready"}`: 30, `seamark_exports{state="pending"}`: 0, `seamark_export_conflicts{state="conflict"}`: 0,
-		`seamark_imports{state="ready"}`: 30, `seamark_propagation_seconds_count{hop="publish"}`: 30, `seamark_propagation_seconds_count{hop="import"}`: 1,
-		`seamark_api_writes_total{kind="ExportRecord",server="broker",verb="create"}`: 30, `seamark_broker_connected`: 1, `seamark_stale_clusters`: 0,
+		`seamark_imports{state="ready"}`:                   30,
+		`seamark_propagation_seconds_count{hop="publish"}`: 30, `seamark_propagation_seconds_count{hop="import"}`: 1,
+		`seamark_api_writes_total{kind="ExportRecord",server="broker",verb="create"}`: 30,
+		`seamark_broker_connected`: 1, `seamark_stale_clusters`: 0,
 		`seamark_clusterset_ip_pool_used{block="243.0.0.0/16"}`: 30, `seamark_clusterset_ip_pool_size{block="243.0.0.0/16"}`: 65534,
 		`seamark_lease_age_seconds{cluster="west"}`: 0, `seamark_queue_depth{reconciler="export"}`: 0,
 	} {
-		if got, ok := value(text, metric); !ok || got < atLeast || (atLeast == 0 && !strings.Contains(metric, "age") && got > 0) {
-			t.Errorf("%s is %v (there: %v), want %v", metric, got, ok, atLeast)
+		if got, ok := seriesValue(text, metric); !ok || got < atLeast || (atLeast == 0 && !strings.Contains(metric, "age") && got > 0) {
+			t.Errorf("%s is %v (found: %t), want %v", metric, got, ok, atLeast)
 		}
 	}
 	listsBefore := lists(t, cps)
@@ -111,8 +112,8 @@ func scrape(t *testing.T, address string) string {
 	return text
 }
 
-// value is that of one series of a scrape.
-func value(text, metric string) (float64, bool) {
+// seriesValue returns the value of one series of a scrape.
+func seriesValue(text, metric string) (float64, bool) {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, metric+" "); ok {
 			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
@@ -122,7 +123,8 @@ func value(text, metric string) (float64, bool) {
 	return 0, false
 }
 
-func series(text string) int {
+// countSeries returns the number of series of a scrape.
+func countSeries(text string) int {
 	n := 0
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "#") {
@@ -132,54 +134,36 @@ func series(text string) int {
 	return n
 }
 
-// watches counts, on each API server, those of the kinds that services are made of. Others come and go by themselves: API servers
-// watch the parameters of policies, for example, some time after the policies came.
+// serviceResources are the resources that services consist of.
+var serviceResources = []string{"endpointslices", "services", "serviceexports", "serviceimports", "exportrecords"}
+
+// watches returns the number of open watches of each API server, by their labels. It counts only
+// watches of serviceResources: API servers open others by themselves, for example of the parameters
+// of policies some time after these were created.
 func watches(t *testing.T, cps []*controlplane.ControlPlane) map[string]float64 {
 	t.Helper()
-	ofServices := regexp.MustCompile(`resource="(endpointslices|services|serviceexports|serviceimports|exportrecords)".*verb="WATCH"`)
 	open := map[string]float64{}
 	for i, cp := range cps {
-		total(t, []*controlplane.ControlPlane{cp}, func(line string) bool {
-			labels, count, _ := strings.Cut(line, "} ")
-			if strings.HasPrefix(line, "apiserver_longrunning_requests{") && ofServices.MatchString(line) {
-				n, _ := strconv.ParseFloat(strings.TrimSpace(count), 64)
-				open[fmt.Sprintf("server %d: %s", i, labels)] = n
+		for _, s := range harness.Metric(t, cp, "apiserver_longrunning_requests") {
+			if s.Labels["verb"] == "WATCH" && slices.Contains(serviceResources, s.Labels["resource"]) {
+				open[fmt.Sprintf("server %d: %v", i, s.Labels)] = s.Value
 			}
-			return false
-		})
+		}
 	}
 	return open
 }
 
+// lists returns how many list requests the API servers have served for the resources that only
+// agents list.
 func lists(t *testing.T, cps []*controlplane.ControlPlane) float64 {
-	t.Helper()
-	return total(t, cps, func(line string) bool {
-		return strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `verb="LIST"`) &&
-			(strings.Contains(line, "seamark.dev") || strings.Contains(line, "multicluster") || strings.Contains(line, `resource="endpointslices"`))
-	})
-}
-
-func total(t *testing.T, cps []*controlplane.ControlPlane, counts func(string) bool) float64 {
 	t.Helper()
 	sum := 0.0
 	for _, cp := range cps {
-		clientset, err := kubernetes.NewForConfig(cp.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw, err := clientset.RESTClient().Get().AbsPath("/metrics").DoRaw(context.Background())
-		if err != nil {
-			t.Fatalf("read the API server's metrics: %v", err)
-		}
-		lines := bufio.NewScanner(strings.NewReader(string(raw)))
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			if line := lines.Text(); counts(line) {
-				var value float64
-				if _, err := fmt.Sscanf(line[strings.LastIndexByte(line, ' ')+1:], "%g", &value); err != nil {
-					t.Fatalf("read %q: %v", line, err)
-				}
-				sum += value
+		for _, s := range harness.Metric(t, cp, "apiserver_request_total") {
+			group := s.Labels["group"]
+			ofAgents := strings.Contains(group, "seamark.dev") || strings.Contains(group, "multicluster") || s.Labels["resource"] == "endpointslices"
+			if s.Labels["verb"] == "LIST" && ofAgents {
+				sum += s.Value
 			}
 		}
 	}

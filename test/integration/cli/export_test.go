@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -20,28 +22,26 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// agentFor runs the agent of a cluster until the function it returns is called, or the test ends.
-func (b *bed) agentFor(where string) (stop func()) {
-	b.t.Helper()
+// startAgent runs the agent of a cluster until the returned function is called or the test ends.
+func (env *environment) startAgent(where string) (stop func()) {
+	env.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
 		done <- agent.Run(ctx, agent.Options{
-			Options:    daemon.Options{Local: b.planes[where].Config(), Log: logr.Discard(), MetricsAddress: "0", ProbeAddress: "0"},
+			Options: daemon.Options{
+				Local: env.planes[where].Config(), Log: logr.Discard(), MetricsAddress: "0", ProbeAddress: "0",
+			},
 			RenewEvery: time.Second, LeaseDuration: 5 * time.Second,
 		})
 	}()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			if err := <-done; err != nil {
-				b.t.Errorf("the agent of %s: %v", where, err)
-			}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			env.t.Errorf("the agent of %s: %v", where, err)
 		}
-	}
-	b.t.Cleanup(stop)
+	})
+	env.t.Cleanup(stop)
 	return stop
 }
 
@@ -52,33 +52,34 @@ func webService(namespace string, port int32) *corev1.Service {
 	}
 }
 
-// With agents at work: export waits, says what happened, conflicts too; list shows the members; leaving ends it.
+// With running agents, export waits and reports the outcome including conflicts, list shows the
+// members, and leave withdraws the exports.
 func TestExportWithAgents(t *testing.T) {
-	b := bedOn(t, harness.Fresh(t, 3, harness.WithControllerManager))
-	b.must("broker deploy --context hub")
-	b.must("join --no-install --broker-context hub --context east --clusterid east")
-	b.must("broker invite west --context hub --allow-namespaces shop --file %s", b.path("west.yaml"))
-	b.must("join --no-install %s --context west --dataplane none", b.path("west.yaml"))
-	b.namespace("shop", "east", "west")
-	b.namespace("private", "west")
-	b.create("east", webService("shop", 80))
-	b.create("west", webService("shop", 8080), webService("private", 80))
-	stopEast := b.agentFor("east")
-	b.agentFor("west")
+	env := environmentOn(t, harness.Fresh(t, 3, harness.WithControllerManager))
+	env.mustRun("broker deploy --context broker")
+	env.mustRun("join --no-install --broker-context broker --context east --clusterid east")
+	env.mustRun("broker invite west --context broker --allow-namespaces shop --file %s", env.path("west.yaml"))
+	env.mustRun("join --no-install %s --context west --dataplane none", env.path("west.yaml"))
+	env.createNamespace("shop", "east", "west")
+	env.createNamespace("private", "west")
+	env.create("east", webService("shop", 80))
+	env.create("west", webService("shop", 8080), webService("private", 80))
+	stopEast := env.startAgent("east")
+	env.startAgent("west")
 
-	o := b.must("export service web --context east --wait")
+	o := env.mustRun("export service web --context east --wait")
 	if want := "Service shop/web is published to the clusterset as web.shop.svc.clusterset.local.\n"; o.out != want {
 		t.Errorf("got %q, want %q", o.out, want)
 	}
 	harness.Eventually(t, "west imports it", func() error {
-		return b.clients["west"].Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, &mcsv1beta1.ServiceImport{})
+		return env.clients["west"].Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, &mcsv1beta1.ServiceImport{})
 	})
-	o = b.must("export service web -n shop --context west --wait")
+	o = env.mustRun("export service web -n shop --context west --wait")
 	if !strings.Contains(o.out, "is published") || !strings.Contains(o.out, "PortConflict") || !strings.Contains(o.out, "west") {
-		t.Errorf("the conflict is not told:\n%s", o.out)
+		t.Errorf("the conflict is not reported:\n%s", o.out)
 	}
-	b.refused("export service web -n private --context west --wait", "NamespaceNotAllowed", "--allow-namespaces")
-	refused := b.run("export service web -n private --context west --wait -o json")
+	env.mustRefuse("export service web -n private --context west --wait", "NamespaceNotAllowed", "--allow-namespaces")
+	refused := env.run("export service web -n private --context west --wait -o json")
 	var value struct {
 		Ready      bool               `json:"ready"`
 		Conditions []metav1.Condition `json:"conditions"`
@@ -87,8 +88,8 @@ func TestExportWithAgents(t *testing.T) {
 		t.Errorf("%v: %+v", err, refused)
 	}
 
-	harness.Eventually(t, "the list shows who is alive", func() error {
-		members := decode[listing](b, "cluster list --context hub").Clusters
+	harness.Eventually(t, "the list shows the state of both members", func() error {
+		members := decode[memberList](env, "cluster list --context broker").Clusters
 		for _, m := range members {
 			if m.Exports != 1 || m.LastHeartbeat == nil || m.AgentVersion == "" || m.DataPlane == "" {
 				return fmt.Errorf("%+v", m)
@@ -99,61 +100,63 @@ func TestExportWithAgents(t *testing.T) {
 		}
 		return nil
 	})
-	b.refused("join --no-install "+b.path("west.yaml")+" --context hub", "used by another cluster")
+	env.mustRefuse("join --no-install "+env.path("west.yaml")+" --context broker", "used by another cluster")
 
-	b.must("unexport service web --context west")
-	harness.Eventually(t, "the conflict is over", func() error {
-		if o := b.must("export service web --context east --wait"); strings.Contains(o.out, "onflict") {
+	env.mustRun("unexport service web --context west")
+	harness.Eventually(t, "the conflict is cleared", func() error {
+		if o := env.mustRun("export service web --context east --wait"); strings.Contains(o.out, "onflict") {
 			return fmt.Errorf("%s", o.out)
 		}
 		return nil
 	})
 	stopEast()
-	b.must("leave --context east --broker-context hub")
-	harness.Eventually(t, "west drops the import", func() error {
-		err := b.clients["west"].Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, &mcsv1beta1.ServiceImport{})
-		if err == nil {
-			return fmt.Errorf("it is still there")
+	env.mustRun("leave --context east --broker-context broker")
+	harness.Eventually(t, "west deletes its import", func() error {
+		err := env.clients["west"].Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, &mcsv1beta1.ServiceImport{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the ServiceImport still exists (%w)", err)
 		}
 		return nil
 	})
-	// And back, while the namespace of before may still be going.
-	b.must("join --no-install --broker-context hub --context east")
-	b.agentFor("east")
-	b.must("export service web --context east --wait")
+	// East joins again, possibly while the agent's old namespace is still being deleted.
+	env.mustRun("join --no-install --broker-context broker --context east")
+	env.startAgent("east")
+	env.mustRun("export service web --context east --wait")
 }
 
-// Every command that prints something prints it as JSON and YAML too.
-func TestMachineReadableEverywhere(t *testing.T) {
-	b := newBed(t)
-	t.Cleanup(func() { b.dismantle("b-json") })
-	b.namespace("machine", "east")
-	b.create("east", webService("machine", 80))
-	b.must("broker deploy --context hub -n b-json")
-	b.invite("b-json", "east", "")
+// The commands that change a clusterset print JSON and YAML, too. Package operate tests those that
+// only read.
+func TestJSONAndYAMLOutput(t *testing.T) {
+	env := newEnvironment(t)
+	t.Cleanup(func() { env.removeBroker("b-json") })
+	env.createNamespace("machine", "east")
+	env.create("east", webService("machine", 80))
+	env.mustRun("broker deploy --context broker -n b-json")
+	env.invite("b-json", "east", "")
 	for _, line := range []string{
 		"version",
-		"broker deploy --context hub -n b-json",
-		"broker invite east --context hub -n b-json --renew --force --file " + b.path("east.yaml"),
-		"cluster list --context hub -n b-json",
-		"join --no-install " + b.path("east.yaml") + " --context east",
+		"broker deploy --context broker -n b-json",
+		"broker invite east --context broker -n b-json --renew --force --file " + env.path("east.yaml"),
+		"cluster list --context broker -n b-json",
+		"join --no-install " + env.path("east.yaml") + " --context east",
 		"export service web -n machine --context east",
 		"unexport service web -n machine --context east",
 		"leave --context east",
-		"cluster remove east --context hub -n b-json",
+		"cluster remove east --context broker -n b-json",
+		"broker remove --context broker -n b-json",
 	} {
 		for format, decode := range map[string]func([]byte, any) error{
 			"json": json.Unmarshal,
 			"yaml": func(text []byte, into any) error { return yaml.UnmarshalStrict(text, into) },
 		} {
-			o := b.run(line + " -o " + format)
+			o := env.run(line + " -o " + format)
 			var value map[string]any
 			if err := decode([]byte(o.out), &value); err != nil || o.code != 0 || len(value) == 0 {
 				t.Errorf("seamark %s -o %s: exit %d, %v\n%s%s", line, format, o.code, err, o.out, o.err)
 			}
 		}
 		if strings.HasPrefix(line, "leave") {
-			b.finalize("east")
+			env.finalizeAgentNamespace("east")
 		}
 	}
 }

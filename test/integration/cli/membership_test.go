@@ -26,29 +26,30 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-func TestRunningAgainWritesNothing(t *testing.T) {
-	b := newBed(t)
-	newBroker(b, "b-again", "")
-	b.invite("b-again", "east", "")
-	b.must("join --no-install %s --context east", b.path("east.yaml"))
-	b.unchanged(t, "deploy", func() { b.must("broker deploy --context hub -n b-again") })
-	b.unchanged(t, "deploy with the same settings", func() {
-		b.must("broker deploy --context hub -n b-again --clusterset clusterset --enable-clusterset-ip --clusterset-ip-cidr-range fd00:243::/48,243.0.0.0/8")
+func TestRepeatedCommandsWriteNothing(t *testing.T) {
+	env := newEnvironment(t)
+	newBroker(env, "b-again", "")
+	env.invite("b-again", "east", "")
+	env.mustRun("join --no-install %s --context east", env.path("east.yaml"))
+	env.expectNoWrites(t, "deploy", func() { env.mustRun("broker deploy --context broker -n b-again") })
+	env.expectNoWrites(t, "deploy with the same settings", func() {
+		env.mustRun("broker deploy --context broker -n b-again --clusterset clusterset --enable-clusterset-ip " +
+			"--clusterset-ip-cidr-range fd00:243::/48,243.0.0.0/8")
 	})
-	b.unchanged(t, "join", func() { b.must("join --no-install %s --context east", b.path("east.yaml")) })
-	b.unchanged(t, "a renewal", func() { b.must("broker invite east --context hub -n b-again --renew --file -") })
-	b.unchanged(t, "list", func() { b.must("cluster list --context hub -n b-again") })
-	b.unchanged(t, "remove of nobody", func() { b.must("cluster remove nobody --context hub -n b-again") })
-	b.unchanged(t, "leave of a cluster that is no member", func() { b.must("leave --context west") })
+	env.expectNoWrites(t, "join", func() { env.mustRun("join --no-install %s --context east", env.path("east.yaml")) })
+	env.expectNoWrites(t, "a renewal", func() { env.mustRun("broker invite east --context broker -n b-again --renew --file -") })
+	env.expectNoWrites(t, "list", func() { env.mustRun("cluster list --context broker -n b-again") })
+	env.expectNoWrites(t, "remove of an unknown cluster", func() { env.mustRun("cluster remove unknown --context broker -n b-again") })
+	env.expectNoWrites(t, "leave of a cluster that is no member", func() { env.mustRun("leave --context west") })
 }
 
-// What Join writes is what agents and other tools look for.
+// Join writes the membership for the agent, and the identity of the cluster for other tools.
 func TestJoinWritesIdentityAndMembership(t *testing.T) {
-	b := newBed(t)
-	ctx, east := t.Context(), b.clients["east"]
-	newBroker(b, "b-join", "--clusterset prod")
-	m := b.invite("b-join", "east", "")
-	b.must("join --no-install %s --context east --dataplane nftables --enable-clusterset-ip=false", b.path("east.yaml"))
+	env := newEnvironment(t)
+	ctx, east := t.Context(), env.clients["east"]
+	newBroker(env, "b-join", "--clusterset prod")
+	m := env.invite("b-join", "east", "")
+	env.mustRun("join --no-install %s --context east --dataplane nftables --enable-clusterset-ip=false", env.path("east.yaml"))
 	secret := &corev1.Secret{}
 	if err := east.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret); err != nil {
 		t.Fatal(err)
@@ -71,19 +72,19 @@ func TestJoinWritesIdentityAndMembership(t *testing.T) {
 			t.Errorf("ClusterClaim %s is %q (%v), want %q", name, c.Spec.Value, err, want)
 		}
 	}
-	// Joining again keeps what the flags do not say, and brings what they do.
-	b.must("join --no-install %s --context east", b.path("east.yaml"))
+	// Joining again keeps settings without a flag and changes those with one.
+	env.mustRun("join --no-install %s --context east", env.path("east.yaml"))
 	if err := east.Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil {
 		t.Fatal(err)
 	}
 	if stored, err = objects.MembershipFrom(secret); err != nil || stored.DataPlane != "nftables" {
 		t.Errorf("stored %+v (%v)", stored, err)
 	}
-	text, err := os.ReadFile(b.path("east.yaml"))
+	text, err := os.ReadFile(env.path("east.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := b.runWith(string(text), "join --no-install - --context east --dataplane none"); o.code != 0 {
+	if o := env.runWith(string(text), "join --no-install - --context east --dataplane none"); o.code != 0 {
 		t.Errorf("join from standard input: %+v", o)
 	}
 	if err := east.Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil || string(secret.Data["dataPlane"]) != "none" {
@@ -91,32 +92,32 @@ func TestJoinWritesIdentityAndMembership(t *testing.T) {
 	}
 }
 
-// Whatever is wrong, it is said before anything is written.
+// Join reports each problem before it writes anything.
 func TestJoinRefusals(t *testing.T) {
-	b := newBed(t)
-	ctx, hub := t.Context(), b.clients["hub"]
-	newBroker(b, "b-refuse", "")
-	newBroker(b, "b-other", "--clusterset other")
+	env := newEnvironment(t)
+	ctx, broker := t.Context(), env.clients["broker"]
+	newBroker(env, "b-refuse", "")
+	newBroker(env, "b-other", "--clusterset other")
 	file := func(m objects.Membership) string {
 		text, err := brokeradmin.EncodeInvitation(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := b.path("changed.yaml")
+		path := env.path("changed.yaml")
 		if err := brokeradmin.WriteInvitation(path, text, true); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	refused := func(what, path string, parts ...string) {
+	refuseJoin := func(what, path string, parts ...string) {
 		t.Helper()
-		b.unchanged(t, what, func() { b.refused("join --no-install "+path+" --context east", parts...) })
+		env.expectNoWrites(t, what, func() { env.mustRefuse("join --no-install "+path+" --context east", parts...) })
 	}
-	m := b.invite("b-refuse", "east", "")
+	m := env.invite("b-refuse", "east", "")
 
 	bad := m
 	bad.Token = m.Token[:len(m.Token)-8] + "tampered"
-	refused("a bad credential", file(bad), "does not accept the credential", "seamark broker invite east --renew")
+	refuseJoin("a bad credential", file(bad), "does not accept the credential", "seamark broker invite east --renew")
 
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -125,44 +126,47 @@ func TestJoinRefusals(t *testing.T) {
 	bad = m
 	bad.Server = "https://" + closed.Addr().String()
 	_ = closed.Close()
-	refused("an unreachable broker", file(bad), "cannot be asked from here", "--server")
+	refuseJoin("an unreachable broker", file(bad), "cannot be asked from here", "--server")
 
 	bad = m
-	bad.CAData = b.planes["east"].Config().CAData
-	refused("another CA", file(bad), "cannot be asked from here")
+	bad.CAData = env.planes["east"].Config().CAData
+	refuseJoin("another CA", file(bad), "cannot be asked from here")
 
 	bad = m
 	bad.ClusterSet = "renamed"
-	refused("another clusterset's name", file(bad), "does not know")
+	refuseJoin("another clusterset's name", file(bad), "does not know")
 
-	// Somebody else's heartbeat.
+	// Another cluster holds the lease of the id.
 	lease := &coordinationv1.Lease{}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-refuse", Name: "east"}, lease); err != nil {
+	if err := broker.Get(ctx, types.NamespacedName{Namespace: "b-refuse", Name: "east"}, lease); err != nil {
 		t.Fatal(err)
 	}
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = ptr.To("another"), ptr.To[int32](600), ptr.To(metav1.NowMicro())
-	if err := hub.Update(ctx, lease); err != nil {
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = ptr.To("another"), ptr.To[int32](600)
+	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+	if err := broker.Update(ctx, lease); err != nil {
 		t.Fatal(err)
 	}
-	refused("an id in use", b.path("east.yaml"), "used by another cluster", "seamark cluster remove east")
+	refuseJoin("an id in use", env.path("east.yaml"), "used by another cluster", "seamark cluster remove east")
 	lease.Spec.HolderIdentity = nil
-	if err := hub.Update(ctx, lease); err != nil {
+	if err := broker.Update(ctx, lease); err != nil {
 		t.Fatal(err)
 	}
 
-	b.must("join --no-install %s --context east", b.path("east.yaml"))
-	b.must("broker invite east --context hub -n b-other --file %s", b.path("other.yaml"))
-	refused("another clusterset", b.path("other.yaml"), "member of clusterset clusterset", "seamark leave")
-	b.unchanged(t, "joining another clusterset in one step", func() {
-		b.refused("join --no-install --broker-context hub --broker-namespace b-other --context east", "member of clusterset clusterset", "seamark leave")
+	env.mustRun("join --no-install %s --context east", env.path("east.yaml"))
+	env.mustRun("broker invite east --context broker -n b-other --file %s", env.path("other.yaml"))
+	refuseJoin("another clusterset", env.path("other.yaml"), "member of clusterset clusterset", "seamark leave")
+	env.expectNoWrites(t, "joining another clusterset in one step", func() {
+		env.mustRefuse("join --no-install --broker-context broker --broker-namespace b-other --context east",
+			"member of clusterset clusterset", "seamark leave")
 	})
 
-	// A member that was removed cannot come back with what it has.
-	b.must("leave --context east")
-	b.finalize("east")
-	b.must("cluster remove east --context hub -n b-refuse")
+	// A member that was removed cannot join again with its old invitation.
+	env.mustRun("leave --context east")
+	env.finalizeAgentNamespace("east")
+	env.mustRun("cluster remove east --context broker -n b-refuse")
 	harness.Eventually(t, "a removed member is refused", func() error {
-		if o := b.run("join --no-install " + b.path("east.yaml") + " --context east"); o.code != 1 || !strings.Contains(o.err, "seamark broker invite east") {
+		o := env.run("join --no-install " + env.path("east.yaml") + " --context east")
+		if o.code != 1 || !strings.Contains(o.err, "seamark broker invite east") {
 			return fmt.Errorf("%+v", o)
 		}
 		return nil
@@ -170,149 +174,158 @@ func TestJoinRefusals(t *testing.T) {
 }
 
 func TestJoinInOneStep(t *testing.T) {
-	b := newBed(t)
-	newBroker(b, "b-step", "")
+	env := newEnvironment(t)
+	newBroker(env, "b-step", "")
 	type joined struct {
 		ClusterID string `json:"clusterID"`
 	}
 	uid := func(where string) string {
 		ns := &corev1.Namespace{}
-		if err := b.clients[where].Get(t.Context(), types.NamespacedName{Name: metav1.NamespaceSystem}, ns); err != nil {
+		if err := env.clients[where].Get(t.Context(), types.NamespacedName{Name: metav1.NamespaceSystem}, ns); err != nil {
 			t.Fatal(err)
 		}
 		return string(ns.UID)
 	}
-	const line = "join --no-install --broker-context hub --broker-namespace b-step --context "
-	got := decode[joined](b, line+"east")
+	const line = "join --no-install --broker-context broker --broker-namespace b-step --context "
+	got := decode[joined](env, line+"east")
 	if got.ClusterID != uid("east") {
 		t.Errorf("the default id is %s, want %s", got.ClusterID, uid("east"))
 	}
-	// Again, with the id the cluster has by now.
-	if again := decode[joined](b, line+"east"); again.ClusterID != got.ClusterID {
+	// Joining again uses the id that the cluster has now.
+	if again := decode[joined](env, line+"east"); again.ClusterID != got.ClusterID {
 		t.Errorf("joined again as %s", again.ClusterID)
 	}
-	b.must(line + "west --clusterid west --clusterset-ip-cidr 243.40.0.0/16")
-	members := decode[listing](b, "cluster list --context hub -n b-step").Clusters
+	env.mustRun(line + "west --clusterid west --clusterset-ip-cidr 243.40.0.0/16")
+	members := decode[memberList](env, "cluster list --context broker -n b-step").Clusters
 	if len(members) != 2 {
 		t.Fatalf("%+v", members)
 	}
-	for _, m := range members {
-		if m.ClusterID == "west" && m.Blocks[0] != "243.40.0.0/16" {
-			t.Errorf("west has %v", m.Blocks)
-		}
+	if m := env.member("b-step", "west"); m.Blocks[0] != "243.40.0.0/16" {
+		t.Errorf("west has %v", m.Blocks)
 	}
-	// An id that another cluster was invited with.
-	b.invite("b-step", "north", "")
-	b.must("leave --context east --broker-context hub --broker-namespace b-step")
-	b.finalize("east")
-	b.unchanged(t, "taking an invited id", func() {
-		b.refused(line+"east --clusterid north", "the id is in use", "seamark cluster remove north")
+	// The id of another invitation is refused.
+	env.invite("b-step", "north", "")
+	env.mustRun("leave --context east --broker-context broker --broker-namespace b-step")
+	env.finalizeAgentNamespace("east")
+	env.expectNoWrites(t, "taking an invited id", func() {
+		env.mustRefuse(line+"east --clusterid north", "the id is in use", "seamark cluster remove north")
 	})
-	b.unchanged(t, "taking a member's id", func() { b.refused(line+"east --clusterid west", "the id is in use") })
-	// What was invited for this very cluster is taken up again, as after an interruption.
-	b.must(line + "east --clusterid south")
-	b.must("leave --context east")
-	b.finalize("east")
-	b.must(line + "east --clusterid south")
-	if o := b.run("leave --context east --broker-context nowhere"); o.code != 1 {
+	env.expectNoWrites(t, "taking a member's id", func() { env.mustRefuse(line+"east --clusterid west", "the id is in use") })
+	// The invitation of this cluster is used again, as after an interruption.
+	env.mustRun(line + "east --clusterid south")
+	env.mustRun("leave --context east")
+	env.finalizeAgentNamespace("east")
+	env.mustRun(line + "east --clusterid south")
+	if o := env.run("leave --context east --broker-context nowhere"); o.code != 1 {
 		t.Errorf("%+v", o)
 	}
-	if stored := b.versions("east")["Secret seamark-system/seamark-broker"]; stored == "" {
-		t.Error("a leave that could not begin took the credential away")
+	if stored := env.objectVersions("east")["Secret seamark-system/seamark-broker"]; stored == "" {
+		t.Error("a leave that failed deleted the credential")
 	}
 }
 
 func TestRemove(t *testing.T) {
-	b := newBed(t)
-	ctx, hub := t.Context(), b.clients["hub"]
-	newBroker(b, "b-remove", "")
-	east := b.invite("b-remove", "east", "")
-	b.invite("b-remove", "west", "")
+	env := newEnvironment(t)
+	ctx, broker := t.Context(), env.clients["broker"]
+	newBroker(env, "b-remove", "")
+	east := env.invite("b-remove", "east", "")
+	env.invite("b-remove", "west", "")
 	shared, alone := types.NamespacedName{Namespace: "shop", Name: "web"}, types.NamespacedName{Namespace: "shop", Name: "alone"}
-	b.publish("b-remove", shared, "243.0.0.1", "east", "west")
-	b.publish("b-remove", alone, "243.0.0.2", "east")
+	env.publishService("b-remove", shared, "243.0.0.1", "east", "west")
+	env.publishService("b-remove", alone, "243.0.0.2", "east")
 
-	removed := decode[brokeradmin.Removed](b, "cluster remove east --context hub -n b-remove")
+	removed := decode[brokeradmin.Removed](env, "cluster remove east --context broker -n b-remove")
 	if want := (brokeradmin.Removed{ClusterID: "east", Found: true, Records: 2, Slices: 2, Left: 1, Ended: 1}); removed != want {
 		t.Errorf("got %+v, want %+v", removed, want)
 	}
 	si := &mcsv1beta1.ServiceImport{}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: objects.AggregateName(shared)}, si); err != nil {
+	if err := broker.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: objects.AggregateName(shared)}, si); err != nil {
 		t.Fatal(err)
 	}
 	if len(si.Status.Clusters) != 1 || si.Status.Clusters[0].Cluster != "west" || fmt.Sprint(si.Spec.IPs) != "[243.0.0.1]" {
-		t.Errorf("the service that goes on: %v at %v", si.Status.Clusters, si.Spec.IPs)
+		t.Errorf("the service that west still exports: %v at %v", si.Status.Clusters, si.Spec.IPs)
 	}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: objects.AggregateName(alone)}, si); !apierrors.IsNotFound(err) {
-		t.Errorf("the service that ended: %v", err)
+	err := broker.Get(ctx, types.NamespacedName{Namespace: "b-remove", Name: objects.AggregateName(alone)}, si)
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the service without exporters: %v", err)
 	}
-	for key := range b.versions("hub") {
+	for key := range env.objectVersions("broker") {
 		if strings.Contains(key, "b-remove") && strings.Contains(key, "east") {
 			t.Errorf("%s is left", key)
 		}
 	}
-	if err := tokenWorks(t, east); !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+	if err := tryToken(t, east); !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		t.Errorf("its credential still works: %v", err)
 	}
-	if again := decode[brokeradmin.Removed](b, "cluster remove east --context hub -n b-remove"); again.Found {
+	if again := decode[brokeradmin.Removed](env, "cluster remove east --context broker -n b-remove"); again.Found {
 		t.Errorf("a second removal found %+v", again)
 	}
-	// Interrupted after the records: the aggregates that name it are put right by the next.
-	b.invite("b-remove", "east", "--force")
-	b.publish("b-remove", alone, "243.0.0.2", "east")
-	if err := hub.Delete(ctx, record("b-remove", "east", alone)); err != nil {
+	// A removal that was interrupted after the records is completed by the next one.
+	env.invite("b-remove", "east", "--force")
+	env.publishService("b-remove", alone, "243.0.0.2", "east")
+	if err := broker.Delete(ctx, newRecord("b-remove", "east", alone)); err != nil {
 		t.Fatal(err)
 	}
-	if removed = decode[brokeradmin.Removed](b, "cluster remove east --context hub -n b-remove"); removed.Ended != 1 || removed.Slices != 1 || removed.Records != 0 {
+	removed = decode[brokeradmin.Removed](env, "cluster remove east --context broker -n b-remove")
+	if removed.Ended != 1 || removed.Slices != 1 || removed.Records != 0 {
 		t.Errorf("%+v", removed)
 	}
 }
 
 func TestLeave(t *testing.T) {
-	b := newBed(t)
-	ctx, hub, east := t.Context(), b.clients["hub"], b.clients["east"]
-	newBroker(b, "b-leave", "")
-	b.invite("b-leave", "west", "")
-	b.namespace("leaving", "east", "hub")
+	env := newEnvironment(t)
+	ctx, broker, east := t.Context(), env.clients["broker"], env.clients["east"]
+	newBroker(env, "b-leave", "")
+	env.invite("b-leave", "west", "")
+	env.createNamespace("leaving", "east", "broker")
 	shared, alone := types.NamespacedName{Namespace: "leaving", Name: "web"}, types.NamespacedName{Namespace: "leaving", Name: "alone"}
 	prepare := func() {
-		b.t.Helper()
-		b.invite("b-leave", "east", "--force")
-		b.must("join --no-install %s --context east", b.path("east.yaml"))
-		b.publish("b-leave", shared, "243.0.0.1", "east", "west")
-		b.publish("b-leave", alone, "243.0.0.2", "east")
+		env.t.Helper()
+		env.invite("b-leave", "east", "--force")
+		env.mustRun("join --no-install %s --context east", env.path("east.yaml"))
+		env.publishService("b-leave", shared, "243.0.0.1", "east", "west")
+		env.publishService("b-leave", alone, "243.0.0.2", "east")
 		imported := &mcsv1beta1.ServiceImport{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "web", Labels: map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}},
-			Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "leaving", Name: "web", Labels: map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark},
+			},
+			Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}},
 		}
 		users := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "users"}, Spec: imported.Spec}
 		slices := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "leaving", Name: "web.west.1", Labels: map[string]string{discoveryv1.LabelManagedBy: objects.ManagedBy}},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "leaving", Name: "web.west.1", Labels: map[string]string{discoveryv1.LabelManagedBy: objects.ManagedBy},
+			},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{},
 		}
-		// As if a broker were in this cluster too.
-		b.create("east", imported, users, slices, aggregate("leaving", "x", shared), slice("leaving", "x", shared),
+		// The aggregate and its slice are those of a broker in the same cluster.
+		env.create("east", imported, users, slices, newAggregate("leaving", "x", shared), newSlice("leaving", "x", shared),
 			&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "web"}})
 	}
 	prepare()
-	left := decode[brokeradmin.Left](b, "leave --context east")
-	want := brokeradmin.Left{Member: true, ClusterID: "east", ClusterSet: "clusterset", Withdrawn: true, Records: 2, Slices: 2, Imports: 1, ImportedSlices: 1, Exports: 1}
+	left := decode[brokeradmin.Left](env, "leave --context east")
+	want := brokeradmin.Left{
+		Member: true, ClusterID: "east", ClusterSet: "clusterset", Withdrawn: true,
+		Records: 2, Slices: 2, Imports: 1, ImportedSlices: 1, Exports: 1,
+	}
 	if left != want {
 		t.Errorf("got %+v, want %+v", left, want)
 	}
-	for key := range b.versions("hub") {
-		if (strings.HasPrefix(key, "ExportRecord b-leave") || strings.HasPrefix(key, "EndpointSlice b-leave")) && strings.Contains(key, ".east") {
+	for key := range env.objectVersions("broker") {
+		isExport := strings.HasPrefix(key, "ExportRecord b-leave") || strings.HasPrefix(key, "EndpointSlice b-leave")
+		if isExport && strings.Contains(key, ".east") {
 			t.Errorf("%s is left on the broker", key)
 		}
 	}
 	si := &mcsv1beta1.ServiceImport{}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: objects.AggregateName(alone)}, si); !apierrors.IsNotFound(err) {
-		t.Errorf("the aggregate nobody exports: %v", err)
+	if err := broker.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: objects.AggregateName(alone)}, si); !apierrors.IsNotFound(err) {
+		t.Errorf("the aggregate without exporters: %v", err)
 	}
-	if err := hub.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: objects.AggregateName(shared)}, si); err != nil || len(si.Spec.IPs) != 1 {
-		t.Errorf("the aggregate others export: %v (%v)", si.Spec.IPs, err)
+	err := broker.Get(ctx, types.NamespacedName{Namespace: "b-leave", Name: objects.AggregateName(shared)}, si)
+	if err != nil || len(si.Spec.IPs) != 1 {
+		t.Errorf("the aggregate that west exports: %v (%v)", si.Spec.IPs, err)
 	}
-	here := b.versions("east")
+	here := env.objectVersions("east")
 	for _, gone := range []string{
 		"ServiceImport leaving/web", "EndpointSlice leaving/web.west.1", "Secret seamark-system/seamark-broker",
 		"ClusterProperty /clusterset.k8s.io", "ClusterClaim /clusterset.k8s.io",
@@ -326,24 +339,26 @@ func TestLeave(t *testing.T) {
 		"ServiceExport leaving/web", "ClusterProperty /cluster.clusterset.k8s.io", "ClusterClaim /id.k8s.io",
 	} {
 		if here[kept] == "" {
-			t.Errorf("%s is gone", kept)
+			t.Errorf("%s was deleted", kept)
 		}
 	}
 	export := &mcsv1beta1.ServiceExport{}
 	if err := east.Get(ctx, types.NamespacedName{Namespace: "leaving", Name: "web"}, export); err != nil {
 		t.Fatal(err)
 	}
-	if ready := meta.FindStatusCondition(export.Status.Conditions, "Ready"); ready == nil || ready.Status != metav1.ConditionFalse || ready.Message != brokeradmin.LeftMessage {
-		t.Errorf("the ServiceExport says %+v", ready)
+	ready := meta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+	if ready == nil || ready.Status != metav1.ConditionFalse || ready.Message != brokeradmin.LeftMessage {
+		t.Errorf("the Ready condition of the ServiceExport is %+v", ready)
 	}
 	namespace := &corev1.Namespace{}
 	if err := east.Get(ctx, types.NamespacedName{Name: objects.AgentNamespace}, namespace); err == nil && namespace.DeletionTimestamp == nil {
-		t.Error("the namespace that join made is not deleted")
+		t.Error("the namespace that join created is not deleted")
 	}
 
-	// Without the broker everything local goes all the same, and the admin is told what to do.
-	b.finalize("east")
-	b.must("cluster remove east --context hub -n b-leave")
+	// If the broker is unreachable, everything in this cluster is deleted, and the output says what
+	// the broker's admin has to do.
+	env.finalizeAgentNamespace("east")
+	env.mustRun("cluster remove east --context broker -n b-leave")
 	prepare()
 	secret := &corev1.Secret{}
 	if err := east.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret); err != nil {
@@ -353,22 +368,23 @@ func TestLeave(t *testing.T) {
 	if err := east.Update(ctx, secret); err != nil {
 		t.Fatal(err)
 	}
-	b.create("east", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: "somebodys"}})
+	ofTheUser := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: "of-the-user"}}
+	env.create("east", ofTheUser)
 	started := time.Now()
-	o := b.must("leave --context east")
+	o := env.mustRun("leave --context east")
 	if !strings.Contains(o.out, "NOT from the broker") || !strings.Contains(o.out, "seamark cluster remove east") {
-		t.Errorf("it says:\n%s", o.out)
+		t.Errorf("the output is:\n%s", o.out)
 	}
 	if time.Since(started) > 40*time.Second {
 		t.Errorf("it took %s", time.Since(started))
 	}
-	if here := b.versions("east"); here["ServiceImport leaving/web"] != "" || here["ConfigMap seamark-system/somebodys"] == "" {
-		t.Error("imports must go and what others put into the namespace must stay")
+	if here := env.objectVersions("east"); here["ServiceImport leaving/web"] != "" || here["ConfigMap seamark-system/of-the-user"] == "" {
+		t.Error("imports must be deleted and objects of the user must stay")
 	}
 	if err := east.Get(ctx, types.NamespacedName{Name: objects.AgentNamespace}, namespace); err != nil || namespace.DeletionTimestamp != nil {
-		t.Errorf("a namespace with something in it was deleted (%v)", err)
+		t.Errorf("a namespace with objects of the user was deleted (%v)", err)
 	}
-	if err := east.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: "somebodys"}}); err != nil {
+	if err := east.Delete(ctx, ofTheUser); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -23,31 +23,32 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// versions are the resource versions of everything a command could write.
-func (b *bed) versions(where string) map[string]string {
-	b.t.Helper()
+// objectVersions returns the resourceVersions of all objects that the tested commands could write.
+func (env *environment) objectVersions(where string) map[string]string {
+	env.t.Helper()
 	found := map[string]string{}
 	for _, kind := range []client.Object{
-		&corev1.Namespace{}, &corev1.Secret{}, &corev1.ServiceAccount{}, &corev1.ConfigMap{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}, &rbacv1.ClusterRole{},
+		&corev1.Namespace{}, &corev1.Secret{}, &corev1.ServiceAccount{}, &corev1.ConfigMap{},
+		&rbacv1.Role{}, &rbacv1.RoleBinding{}, &rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{},
 		&coordinationv1.Lease{}, &discoveryv1.EndpointSlice{}, &apiextensionsv1.CustomResourceDefinition{},
 		&admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
 		&v1alpha1.ClusterSet{}, &v1alpha1.Cluster{}, &v1alpha1.ExportRecord{}, &mcsv1beta1.ServiceImport{}, &mcsv1beta1.ServiceExport{},
 		&aboutv1beta1.ClusterProperty{}, &claimsv1.ClusterClaim{},
 	} {
-		gvk, err := b.clients[where].GroupVersionKindFor(kind)
+		gvk, err := env.clients[where].GroupVersionKindFor(kind)
 		if err != nil {
-			b.t.Fatal(err)
+			env.t.Fatal(err)
 		}
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(gvk)
-		if err := b.clients[where].List(b.t.Context(), list); meta.IsNoMatchError(err) {
+		if err := env.clients[where].List(env.t.Context(), list); meta.IsNoMatchError(err) {
 			continue
 		} else if err != nil {
-			b.t.Fatalf("list %s: %v", gvk.Kind, err)
+			env.t.Fatalf("list %s: %v", gvk.Kind, err)
 		}
 		for i := range list.Items {
 			if list.Items[i].Namespace == metav1.NamespaceSystem {
-				continue // the API server keeps its own leases there
+				continue // the API server renews its own leases there
 			}
 			found[fmt.Sprintf("%s %s/%s", gvk.Kind, list.Items[i].Namespace, list.Items[i].Name)] = list.Items[i].ResourceVersion
 		}
@@ -55,16 +56,16 @@ func (b *bed) versions(where string) map[string]string {
 	return found
 }
 
-// unchanged fails the test if do writes anything in any of the clusters.
-func (b *bed) unchanged(t testing.TB, what string, do func()) {
+// expectNoWrites fails the test if do writes anything in any of the clusters.
+func (env *environment) expectNoWrites(t testing.TB, what string, do func()) {
 	t.Helper()
 	before := map[string]map[string]string{}
-	for name := range b.clients {
-		before[name] = b.versions(name)
+	for name := range env.clients {
+		before[name] = env.objectVersions(name)
 	}
 	do()
-	for name := range b.clients {
-		after := b.versions(name)
+	for name := range env.clients {
+		after := env.objectVersions(name)
 		if maps.Equal(before[name], after) {
 			continue
 		}
@@ -81,19 +82,21 @@ func (b *bed) unchanged(t testing.TB, what string, do func()) {
 	}
 }
 
-// record is what a member's agent would publish of a service.
-func record(namespace, id string, service types.NamespacedName) *v1alpha1.ExportRecord {
+// newRecord returns the record that a member's agent would publish for a service.
+func newRecord(namespace, id string, service types.NamespacedName) *v1alpha1.ExportRecord {
 	return &v1alpha1.ExportRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objects.RecordName(service, id), Labels: objects.Labels(service, id)},
 		Spec: v1alpha1.ExportRecordSpec{
 			ServiceName: service.Name, ServiceNamespace: service.Namespace, ClusterID: v1alpha1.ClusterID(id), ExportedAt: metav1.Now(),
-			Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, UseClusterSetIP: true, RequestedClusterSetIP: true,
+			Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			UseClusterSetIP: true, RequestedClusterSetIP: true,
 			Ports: []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
 		},
 	}
 }
 
-func slice(namespace, id string, service types.NamespacedName) *discoveryv1.EndpointSlice {
+// newSlice returns a slice that a member's agent would publish for a service.
+func newSlice(namespace, id string, service types.NamespacedName) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: objects.SliceName(service, id, "one"), Labels: objects.Labels(service, id),
@@ -105,7 +108,8 @@ func slice(namespace, id string, service types.NamespacedName) *discoveryv1.Endp
 	return s
 }
 
-func aggregate(namespace, writer string, service types.NamespacedName, ips ...string) *mcsv1beta1.ServiceImport {
+// newAggregate returns an aggregate as a member's agent would write it.
+func newAggregate(namespace, writer string, service types.NamespacedName, ips ...string) *mcsv1beta1.ServiceImport {
 	si := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objects.AggregateName(service), Labels: objects.Labels(service, "")},
 		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}, IPs: ips},
@@ -115,22 +119,23 @@ func aggregate(namespace, writer string, service types.NamespacedName, ips ...st
 	return si
 }
 
-// publish puts a service on the broker as the members named export it, with a clusterset IP.
-func (b *bed) publish(namespace string, service types.NamespacedName, ip string, ids ...string) {
-	b.t.Helper()
+// publishService creates the objects of a service on the broker, as if these members exported it,
+// with a clusterset IP.
+func (env *environment) publishService(namespace string, service types.NamespacedName, ip string, ids ...string) {
+	env.t.Helper()
 	for _, id := range ids {
-		b.create("hub", record(namespace, id, service), slice(namespace, id, service))
+		env.create("broker", newRecord(namespace, id, service), newSlice(namespace, id, service))
 	}
-	si := aggregate(namespace, ids[0], service, ip)
-	b.create("hub", si)
-	if err := b.clients["hub"].Get(b.t.Context(), client.ObjectKeyFromObject(si), si); err != nil {
-		b.t.Fatal(err)
+	si := newAggregate(namespace, ids[0], service, ip)
+	env.create("broker", si)
+	if err := env.clients["broker"].Get(env.t.Context(), client.ObjectKeyFromObject(si), si); err != nil {
+		env.t.Fatal(err)
 	}
 	si.Status.Clusters = nil
 	for _, id := range ids {
 		si.Status.Clusters = append(si.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: id})
 	}
-	if err := b.clients["hub"].Status().Update(b.t.Context(), si); err != nil {
-		b.t.Fatal(err)
+	if err := env.clients["broker"].Status().Update(env.t.Context(), si); err != nil {
+		env.t.Fatal(err)
 	}
 }

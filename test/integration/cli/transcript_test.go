@@ -1,80 +1,46 @@
 package cli
 
 import (
-	"flag"
-	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/test/transcript"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
-
-// TestTranscript is all commands as people see them: what they print, what they refuse, and with which code they exit.
+// TestTranscript runs all commands as users do: what they print, what they refuse, and their exit
+// codes.
 func TestTranscript(t *testing.T) {
-	b := newBed(t)
-	t.Cleanup(func() { b.dismantle(objects.DefaultNamespace) })
-	b.namespace("shop", "east")
-	b.create("east",
-		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
-		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "far"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.org"}},
+	env := newEnvironment(t)
+	t.Cleanup(func() { env.removeBroker(objects.DefaultNamespace) })
+	env.createNamespace("shop", "east")
+	env.create("east",
+		&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		},
+		&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "far"},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.org"},
+		},
 	)
-	text, err := os.ReadFile(filepath.Join("testdata", "transcript.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got strings.Builder
-	for line := range strings.Lines(string(text)) {
-		command, ok := strings.CutPrefix(strings.TrimSpace(line), "$ seamark ")
-		if comment, isComment := strings.CutPrefix(line, "# "); isComment {
-			fmt.Fprintf(&got, "# %s", comment)
-		}
-		if !ok {
-			continue
-		}
-		o := b.run(strings.ReplaceAll(command, "DIR", b.dir))
-		fmt.Fprintf(&got, "$ seamark %s\n%s%s", command, b.normal(o.out), b.normal(o.err))
-		if o.code != 0 {
-			fmt.Fprintf(&got, "[exit %d]\n", o.code)
-		}
-		got.WriteString("\n")
-	}
-	golden := filepath.Join("testdata", "transcript.txt")
-	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(strings.Split(string(text), "\n"), strings.Split(got.String(), "\n")); diff != "" && !*update {
-		t.Errorf("run with -update if the new output is right (-want +got):\n%s", diff)
-	}
+	replacements := append([]transcript.Replacement{
+		{Pattern: regexp.MustCompile(regexp.QuoteMeta(env.dir)), With: "DIR"},
+	}, variableOutput...)
+	transcript.Check(t, filepath.Join("testdata", "transcript.txt"), func(line string) transcript.Result {
+		o := env.run(strings.ReplaceAll(line, "DIR", env.dir))
+		return transcript.Result{Stdout: o.out, Stderr: o.err, Code: o.code}
+	}, replacements...)
 }
 
-var volatile = []struct {
-	pattern *regexp.Regexp
-	with    string
-}{
-	{regexp.MustCompile(`https://127\.0\.0\.1:\d+`), "https://SERVER"},
-	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
-	{regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "UID"},
-	{regexp.MustCompile(`go1\.[0-9.]+[^)\s"]*`), "GO"},
-	{regexp.MustCompile(`\d+ objects: `), "N objects: "},
-	{regexp.MustCompile(`\d+ (created|updated)`), "N $1"},
-}
-
-// normal replaces what differs from run to run.
-func (b *bed) normal(text string) string {
-	text = strings.ReplaceAll(text, b.dir, "DIR")
-	for _, v := range volatile {
-		text = v.pattern.ReplaceAllString(text, v.with)
-	}
-	return text
+var variableOutput = []transcript.Replacement{
+	{Pattern: regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), With: "UID"},
+	{Pattern: regexp.MustCompile(`go1\.[0-9.]+[^)\s"]*`), With: "GO"},
+	{Pattern: regexp.MustCompile(`\d+ objects: `), With: "N objects: "},
+	{Pattern: regexp.MustCompile(`\d+ (created|updated)`), With: "N $1"},
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,26 +25,26 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// edit is something a person does to an object that is the agents'.
+// edit is a change that a user makes to an object that the agents own.
 type edit struct {
 	name string
 	do   func(ctx context.Context, c client.Client, obj client.Object) error
 }
 
-func deleted(ctx context.Context, c client.Client, obj client.Object) error {
+func deleteObject(ctx context.Context, c client.Client, obj client.Object) error {
 	return c.Delete(ctx, obj)
 }
 
-// changed edits an object's spec or metadata.
-func changed[T client.Object](change func(T)) func(context.Context, client.Client, client.Object) error {
+// editObject changes an object's spec or metadata.
+func editObject[T client.Object](change func(T)) func(context.Context, client.Client, client.Object) error {
 	return func(ctx context.Context, c client.Client, obj client.Object) error {
 		change(obj.(T))
 		return c.Update(ctx, obj)
 	}
 }
 
-// changedStatus edits an object's status.
-func changedStatus[T client.Object](change func(T)) func(context.Context, client.Client, client.Object) error {
+// editStatus changes an object's status.
+func editStatus[T client.Object](change func(T)) func(context.Context, client.Client, client.Object) error {
 	return func(ctx context.Context, c client.Client, obj client.Object) error {
 		change(obj.(T))
 		return c.Status().Update(ctx, obj)
@@ -53,49 +52,50 @@ func changedStatus[T client.Object](change func(T)) func(context.Context, client
 }
 
 var importEdits = []edit{
-	{"deleted", deleted},
-	{"spec", changed(func(si *mcsv1beta1.ServiceImport) { si.Spec.Ports[0].Port, si.Spec.IPs = 81, []string{"10.66.0.1"} })},
-	{"labels", changed(func(si *mcsv1beta1.ServiceImport) { si.Labels = map[string]string{"mine": "now"} })},
-	{"annotations", changed(func(si *mcsv1beta1.ServiceImport) { si.Annotations = map[string]string{"mine": "now"} })},
-	{"status", changedStatus(func(si *mcsv1beta1.ServiceImport) {
+	{"deleted", deleteObject},
+	{"spec", editObject(func(si *mcsv1beta1.ServiceImport) { si.Spec.Ports[0].Port, si.Spec.IPs = 81, []string{"10.66.0.1"} })},
+	{"labels", editObject(func(si *mcsv1beta1.ServiceImport) { si.Labels = map[string]string{"edited": "true"} })},
+	{"annotations", editObject(func(si *mcsv1beta1.ServiceImport) { si.Annotations = map[string]string{"edited": "true"} })},
+	{"status", editStatus(func(si *mcsv1beta1.ServiceImport) {
 		si.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "mars"}}
 		si.Status.Conditions[0].Status, si.Status.Conditions[0].Message = metav1.ConditionFalse, "edited"
 	})},
 }
 
 var aggregateEdits = []edit{
-	{"deleted", deleted},
-	{"spec", changed(func(si *mcsv1beta1.ServiceImport) { si.Spec.Ports[0].Port = 81 })},
-	{"labels", changed(func(si *mcsv1beta1.ServiceImport) { si.Labels = nil })},
-	{"annotations", changed(func(si *mcsv1beta1.ServiceImport) { si.Annotations = nil })},
-	{"status", changedStatus(func(si *mcsv1beta1.ServiceImport) { si.Status.Clusters = nil })},
+	{"deleted", deleteObject},
+	{"spec", editObject(func(si *mcsv1beta1.ServiceImport) { si.Spec.Ports[0].Port = 81 })},
+	{"labels", editObject(func(si *mcsv1beta1.ServiceImport) { si.Labels = nil })},
+	{"annotations", editObject(func(si *mcsv1beta1.ServiceImport) { si.Annotations = nil })},
+	{"status", editStatus(func(si *mcsv1beta1.ServiceImport) { si.Status.Clusters = nil })},
 }
 
 var sliceEdits = []edit{
-	{"deleted", deleted},
-	{"endpoints", changed(func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.66.0.1" })},
-	{"ports", changed(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = ptr.To[int32](6666) })},
-	{"source cluster", changed(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelSourceCluster] = "mars" })},
-	{"service name", changed(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelServiceName] = "other" })},
-	{"manager", changed(func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "me" })},
-	{"all labels", changed(func(s *discoveryv1.EndpointSlice) { s.Labels = nil })},
-	{"owner", changed(func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil })},
+	{"deleted", deleteObject},
+	{"endpoints", editObject(func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.66.0.1" })},
+	{"ports", editObject(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = ptr.To[int32](6666) })},
+	{"source cluster", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelSourceCluster] = "mars" })},
+	{"service name", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelServiceName] = "other" })},
+	{"manager", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "user" })},
+	{"all labels", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels = nil })},
+	{"owner", editObject(func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil })},
 }
 
 var recordEdits = []edit{
-	{"deleted", deleted},
-	{"spec", changed(func(r *v1alpha1.ExportRecord) { r.Spec.Ports[0].Port = 81 })},
+	{"deleted", deleteObject},
+	{"spec", editObject(func(r *v1alpha1.ExportRecord) { r.Spec.Ports[0].Port = 81 })},
 }
 
 var brokerSliceEdits = []edit{
-	{"deleted", deleted},
-	{"endpoints", changed(func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.66.0.1" })},
-	{"ports", changed(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = ptr.To[int32](6666) })},
-	{"manager", changed(func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "me" })},
+	{"deleted", deleteObject},
+	{"endpoints", editObject(func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.66.0.1" })},
+	{"ports", editObject(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = ptr.To[int32](6666) })},
+	{"manager", editObject(func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "user" })},
 }
 
-// Whatever somebody does to what the agents own is put back: in members, and by the broker's admin on the broker.
-func TestEditsArePutBack(t *testing.T) {
+// The agents revert all edits of objects that they own: those of users in members, and those of the
+// broker's admin on the broker.
+func TestEditsAreReverted(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
@@ -103,9 +103,9 @@ func TestEditsArePutBack(t *testing.T) {
 	east.Export(t, ns, "web", func(e *mcsv1beta1.ServiceExport) {
 		e.Spec.ExportedLabels, e.Spec.ExportedAnnotations = map[string]string{"team": "shop"}, map[string]string{"note": "hello"}
 	})
-	exported(t, east, ns, "web")
-	si := imported(t, west, ns, "web", sources{"east": {"10.1.0.1"}})
-	brokerHolds(t, f, ns, 3)
+	east.AwaitExported(t, ns, "web")
+	si := west.AwaitImport(t, ns, "web", sources{"east": {"10.1.0.1"}})
+	awaitOnBroker(t, f, ns, 3)
 	items, err := west.ImportedSlices(ns, "web")
 	must(t, err)
 	service := types.NamespacedName{Namespace: ns, Name: "web"}
@@ -126,28 +126,26 @@ func TestEditsArePutBack(t *testing.T) {
 	} {
 		t.Run(owned.name, func(t *testing.T) {
 			for _, e := range owned.edits {
-				t.Run(e.name, func(t *testing.T) { putBack(t, owned.c, owned.obj, e) })
+				t.Run(e.name, func(t *testing.T) { checkReverted(t, owned.c, owned.obj, e) })
 			}
 		})
 	}
-	// After all that, everything is as it was, once.
-	importsExactly(t, west, ns, map[string]sources{"web": {"east": {"10.1.0.1"}}})
-	brokerHolds(t, f, ns, 3)
-	exported(t, east, ns, "web")
-	calm := quiet(t, east.CP, west.CP)
-	if n := len(calm); n != 2 {
-		t.Errorf("counted %d servers", n)
-	}
+	// After all edits there are the same objects as before, and the agents write nothing more.
+	awaitImports(t, west, ns, map[string]sources{"web": {"east": {"10.1.0.1"}}})
+	awaitOnBroker(t, f, ns, 3)
+	east.AwaitExported(t, ns, "web")
+	awaitNoWrites(t, east.CP, west.CP)
 }
 
-// A member may not touch what is not labelled as its own. So when the broker's admin takes a label off what a member owns, the
-// member cannot put it back; it says so on the export, and goes on once the admin has deleted the thing.
+// A member must not write objects that are not labelled as its own. So when the broker's admin
+// changes that label of a member's object, the member cannot revert it. It reports that on the
+// export, and publishes the object again once the admin has deleted it.
 func TestRelabelledOnTheBroker(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
 	serve(t, east, ns, "web", "10.1.0.1")
-	imported(t, west, ns, "web", sources{"east": {"10.1.0.1"}})
+	west.AwaitImport(t, ns, "web", sources{"east": {"10.1.0.1"}})
 	service := types.NamespacedName{Namespace: ns, Name: "web"}
 	on := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: objects.DefaultNamespace, Name: name}
@@ -156,45 +154,43 @@ func TestRelabelledOnTheBroker(t *testing.T) {
 		&v1alpha1.ExportRecord{ObjectMeta: on(objects.RecordName(service, "east"))},
 		&discoveryv1.EndpointSlice{ObjectMeta: on(objects.SliceName(service, "east", "web-abc"))},
 	} {
-		exported(t, east, ns, "web")
+		east.AwaitExported(t, ns, "web")
 		must(t, f.Admin.Get(context.Background(), client.ObjectKeyFromObject(obj), obj))
 		obj.GetLabels()[mcsv1beta1.LabelSourceCluster] = "mars"
 		must(t, f.Admin.Update(context.Background(), obj))
-		c := ready(t, east, ns, "web", metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed)
-		if !strings.Contains(c.Message, "refused") || !strings.Contains(c.Message, obj.GetName()) || !strings.Contains(c.Message, "mars") {
-			t.Errorf("the export says %q: want who refused what, and why", c.Message)
-		}
+		awaitNotReady(t, east, ns, "web", v1alpha1.ServiceExportReasonRefusedByBroker, "refused", obj.GetName(), "mars")
 		must(t, f.Admin.Delete(context.Background(), obj))
-		exported(t, east, ns, "web")
-		imported(t, west, ns, "web", sources{"east": {"10.1.0.1"}})
+		east.AwaitExported(t, ns, "web")
+		west.AwaitImport(t, ns, "web", sources{"east": {"10.1.0.1"}})
 	}
-	brokerHolds(t, f, ns, 3)
+	awaitOnBroker(t, f, ns, 3)
 }
 
-// putBack edits an object and waits until it is again what it was.
-func putBack(t *testing.T, c client.Client, obj client.Object, e edit) {
+// checkReverted edits an object and waits until it is as it was before.
+func checkReverted(t *testing.T, c client.Client, obj client.Object, e edit) {
 	t.Helper()
 	ctx := context.Background()
 	key := client.ObjectKeyFromObject(obj)
 	before := obj.DeepCopyObject().(client.Object)
-	// The agent may still be at what the edit before left to do.
+	// The agent may still be writing because of the previous edit.
 	must(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		return errors.Join(c.Get(ctx, key, before), e.do(ctx, c, before.DeepCopyObject().(client.Object)))
 	}))
-	harness.Eventually(t, fmt.Sprintf("%T %s is put back", obj, key), func() error {
+	harness.Eventually(t, fmt.Sprintf("%T %s is reverted", obj, key), func() error {
 		after := obj.DeepCopyObject().(client.Object)
 		if err := c.Get(ctx, key, after); err != nil {
 			return err
 		}
-		if a, b := essence(before), essence(after); !equality.Semantic.DeepEqual(a, b) {
+		if a, b := withoutServerFields(before), withoutServerFields(after); !equality.Semantic.DeepEqual(a, b) {
 			return fmt.Errorf("it is %+v\nwant %+v", b, a)
 		}
 		return nil
 	})
 }
 
-// essence is an object without what the API server adds and without the identity of its owner, which may be a new one.
-func essence(obj client.Object) client.Object {
+// withoutServerFields returns a copy of an object without the fields that the API server sets, and
+// without the UID of its owner, which may have been created again.
+func withoutServerFields(obj client.Object) client.Object {
 	out := obj.DeepCopyObject().(client.Object)
 	out.SetUID("")
 	out.SetResourceVersion("")
@@ -214,8 +210,9 @@ func essence(obj client.Object) client.Object {
 	return out
 }
 
-// What says who a cluster is comes back too, as far as admission lets it be taken away at all.
-func TestIdentityIsPutBack(t *testing.T) {
+// The agent restores the objects of a cluster's identity, if admission allows their deletion at
+// all.
+func TestIdentityIsRestored(t *testing.T) {
 	f := clusterset(t)
 	west := f.Members[1]
 	for _, obj := range objects.Identity(membershipOf(t, west)) {
@@ -225,42 +222,108 @@ func TestIdentityIsPutBack(t *testing.T) {
 			t.Fatalf("delete %T %s: %v", obj, obj.GetName(), err)
 		}
 		t.Logf("%T %s: deletion refused: %t", obj, obj.GetName(), err != nil)
-		harness.Eventually(t, fmt.Sprintf("%T %s is back", obj, obj.GetName()), func() error {
-			have := newOf(obj)
+		harness.Eventually(t, fmt.Sprintf("%T %s is restored", obj, obj.GetName()), func() error {
+			have := emptyLike(obj)
 			if err := west.Client.Get(context.Background(), client.ObjectKeyFromObject(obj), have); err != nil {
 				return err
 			}
 			if got := objects.IdentityValue(have); got != want {
-				return fmt.Errorf("it says %q, want %q", got, want)
+				return fmt.Errorf("its value is %q, want %q", got, want)
 			}
 			return nil
 		})
 	}
 }
 
-func newOf(obj client.Object) client.Object {
+// emptyLike returns an empty object of the same kind.
+func emptyLike(obj client.Object) client.Object {
 	if _, ok := obj.(*claimsv1.ClusterClaim); ok {
 		return &claimsv1.ClusterClaim{}
 	}
 	return &aboutv1beta1.ClusterProperty{}
 }
 
-// ServiceImports and slices that somebody else made are nobody's business.
+// unchangedObjects returns a check that these objects have not been written since it was called.
+func unchangedObjects(t *testing.T, c client.Client, objs ...client.Object) func() error {
+	t.Helper()
+	versions := make([]string, len(objs))
+	for i, obj := range objs {
+		must(t, c.Get(context.Background(), client.ObjectKeyFromObject(obj), obj))
+		versions[i] = obj.GetResourceVersion()
+	}
+	return func() error {
+		for i, obj := range objs {
+			if err := c.Get(context.Background(), client.ObjectKeyFromObject(obj), obj); err != nil {
+				return err
+			}
+			if obj.GetResourceVersion() != versions[i] {
+				return fmt.Errorf("%T %s was written", obj, obj.GetName())
+			}
+		}
+		return nil
+	}
+}
+
+// foreignSlice returns an EndpointSlice that another controller made for a service of the
+// clusterset.
+func foreignSlice(ns, service string) *discoveryv1.EndpointSlice {
+	slice := fleet.NewSlice(fleet.NewService(ns, service), "foreign", "10.5.0.1")
+	slice.Labels = map[string]string{mcsv1beta1.LabelServiceName: service, discoveryv1.LabelManagedBy: "another-controller"}
+	return slice
+}
+
+// The agent leaves objects of other controllers alone: slices of the service that it imports into
+// the same namespace, and a ServiceImport that no cluster exports a service for. Importing,
+// restarting and unexporting do not change them.
 func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east, west := f.Members[0], f.Members[1]
-	foreign := &mcsv1beta1.ServiceImport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "foreign"},
-		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{{Port: 99}}},
-	}
-	slice := fleet.NewSlice(fleet.NewService(ns, "foreign"), "abc", "10.5.0.1")
-	slice.Labels = map[string]string{mcsv1beta1.LabelServiceName: "foreign", discoveryv1.LabelManagedBy: "somebody"}
-	west.Create(t, foreign, slice)
-	unchanged := frozen(t, ns, west)
-	serve(t, east, fleet.NewNamespace(t, f.Members...), "foreign", "10.1.0.1") // the same name elsewhere
-	harness.Consistently(t, "they stay as they are", time.Second, unchanged)
+	notExported := foreignImport(ns, "not-exported")
+	collidingSlice, otherSlice := foreignSlice(ns, "web"), foreignSlice(ns, "not-exported")
+	west.Create(t, notExported, collidingSlice, otherSlice)
+	unchanged := unchangedObjects(t, west.Client, notExported, collidingSlice, otherSlice)
+
+	serve(t, east, ns, "web", "10.1.0.1")
+	// The slice of the other controller has no source cluster.
+	both := sources{"": {"10.5.0.1"}, "east": {"10.1.0.1"}}
+	harness.Eventually(t, "web is imported beside the foreign slice", func() error { return west.CheckAddresses(ns, "web", both) })
+	harness.Consistently(t, "foreign objects do not change", time.Second, unchanged)
 	west.Stop()
 	start(t, west)
-	harness.Consistently(t, "they stay as they are after a restart", 3*time.Second, unchanged)
+	harness.Consistently(t, "foreign objects do not change after a restart", 3*time.Second, unchanged)
+
+	east.Unexport(t, ns, "web")
+	harness.Eventually(t, "only the foreign slice is left", func() error {
+		if _, err := west.Import(ns, "web"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the ServiceImport still exists (%w)", err)
+		}
+		return west.CheckAddresses(ns, "web", sources{"": {"10.5.0.1"}})
+	})
+	must(t, unchanged())
+}
+
+func foreignImport(ns, name string) *mcsv1beta1.ServiceImport {
+	return &mcsv1beta1.ServiceImport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{{Port: 99}}},
+	}
+}
+
+// A ServiceImport that a user created is overwritten once a cluster exports the service: the MCS
+// API says that the implementation manages the ServiceImports of exported services.
+func TestForeignImportOfAnExportedServiceIsOverwritten(t *testing.T) {
+	f := clusterset(t)
+	ns := fleet.NewNamespace(t, f.Members...)
+	east, west := f.Members[0], f.Members[1]
+	foreign := foreignImport(ns, "web")
+	west.Create(t, foreign)
+	harness.Consistently(t, "it does not change before the export", time.Second, unchangedObjects(t, west.Client, foreign))
+	serve(t, east, ns, "web", "10.1.0.1")
+	si := west.AwaitImport(t, ns, "web", sources{"east": {"10.1.0.1"}})
+	if si.UID != foreign.UID || si.Spec.Type != mcsv1beta1.ClusterSetIP || !objects.IsManagedImport(si) {
+		t.Errorf("got %+v, want the same object with the spec of the exported service", si)
+	}
+	east.Unexport(t, ns, "web")
+	west.AwaitNoImport(t, ns, "web")
 }

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
@@ -19,28 +21,57 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// readyMessage waits until the Ready condition of an import says something, or says it no longer.
-func readyMessage(t *testing.T, m *fleet.Member, ns, name, text string, says bool) {
+// awaitStaleEndpointsKept waits until an import has the condition StaleEndpointsKept with a message
+// that names the stale cluster.
+func awaitStaleEndpointsKept(t *testing.T, m *fleet.Member, ns, name, cluster string) {
 	t.Helper()
-	harness.Eventually(t, fmt.Sprintf("Ready of %s/%s in %s says %q: %t", ns, name, m.ID, text, says), func() error {
-		si, err := m.Import(ns, name)
+	harness.Eventually(t, fmt.Sprintf("StaleEndpointsKept on %s/%s in %s", ns, name, m.ID), func() error {
+		c, err := staleEndpointsKept(m, ns, name)
 		if err != nil {
 			return err
 		}
-		for _, c := range si.Status.Conditions {
-			if c.Type == "Ready" && strings.Contains(c.Message, text) == says {
-				return nil
-			}
+		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != string(v1alpha1.ServiceImportReasonNoOtherCluster) ||
+			!strings.Contains(c.Message, "cluster "+cluster+" has not been heard from") {
+			return fmt.Errorf("the condition is %+v", c)
 		}
-		return fmt.Errorf("it says %+v", si.Status.Conditions)
+		return nil
 	})
 }
 
-func staleEndpoints(t *testing.T, f *fleet.Fleet, policy v1alpha1.StaleEndpointsPolicy) {
+// awaitNoStaleEndpointsKept waits until an import does not have the condition StaleEndpointsKept.
+func awaitNoStaleEndpointsKept(t *testing.T, m *fleet.Member, ns, name string) {
+	t.Helper()
+	harness.Eventually(t, fmt.Sprintf("no StaleEndpointsKept on %s/%s in %s", ns, name, m.ID), func() error {
+		c, err := staleEndpointsKept(m, ns, name)
+		if err != nil {
+			return err
+		}
+		if c != nil {
+			return fmt.Errorf("the condition is %+v", c)
+		}
+		return nil
+	})
+}
+
+// staleEndpointsKept returns the condition StaleEndpointsKept of an import, or nil if it has a status
+// without it.
+func staleEndpointsKept(m *fleet.Member, ns, name string) (*metav1.Condition, error) {
+	si, err := m.Import(ns, name)
+	if err != nil {
+		return nil, err
+	}
+	if meta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)) == nil {
+		return nil, fmt.Errorf("it has no Ready condition yet")
+	}
+	return meta.FindStatusCondition(si.Status.Conditions, string(v1alpha1.ServiceImportConditionStaleEndpointsKept)), nil
+}
+
+func setStaleEndpoints(t *testing.T, f *fleet.Fleet, policy v1alpha1.StaleEndpointsPolicy) {
 	t.Helper()
 	must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		set := &v1alpha1.ClusterSet{}
-		if err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: brokeradmin.DefaultClusterSet}, set); err != nil {
+		key := types.NamespacedName{Namespace: objects.DefaultNamespace, Name: brokeradmin.DefaultClusterSet}
+		if err := f.Admin.Get(context.Background(), key, set); err != nil {
 			return err
 		}
 		set.Spec.StaleEndpoints = policy
@@ -48,60 +79,62 @@ func staleEndpoints(t *testing.T, f *fleet.Fleet, policy v1alpha1.StaleEndpoints
 	}))
 }
 
-// A silent member's endpoints go where another cluster serves the service and stay where none does, unless the clusterset says
-// otherwise; when it is back, they are.
-func TestSilentMember(t *testing.T) {
+// The endpoints of a stale member are dropped if another cluster serves the service, and kept
+// otherwise, unless the clusterset's policy is to remove them. They come back with the member.
+func TestStaleMember(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east, west, north := f.Members[0], f.Members[1], f.Members[2]
 	serve(t, east, ns, "both", "10.1.0.1")
 	serve(t, west, ns, "both", "10.2.0.1")
 	serve(t, west, ns, "solo", "10.2.0.2")
-	// Another cluster that has no ready endpoint serves nothing: that must not take the last ones away.
+	// A cluster without ready endpoints does not serve the service, so it does not replace the stale
+	// endpoints.
 	east.Create(t, fleet.NewService(ns, "empty"))
 	east.Export(t, ns, "empty")
 	serve(t, west, ns, "empty", "10.2.0.3")
 	all := map[string]sources{
 		"both": {"east": {"10.1.0.1"}, "west": {"10.2.0.1"}}, "solo": {"west": {"10.2.0.2"}}, "empty": {"west": {"10.2.0.3"}},
 	}
-	importsExactly(t, north, ns, all)
-	readyMessage(t, north, ns, "solo", "not been heard from", false)
+	awaitImports(t, north, ns, all)
+	awaitNoStaleEndpointsKept(t, north, ns, "solo")
 	west.Stop()
 	t.Cleanup(func() { west.Stop(); start(t, west) })
 
-	imported(t, north, ns, "both", sources{"east": {"10.1.0.1"}})
-	imported(t, east, ns, "both", sources{"east": {"10.1.0.1"}})
-	imported(t, north, ns, "solo", sources{"west": {"10.2.0.2"}})
-	imported(t, north, ns, "empty", sources{"west": {"10.2.0.3"}})
-	readyMessage(t, north, ns, "solo", "cluster west has not been heard from", true)
-	readyMessage(t, north, ns, "empty", "cluster west has not been heard from", true)
-	readyMessage(t, north, ns, "both", "has not been heard from", false)
+	north.AwaitImport(t, ns, "both", sources{"east": {"10.1.0.1"}})
+	east.AwaitImport(t, ns, "both", sources{"east": {"10.1.0.1"}})
+	north.AwaitImport(t, ns, "solo", sources{"west": {"10.2.0.2"}})
+	north.AwaitImport(t, ns, "empty", sources{"west": {"10.2.0.3"}})
+	awaitStaleEndpointsKept(t, north, ns, "solo", "west")
+	awaitStaleEndpointsKept(t, north, ns, "empty", "west")
+	awaitNoStaleEndpointsKept(t, north, ns, "both")
 
-	staleEndpoints(t, f, v1alpha1.StaleEndpointsRemove)
-	t.Cleanup(func() { staleEndpoints(t, f, v1alpha1.StaleEndpointsFailover) })
-	imported(t, north, ns, "solo", sources{})
-	imported(t, north, ns, "empty", sources{})
-	imported(t, north, ns, "both", sources{"east": {"10.1.0.1"}})
-	staleEndpoints(t, f, v1alpha1.StaleEndpointsFailover)
-	imported(t, north, ns, "solo", sources{"west": {"10.2.0.2"}})
+	setStaleEndpoints(t, f, v1alpha1.StaleEndpointsRemove)
+	t.Cleanup(func() { setStaleEndpoints(t, f, v1alpha1.StaleEndpointsFailover) })
+	north.AwaitImport(t, ns, "solo", sources{})
+	north.AwaitImport(t, ns, "empty", sources{})
+	north.AwaitImport(t, ns, "both", sources{"east": {"10.1.0.1"}})
+	setStaleEndpoints(t, f, v1alpha1.StaleEndpointsFailover)
+	north.AwaitImport(t, ns, "solo", sources{"west": {"10.2.0.2"}})
 
-	// While it is silent a new exporter takes over the service it served alone.
+	// A new exporter replaces the stale endpoints of a service that only the stale member exported.
 	serve(t, east, ns, "solo", "10.1.0.2")
-	imported(t, north, ns, "solo", sources{"east": {"10.1.0.2"}})
+	north.AwaitImport(t, ns, "solo", sources{"east": {"10.1.0.2"}})
 	start(t, west)
 	all["solo"]["east"] = []string{"10.1.0.2"}
 	for _, m := range f.Members {
-		importsExactly(t, m, ns, all)
+		awaitImports(t, m, ns, all)
 	}
-	readyMessage(t, north, ns, "empty", "not been heard from", false)
+	awaitNoStaleEndpointsKept(t, north, ns, "empty")
 }
 
-// A member that is cut off is deaf, not alone: it drops nobody, while the others drop it.
-func TestCutOffObserverDropsNobody(t *testing.T) {
+// A member that is cut off from the broker cannot know whether other members are alive, so it keeps
+// all imports. The other members drop its endpoints.
+func TestCutOffMemberKeepsImports(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east, west, north := f.Members[0], f.Members[1], f.Members[2]
-	w := ownWire(t, f, north)
+	broker := ownLink(t, f, north)
 	all := map[string]sources{"web": {}}
 	for i, m := range f.Members {
 		serve(t, m, ns, "web", fmt.Sprintf("10.%d.0.1", i+1))
@@ -110,33 +143,32 @@ func TestCutOffObserverDropsNobody(t *testing.T) {
 	serve(t, east, ns, "solo", "10.1.0.2")
 	all["solo"] = sources{"east": {"10.1.0.2"}}
 	for _, m := range f.Members {
-		importsExactly(t, m, ns, all)
+		awaitImports(t, m, ns, all)
 	}
-	quiet(t, east.CP, west.CP, north.CP)
-	unchanged := frozen(t, ns, north)
-	w.cutOff()
-	imported(t, east, ns, "web", sources{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}}) // the others have judged it
-	harness.Consistently(t, "the member that is cut off keeps everything", 2*time.Second, unchanged)
+	awaitNoWrites(t, east.CP, west.CP, north.CP)
+	unchanged := unchangedCheck(t, ns, north)
+	broker.cut()
+	east.AwaitImport(t, ns, "web", sources{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}}) // the others take it for stale
+	harness.Consistently(t, "the member that is cut off keeps all imports", 2*time.Second, unchanged)
 	serve(t, west, ns, "meanwhile", "10.2.0.2")
 	changeEndpoints(t, north, ns, "web", "10.3.0.9")
-	imported(t, north, ns, "web", sources{"east": {"10.1.0.1"}, "north": {"10.3.0.9"}, "west": {"10.2.0.1"}})
+	north.AwaitImport(t, ns, "web", sources{"east": {"10.1.0.1"}, "north": {"10.3.0.9"}, "west": {"10.2.0.1"}})
 	serve(t, north, ns, "cut", "10.3.0.2")
-	if message := pending(t, north, ns, "cut"); !strings.Contains(message, "waiting for the broker") {
-		t.Errorf("message: %s", message)
-	}
-	w.heal()
+	awaitNotReady(t, north, ns, "cut", v1alpha1.ServiceExportReasonWaitingForBroker, "waiting for the broker")
+	broker.restore()
 	all["web"]["north"], all["meanwhile"], all["cut"] = []string{"10.3.0.9"}, sources{"west": {"10.2.0.2"}}, sources{"north": {"10.3.0.2"}}
-	// Nor does it, on hearing again, take the others for silent.
-	dropped := watchImports(t, &fleet.Fleet{Members: []*fleet.Member{north}}, ns, map[string]sources{"web": all["web"], "solo": all["solo"]})
+	// When it is connected again, it does not take the others for stale either.
+	checkGaps := watchForGaps(t, &fleet.Fleet{Members: []*fleet.Member{north}}, ns, map[string]sources{"web": all["web"], "solo": all["solo"]})
 	for _, m := range f.Members {
-		importsExactly(t, m, ns, all)
+		awaitImports(t, m, ns, all)
 	}
-	harness.Consistently(t, "nobody is dropped", still, func() error { return sameAddresses(north, ns, "web", all["web"]) })
-	dropped()
+	harness.Consistently(t, "no endpoint is dropped", observationPeriod, func() error { return north.CheckAddresses(ns, "web", all["web"]) })
+	checkGaps()
 }
 
-// What time a member writes into its lease does not matter: one an hour ahead or behind is alive while it renews, and silent
-// when it stops, even if its last renewal lies in the future.
+// The time that a member writes into its lease does not matter. A member whose clock is an hour off
+// is alive while it renews its lease, and stale when it stops, even if its last renewal is in the
+// future.
 func TestClocksAnHourApart(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
@@ -144,27 +176,27 @@ func TestClocksAnHourApart(t *testing.T) {
 	serve(t, east, ns, "web", "10.1.0.1")
 	serve(t, west, ns, "web", "10.2.0.1")
 	both := sources{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}}
-	imported(t, north, ns, "web", both)
+	north.AwaitImport(t, ns, "web", both)
 	west.Stop()
 	t.Cleanup(func() { start(t, west) })
 	for _, offset := range []time.Duration{-time.Hour, time.Hour} {
-		imported(t, north, ns, "web", both)
-		beat(t, f, "west", offset)
+		north.AwaitImport(t, ns, "web", both)
+		renewLease(t, f, "west", offset)
 		last := time.Now()
-		harness.Consistently(t, fmt.Sprintf("a member whose clock is off by %s is alive", offset), still+time.Second, func() error {
+		harness.Consistently(t, fmt.Sprintf("a member whose clock is off by %s is alive", offset), observationPeriod+time.Second, func() error {
 			if time.Since(last) > time.Second {
-				beat(t, f, "west", offset)
+				renewLease(t, f, "west", offset)
 				last = time.Now()
 			}
-			return sameAddresses(north, ns, "web", both)
+			return north.CheckAddresses(ns, "web", both)
 		})
-		imported(t, north, ns, "web", sources{"east": {"10.1.0.1"}})
-		beat(t, f, "west", offset) // alive again, for the next round
+		north.AwaitImport(t, ns, "web", sources{"east": {"10.1.0.1"}})
+		renewLease(t, f, "west", offset) // alive again for the next offset
 	}
 }
 
-// beat renews a member's lease as its agent would if its clock were off.
-func beat(t *testing.T, f *fleet.Fleet, id string, offset time.Duration) {
+// renewLease renews a member's lease with a time that is off by offset.
+func renewLease(t *testing.T, f *fleet.Fleet, id string, offset time.Duration) {
 	t.Helper()
 	must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		lease := &coordinationv1.Lease{}

@@ -1,10 +1,9 @@
-// Package faults_test shows what the agent does when things are down: agents killed, brokers stopped, paused, cut off or set
-// back, members silent, removed or doubled, and people who edit what is not theirs. Everything runs on real API servers.
+// Package faults_test tests what the agent does when something fails: agents are killed, brokers
+// are stopped, paused, cut off or restored from an older snapshot, members are stale, removed or
+// duplicated, and users edit objects that the agents own. Everything runs on real API servers.
 package faults_test
 
 import (
-	"context"
-	"fmt"
 	"sync"
 	"testing"
 
@@ -16,32 +15,24 @@ import (
 func TestMain(m *testing.M) { harness.Main(m) }
 
 var (
-	turn       sync.Mutex
-	sharedOnce sync.Once
-	shared     *fleet.Fleet
-	spare      *controlplane.ControlPlane
-	errShared  error
+	sharedLock sync.Mutex
+	shared     fleet.Shared
+	// spare is a control plane that is no member.
+	spare *controlplane.ControlPlane
 )
 
-// clusterset is a fleet of three that the tests share which leave the API servers alone, one after the other, beside those that
-// do not. The broker is on the first member. A test that stops an agent starts it again.
+// clusterset returns the clusterset of three members that is shared by the tests that leave the API
+// servers alone. These tests run one after the other, in parallel with the tests that have control
+// planes of their own. The broker is on the first member. A test that stops an agent starts it
+// again.
 func clusterset(t *testing.T) *fleet.Fleet {
 	t.Helper()
 	t.Parallel()
-	turn.Lock()
-	t.Cleanup(turn.Unlock)
+	sharedLock.Lock()
+	t.Cleanup(sharedLock.Unlock)
 	cps := harness.Clusters(t, 4)
-	sharedOnce.Do(func() {
-		spare = cps[3]
-		shared, errShared = fleet.New(context.Background(), cps[0], cps[:3], fleet.Options{})
-		if errShared == nil {
-			errShared = shared.Start()
-		}
-	})
-	if errShared != nil {
-		t.Fatal(errShared)
-	}
-	return shared
+	spare = cps[3]
+	return shared.Get(t, cps[0], cps[:3], fleet.Options{})
 }
 
 // serve makes a member export a service with these addresses.
@@ -59,7 +50,7 @@ func start(t *testing.T, m *fleet.Member) {
 	}
 }
 
-// must fails the test on an error of something that is no part of what is tested.
+// must fails the test on an error of a step that is not under test.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -67,17 +58,5 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// sources is what a service's imported addresses should be, by source cluster.
+// sources are the imported addresses of a service, by source cluster.
 type sources map[string][]string
-
-// sameAddresses checks the addresses a member imported, by source cluster.
-func sameAddresses(m *fleet.Member, ns, name string, want sources) error {
-	got, err := m.Addresses(ns, name)
-	if err != nil {
-		return err
-	}
-	if fmt.Sprint(got) != fmt.Sprint(map[string][]string(want)) {
-		return fmt.Errorf("%s imported %v of %s, want %v", m.ID, got, name, want)
-	}
-	return nil
-}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,15 +22,17 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-const bulk = 100
+// bulkServices is the number of services of the bulk export.
+const bulkServices = 100
 
-// An agent that is killed again and again in the middle of a bulk export, and misses changes while it is dead, still ends up
-// with exactly what is exported: nothing missing, nothing left over, on the broker or in any member.
-func TestKilledInTheMiddleOfABulkExport(t *testing.T) {
+// An agent is killed several times during a bulk export, and changes happen while it is down. In
+// the end exactly the exported services are on the broker and in all members: nothing is missing
+// and nothing is left over.
+func TestAgentKilledDuringBulkExport(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east := f.Members[0]
-	each(bulk, func(i int) { east.Serve(t, fleet.NewService(ns, svc(i)), address(i)) })
+	inParallel(t, bulkServices, func(i int) { east.Serve(t, fleet.NewService(ns, serviceName(i)), address(i)) })
 	east.Stop()
 	east.StartProcess(t)
 	t.Cleanup(func() { east.Kill(); start(t, east) })
@@ -42,9 +43,10 @@ func TestKilledInTheMiddleOfABulkExport(t *testing.T) {
 	exporting := make(chan struct{})
 	go func() {
 		defer close(exporting)
-		each(bulk, func(i int) { east.Export(t, ns, svc(i)) })
+		inParallel(t, bulkServices, func(i int) { east.Export(t, ns, serviceName(i)) })
 	}()
-	// Starting takes an agent a few hundred milliseconds: some deaths come before it has written anything, some after.
+	// An agent takes a few hundred milliseconds to start, so it is killed before its first write in
+	// some rounds and after it in others.
 	for range 4 {
 		time.Sleep(time.Duration(100+random.IntN(900)) * time.Millisecond)
 		east.Kill()
@@ -53,32 +55,33 @@ func TestKilledInTheMiddleOfABulkExport(t *testing.T) {
 	<-exporting
 	time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
 	east.Kill()
-	// What happens while it is dead is found out when it is back.
+	// The agent must find these changes when it starts again.
 	want := map[string]sources{}
-	for i := range bulk {
+	for i := range bulkServices {
 		switch i % 10 {
 		case 1:
-			east.Unexport(t, ns, svc(i))
+			east.Unexport(t, ns, serviceName(i))
 		case 2:
-			east.Delete(t, fleet.NewService(ns, svc(i)), fleet.NewSlice(fleet.NewService(ns, svc(i)), "abc"))
+			east.Delete(t, fleet.NewService(ns, serviceName(i)), fleet.NewSlice(fleet.NewService(ns, serviceName(i)), "abc"))
 		case 3:
-			changeEndpoints(t, east, ns, svc(i), "10.3.3.3")
-			want[svc(i)] = sources{"east": {"10.3.3.3"}}
+			changeEndpoints(t, east, ns, serviceName(i), "10.3.3.3")
+			want[serviceName(i)] = sources{"east": {"10.3.3.3"}}
 		default:
-			want[svc(i)] = sources{"east": {address(i)}}
+			want[serviceName(i)] = sources{"east": {address(i)}}
 		}
 	}
 	east.StartProcess(t)
 	for _, m := range f.Members {
-		importsExactly(t, m, ns, want)
+		awaitImports(t, m, ns, want)
 	}
-	brokerHolds(t, f, ns, 3*len(want)) // a record, a slice and an aggregate each
+	awaitOnBroker(t, f, ns, 3*len(want)) // a record, a slice and an aggregate each
 	for name := range want {
-		exported(t, east, ns, name)
+		east.AwaitExported(t, ns, name)
 	}
 }
 
-// Agents that start again when nothing has changed write nothing: no object, no status, no event, no refused attempt.
+// Agents that restart when nothing has changed write nothing: no object, no status, no event, and
+// no request that is refused.
 func TestRestartWritesNothing(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
@@ -89,20 +92,21 @@ func TestRestartWritesNothing(t *testing.T) {
 	must(t, west.Client.Status().Update(context.Background(), node))
 	t.Cleanup(func() { west.Delete(t, node) })
 	for i := range 20 {
-		serve(t, east, ns, svc(i), address(i))
+		serve(t, east, ns, serviceName(i), address(i))
 	}
-	// What is told once must not be told again: conflicts, missing Services, refused addresses.
+	// Conflicts, missing Services and refused addresses must not be reported a second time.
 	serve(t, east, ns, "refused", "10.77.0.1", "10.77.0.2")
-	north.Serve(t, fleet.NewService(ns, svc(0), func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }), "10.9.0.1")
-	north.Export(t, ns, svc(0))
+	north.Serve(t, fleet.NewService(ns, serviceName(0), func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }), "10.9.0.1")
+	north.Export(t, ns, serviceName(0))
 	north.Export(t, ns, "no-service")
 	for i := 1; i < 20; i++ {
-		imported(t, north, ns, svc(i), sources{"east": {address(i)}})
+		north.AwaitImport(t, ns, serviceName(i), sources{"east": {address(i)}})
 	}
-	imported(t, west, ns, svc(0), sources{"east": {address(0)}, "north": {"10.9.0.1"}})
-	imported(t, west, ns, "refused", sources{"east": {"10.77.0.2"}})
-	ready(t, north, ns, "no-service", metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed)
-	// None may seem silent to the others while it starts: on a busy machine that can take longer than the short leases of these tests.
+	west.AwaitImport(t, ns, serviceName(0), sources{"east": {address(0)}, "north": {"10.9.0.1"}})
+	west.AwaitImport(t, ns, "refused", sources{"east": {"10.77.0.2"}})
+	awaitNotReady(t, north, ns, "no-service", mcsv1beta1.ServiceExportReasonFailed)
+	// No member may become stale while its agent starts: on a busy machine that can take longer than
+	// the short leases of these tests.
 	for _, m := range f.Members {
 		lease := m.Agent.LeaseDuration
 		restart := func(lease time.Duration) {
@@ -114,19 +118,19 @@ func TestRestartWritesNothing(t *testing.T) {
 		t.Cleanup(func() { restart(lease) })
 	}
 	cps := []*controlplane.ControlPlane{east.CP, west.CP, north.CP}
-	before := quiet(t, cps...)
+	before := awaitNoWrites(t, cps...)
 	for _, m := range f.Members {
 		m.Stop()
-		beat := heartbeat(t, f, m.ID)
+		renewedAt := lastRenewal(t, f, m.ID)
 		start(t, m)
 		harness.Eventually(t, m.ID+" renews its lease again", func() error {
-			if heartbeat(t, f, m.ID).Equal(beat) {
-				return fmt.Errorf("not since %s", beat)
+			if lastRenewal(t, f, m.ID).Equal(renewedAt) {
+				return fmt.Errorf("not since %s", renewedAt)
 			}
 			return nil
 		})
 	}
-	after := quiet(t, cps...)
+	after := awaitNoWrites(t, cps...)
 	for i := range cps {
 		for what, n := range after[i] {
 			if extra := n - before[i][what]; extra > 0 {
@@ -134,40 +138,33 @@ func TestRestartWritesNothing(t *testing.T) {
 			}
 		}
 	}
-	// They do work, and counting does count.
-	changeEndpoints(t, east, ns, svc(5), "10.3.3.3")
-	imported(t, west, ns, svc(5), sources{"east": {"10.3.3.3"}})
-	if n := writes(t, west.CP)["PUT endpointslices/"] - after[1]["PUT endpointslices/"]; n != 1 {
+	// The agents do work, and the writes are counted.
+	changeEndpoints(t, east, ns, serviceName(5), "10.3.3.3")
+	west.AwaitImport(t, ns, serviceName(5), sources{"east": {"10.3.3.3"}})
+	if n := writeCounts(t, west.CP)["PUT endpointslices/"] - after[1]["PUT endpointslices/"]; n != 1 {
 		t.Errorf("a change of one endpoint took %d writes of slices in west, want 1", n)
 	}
 }
 
-func svc(i int) string { return fmt.Sprintf("svc-%03d", i) }
+func serviceName(i int) string { return fmt.Sprintf("svc-%03d", i) }
 
 func address(i int) string { return fmt.Sprintf("10.1.%d.%d", i/200, i%200+1) }
 
-// each calls do for 0 to n-1, eight at a time.
-func each(n int, do func(int)) {
-	var group sync.WaitGroup
-	for worker := range 8 {
-		group.Go(func() {
-			for i := worker; i < n; i += 8 {
-				do(i)
-			}
-		})
-	}
-	group.Wait()
+// inParallel calls do for 0 to n-1, eight at a time.
+func inParallel(t *testing.T, n int, do func(int)) {
+	t.Helper()
+	must(t, harness.Parallel(8, n, func(i int) error { do(i); return nil }))
 }
 
-// changeEndpoints makes these the addresses of a service in a member.
+// changeEndpoints replaces the addresses of a service in a member.
 func changeEndpoints(t *testing.T, m *fleet.Member, ns, name string, addresses ...string) {
 	t.Helper()
 	source := fleet.NewSlice(fleet.NewService(ns, name), "abc", addresses...)
 	fleet.Update(t, m, ns, source.Name, source.DeepCopy(), func(s *discoveryv1.EndpointSlice) { s.Endpoints = source.Endpoints })
 }
 
-// importsExactly waits until a member's imports of a namespace are these and no others.
-func importsExactly(t *testing.T, m *fleet.Member, ns string, want map[string]sources) {
+// awaitImports waits until a member's imports in a namespace are exactly these.
+func awaitImports(t *testing.T, m *fleet.Member, ns string, want map[string]sources) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%d imports in %s of %s", len(want), ns, m.ID), func() error {
 		var list mcsv1beta1.ServiceImportList
@@ -175,7 +172,7 @@ func importsExactly(t *testing.T, m *fleet.Member, ns string, want map[string]so
 			return err
 		}
 		if len(list.Items) != len(want) {
-			return fmt.Errorf("there are %d", len(list.Items))
+			return fmt.Errorf("there are %d ServiceImports", len(list.Items))
 		}
 		got, err := importedAddresses(m, ns)
 		if err != nil {
@@ -194,7 +191,8 @@ func importsExactly(t *testing.T, m *fleet.Member, ns string, want map[string]so
 	})
 }
 
-// importedAddresses are all addresses a member imported in a namespace, by service and source cluster.
+// importedAddresses returns all addresses that a member imported in a namespace, by service and
+// source cluster.
 func importedAddresses(m *fleet.Member, ns string) (map[string]sources, error) {
 	var list discoveryv1.EndpointSliceList
 	err := m.Client.List(context.Background(), &list, client.InNamespace(ns), client.HasLabels{mcsv1beta1.LabelServiceName})
@@ -213,8 +211,8 @@ func importedAddresses(m *fleet.Member, ns string) (map[string]sources, error) {
 	return out, err
 }
 
-// heartbeat is when a member's lease was renewed last.
-func heartbeat(t *testing.T, f *fleet.Fleet, id string) time.Time {
+// lastRenewal returns when a member's lease was renewed last.
+func lastRenewal(t *testing.T, f *fleet.Fleet, id string) time.Time {
 	t.Helper()
 	lease := &coordinationv1.Lease{}
 	must(t, f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: id}, lease))

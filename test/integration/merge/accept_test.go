@@ -1,5 +1,5 @@
-// Package merge_test shows the outcome of internal/merge to a real API server, which must accept all of it: a fake client
-// once hid from others that it does not.
+// Package merge_test checks that a real API server accepts everything that internal/merge returns.
+// A fake client would accept invalid objects, too.
 package merge_test
 
 import (
@@ -28,8 +28,8 @@ func TestMain(m *testing.M) { harness.Main(m) }
 
 type records = []v1alpha1.ExportRecordSpec
 
-// server is an API server that knows the MCS API, and a namespace on it with one ServiceExport. Everything else is only
-// tried (dry run), so that nothing piles up.
+// server is an API server with the CRDs of the MCS API, and a namespace on it with one
+// ServiceExport. All other requests are dry runs, so that no objects accumulate.
 type server struct {
 	client.Client
 	namespace string
@@ -79,19 +79,21 @@ func install(t *testing.T, s server, manifest []byte) {
 	})
 }
 
-type tester interface {
+// failer is a *testing.T or a *rapid.T.
+type failer interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// accepts tries the aggregate, the import, the derived Service, and the condition of the exports.
-func (s server) accepts(t *testing.T, ft tester, in records) {
+// accepts fails the test unless the server accepts the aggregate, the import, the derived Service,
+// and the condition of the exports.
+func (s server) accepts(t *testing.T, ft failer, in records) {
 	ft.Helper()
 	r := mergetest.Merge(in)
 	meta := metav1.ObjectMeta{Namespace: s.namespace, Name: "tried", Labels: r.Labels, Annotations: r.Annotations}
 	aggregate := &mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: r.Spec}
 	if err := s.Create(t.Context(), aggregate, client.DryRunAll); err != nil {
-		ft.Fatalf("the ServiceImport is refused: %v", err)
+		ft.Fatalf("the aggregate is refused: %v", err)
 	}
 	plan := s.importOf(in)
 	if err := s.Create(t.Context(), plan.Import, client.DryRunAll); err != nil {
@@ -113,11 +115,13 @@ func (s server) accepts(t *testing.T, ft tester, in records) {
 	}
 }
 
-// importOf is what a cluster makes of these records, its derived Service included.
+// importOf returns the import of these records in a cluster, with the derived Service.
 func (s server) importOf(in records) imports.Plan {
 	input := imports.Input{
-		Settings: imports.Settings{ClusterID: "here", Families: []corev1.IPFamily{corev1.IPv4Protocol}, DataPlane: v1alpha1.DataPlaneService},
-		Service:  types.NamespacedName{Namespace: s.namespace, Name: "tried"},
+		Settings: imports.Settings{
+			ClusterID: "here", Families: []corev1.IPFamily{corev1.IPv4Protocol}, DataPlane: v1alpha1.DataPlaneService,
+		},
+		Service: types.NamespacedName{Namespace: s.namespace, Name: "tried"},
 	}
 	for i := range in {
 		input.Records = append(input.Records, &v1alpha1.ExportRecord{Spec: in[i]})
@@ -125,14 +129,16 @@ func (s server) importOf(in records) imports.Plan {
 	return imports.Decide(input)
 }
 
-func TestAPIServerAcceptsWhatTheCRDLetsIn(t *testing.T) {
+// Records that the CRD accepts.
+func TestAPIServerAcceptsMergedValidRecords(t *testing.T) {
 	s := newServer(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		s.accepts(t, rt, mergetest.Valid().Draw(rt, "records"))
 	})
 }
 
-func TestAPIServerAcceptsWhateverComes(t *testing.T) {
+// Arbitrary records, as if the broker had no validation.
+func TestAPIServerAcceptsMergedArbitraryRecords(t *testing.T) {
 	s := newServer(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		if in := mergetest.Wild().Draw(rt, "records"); !mergetest.Merge(in).Empty() {
@@ -141,24 +147,25 @@ func TestAPIServerAcceptsWhateverComes(t *testing.T) {
 	})
 }
 
-func TestAPIServerAcceptsTheExtremes(t *testing.T) {
+// Records at and beyond the limits.
+func TestAPIServerAcceptsMergedExtremeRecords(t *testing.T) {
 	s := newServer(t)
 	for name, in := range map[string]records{
-		"an unnamed port meets named ones": {
+		"an unnamed port beside named ones": {
 			mergetest.Record("a", 1, mergetest.Ports(mergetest.Port("", corev1.ProtocolTCP, 80))),
 			mergetest.Record("b", 2, mergetest.Ports(mergetest.Port("http", corev1.ProtocolTCP, 81))),
 		},
-		"headless without ports":          {mergetest.Record("a", 1, mergetest.Headless(), mergetest.Ports())},
-		"headless with affinity":          {mergetest.Record("a", 1, mergetest.Headless(), mergetest.Sticky(60))},
-		"values of a later version":       {mergetest.Record("a", 1, mergetest.Distribution("Later"), mergetest.Families("IPv9"))},
-		"more annotations than there may": {mergetest.Record("a", 1, mergetest.Annotations(annotations(300<<10)...))},
-		"more labels than is reasonable":  {mergetest.Record("a", 1, mergetest.Labels(labels(3000)...))},
-		"nothing in common": {
+		"headless without ports":        {mergetest.Record("a", 1, mergetest.Headless(), mergetest.Ports())},
+		"headless with affinity":        {mergetest.Record("a", 1, mergetest.Headless(), mergetest.Sticky(60))},
+		"values of a later version":     {mergetest.Record("a", 1, mergetest.Distribution("Later"), mergetest.Families("IPv9"))},
+		"more annotations than allowed": {mergetest.Record("a", 1, mergetest.Annotations(annotations(300<<10)...))},
+		"very many labels":              {mergetest.Record("a", 1, mergetest.Labels(labels(3000)...))},
+		"no common field": {
 			mergetest.Record("a", 1, mergetest.ClusterSetIP(false, false)),
 			mergetest.Record("b", 2, mergetest.ClusterSetIP(false, false),
 				mergetest.Ports(mergetest.Port("dns", corev1.ProtocolUDP, 53))),
 		},
-		"a crowd, each with its own ports and labels": crowd(600),
+		"600 clusters, each with its own ports and labels": manyRecords(600),
 	} {
 		t.Run(name, func(t *testing.T) { s.accepts(t, t, in) })
 	}
@@ -180,8 +187,9 @@ func labels(count int) []string {
 	return pairs
 }
 
-// crowd is beyond every limit: together in ports, and each 25th by itself in labels; all in annotations.
-func crowd(n int) records {
+// manyRecords returns records that exceed all limits: the ports of all together, the labels of
+// every 25th one, and the annotations of each one.
+func manyRecords(n int) records {
 	in := make(records, n)
 	tooManyAnnotations, tooManyLabels := annotations(300<<10), labels(500)
 	for c := range in {
@@ -201,8 +209,8 @@ func crowd(n int) records {
 	return in
 }
 
-// The tests above mean something only if the API server does refuse what merging must avoid.
-func TestAPIServerRefuses(t *testing.T) {
+// The tests above are only meaningful if the API server refuses what merging must avoid.
+func TestAPIServerRefusesInvalidObjects(t *testing.T) {
 	s := newServer(t)
 	meta := metav1.ObjectMeta{Namespace: s.namespace, Name: "refused"}
 	service := func(ports ...corev1.ServicePort) *corev1.Service {
@@ -221,7 +229,7 @@ func TestAPIServerRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := s.Create(t.Context(), object, client.DryRunAll); !apierrors.IsInvalid(err) {
-				t.Errorf("the API server says %v, want it to call the object invalid", err)
+				t.Errorf("the API server returned %v, want an error that the object is invalid", err)
 			}
 		})
 	}

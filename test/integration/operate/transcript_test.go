@@ -1,23 +1,17 @@
 package operate_test
 
 import (
-	"flag"
-	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/seamark-dev/seamark/test/fleet"
+	"github.com/seamark-dev/seamark/test/transcript"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // What people see of a clusterset with one good service, one in conflict and one without a Service, in all commands that look: the commands of
 // testdata/transcript.txt are run, and print what stands there.
@@ -50,54 +44,18 @@ func TestTranscript(t *testing.T) {
 	b.explained("shop", "cart", "east,west", "port-conflict")
 	b.eventually("explain cart -n shop --contexts east,west", "imported", "east:2 west:1")
 
-	golden := filepath.Join("testdata", "transcript.txt")
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got strings.Builder
-	for line := range strings.Lines(string(want)) {
-		command, ok := strings.CutPrefix(strings.TrimSpace(line), "$ seamark ")
-		if !ok {
-			continue
-		}
-		o := b.run("%s", command)
-		fmt.Fprintf(&got, "$ seamark %s\n%s%s", command, normal(o.out), normal(o.err))
-		if o.code != 0 {
-			fmt.Fprintf(&got, "[exit %d]\n", o.code)
-		}
-		got.WriteString("\n")
-	}
-	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
-		t.Errorf("run with -update if the new output is right (-want +got):\n%s", diff)
-	}
+	transcript.Check(t, filepath.Join("testdata", "transcript.txt"), func(line string) transcript.Result {
+		o := b.run("%s", line)
+		return transcript.Result{Stdout: o.out, Stderr: o.err, Code: o.code}
+	}, variableOutput...)
 }
 
-var volatile = []struct {
-	pattern *regexp.Regexp
-	with    string
-}{
-	{regexp.MustCompile(`https://127\.0\.0\.1:\d+`), "https://SERVER"},
-	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
-	{regexp.MustCompile(`Kubernetes v[0-9.]+\S*`), "Kubernetes VERSION"},
+var variableOutput = []transcript.Replacement{
+	{Pattern: regexp.MustCompile(`Kubernetes v[0-9.]+\S*`), With: "Kubernetes VERSION"},
 	// Columns keep their place when a number gets a digit more.
-	{regexp.MustCompile(`(<?\d+[smh]+\d*[smh]? (ago|later)) *`), "AGE "},
-	{regexp.MustCompile(`(?m) +\d+[smh]\d*[smh]?$`), " AGE"},
-	{regexp.MustCompile(`(?m) {2,}\d+[smh]\d*[smh]?  +`), " AGE "},
-	{regexp.MustCompile(`10\.\d+\.\d+\.\d+( *)`), "CLUSTERIP "},
-	{regexp.MustCompile(` {2,}`), "  "},
-}
-
-// normal replaces what differs from run to run, and makes columns independent of it.
-func normal(text string) string {
-	for _, v := range volatile {
-		text = v.pattern.ReplaceAllString(text, v.with)
-	}
-	return text
+	{Pattern: regexp.MustCompile(`(<?\d+[smh]+\d*[smh]? (ago|later)) *`), With: "AGE "},
+	{Pattern: regexp.MustCompile(`(?m) +\d+[smh]\d*[smh]?$`), With: " AGE"},
+	{Pattern: regexp.MustCompile(`(?m) {2,}\d+[smh]\d*[smh]?  +`), With: " AGE "},
+	{Pattern: regexp.MustCompile(`10\.\d+\.\d+\.\d+( *)`), With: "CLUSTERIP "},
+	{Pattern: regexp.MustCompile(` {2,}`), With: "  "},
 }

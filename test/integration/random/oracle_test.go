@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -23,8 +22,8 @@ import (
 	"github.com/seamark-dev/seamark/test/fleet"
 )
 
-// view is what can be compared of an import.
-type view struct {
+// importView is the part of an import that the test compares.
+type importView struct {
 	Type      mcsv1beta1.ServiceImportType
 	Ports     []mcsv1beta1.ServicePort
 	Affinity  corev1.ServiceAffinity
@@ -33,9 +32,9 @@ type view struct {
 	Endpoints []string // "cluster address ready [ports]", sorted
 }
 
-// compare holds every cluster's imports against what the exports of all clusters say, read from the API servers as they are
-// now: no broker, no cache, no event is involved in the expectation.
-func (w *world) compare() error {
+// compare compares every cluster's imports with the merge of all clusters' exports. It reads the
+// exports directly from the API servers, so the expectation depends on no broker, cache or watch.
+func (w *workload) compare() error {
 	records := map[types.NamespacedName][]*v1alpha1.ExportRecord{}
 	sources := map[string]map[types.NamespacedName]exports.Input{}
 	for _, m := range w.fleet.Members {
@@ -51,7 +50,7 @@ func (w *world) compare() error {
 		}
 	}
 	for _, m := range w.fleet.Members {
-		want := map[string]view{}
+		want := map[string]importView{}
 		for key, recs := range records {
 			want[key.String()] = expected(m.ID, key, recs, sources)
 		}
@@ -62,15 +61,17 @@ func (w *world) compare() error {
 		if diff := cmp.Diff(want, got); diff != "" {
 			return fmt.Errorf("imports of %s (-want +got):\n%.3000s", m.ID, diff)
 		}
-		if err := w.conflictsOf(m, records); err != nil {
+		if err := w.checkConditions(m, records); err != nil {
 			return err
 		}
 	}
-	return w.aggregates(records)
+	return w.checkAggregates(records)
 }
 
-// expected is what one cluster should have imported of a service.
-func expected(cluster string, key types.NamespacedName, recs []*v1alpha1.ExportRecord, sources map[string]map[types.NamespacedName]exports.Input) view {
+// expected returns what one cluster should have imported of a service.
+func expected(
+	cluster string, key types.NamespacedName, recs []*v1alpha1.ExportRecord, sources map[string]map[types.NamespacedName]exports.Input,
+) importView {
 	mode := merge.Merge(recs).Mode
 	in := imports.Input{
 		Settings: imports.Settings{ClusterID: cluster, Families: []corev1.IPFamily{corev1.IPv4Protocol}},
@@ -87,10 +88,9 @@ func expected(cluster string, key types.NamespacedName, recs []*v1alpha1.ExportR
 	return viewOf(plan.Import, out)
 }
 
-func viewOf(si *mcsv1beta1.ServiceImport, items []discoveryv1.EndpointSlice) view {
-	v := view{Type: si.Spec.Type, Ports: si.Spec.Ports, Affinity: si.Spec.SessionAffinity, Labels: si.Labels}
-	for _, c := range si.Status.Clusters {
-		v.Clusters = append(v.Clusters, c.Cluster)
+func viewOf(si *mcsv1beta1.ServiceImport, items []discoveryv1.EndpointSlice) importView {
+	v := importView{
+		Type: si.Spec.Type, Ports: si.Spec.Ports, Affinity: si.Spec.SessionAffinity, Labels: si.Labels, Clusters: fleet.ClustersOf(si),
 	}
 	for _, s := range items {
 		var ports []string
@@ -99,15 +99,16 @@ func viewOf(si *mcsv1beta1.ServiceImport, items []discoveryv1.EndpointSlice) vie
 		}
 		slices.Sort(ports)
 		for _, e := range s.Endpoints {
-			v.Endpoints = append(v.Endpoints, fmt.Sprintf("%s %v %v %v", s.Labels[mcsv1beta1.LabelSourceCluster], e.Addresses, *e.Conditions.Ready, ports))
+			source := s.Labels[mcsv1beta1.LabelSourceCluster]
+			v.Endpoints = append(v.Endpoints, fmt.Sprintf("%s %v %v %v", source, e.Addresses, *e.Conditions.Ready, ports))
 		}
 	}
 	slices.Sort(v.Endpoints)
 	return v
 }
 
-// exportsOf reads what a cluster exports.
-func (w *world) exportsOf(m *fleet.Member) (map[types.NamespacedName]exports.Input, error) {
+// exportsOf reads the exports of a cluster.
+func (w *workload) exportsOf(m *fleet.Member) (map[types.NamespacedName]exports.Input, error) {
 	out := map[types.NamespacedName]exports.Input{}
 	for _, ns := range w.namespaces {
 		var listed mcsv1beta1.ServiceExportList
@@ -139,9 +140,9 @@ func (w *world) exportsOf(m *fleet.Member) (map[types.NamespacedName]exports.Inp
 	return out, nil
 }
 
-// importsOf reads what a cluster imported.
-func (w *world) importsOf(m *fleet.Member) (map[string]view, error) {
-	out := map[string]view{}
+// importsOf reads the imports of a cluster.
+func (w *workload) importsOf(m *fleet.Member) (map[string]importView, error) {
+	out := map[string]importView{}
 	for _, ns := range w.namespaces {
 		var list mcsv1beta1.ServiceImportList
 		var all discoveryv1.EndpointSliceList
@@ -168,8 +169,8 @@ func (w *world) importsOf(m *fleet.Member) (map[string]view, error) {
 	return out, nil
 }
 
-// conflictsOf checks the conditions of a cluster's exports.
-func (w *world) conflictsOf(m *fleet.Member, records map[types.NamespacedName][]*v1alpha1.ExportRecord) error {
+// checkConditions checks the conditions of a cluster's exports.
+func (w *workload) checkConditions(m *fleet.Member, records map[types.NamespacedName][]*v1alpha1.ExportRecord) error {
 	exported, err := w.exportsOf(m)
 	if err != nil {
 		return err
@@ -178,14 +179,15 @@ func (w *world) conflictsOf(m *fleet.Member, records map[types.NamespacedName][]
 		conditions := in.Export.Status.Conditions
 		conflict := meta.FindStatusCondition(conditions, string(mcsv1beta1.ServiceExportConditionConflict))
 		if in.Service == nil {
-			if valid := meta.FindStatusCondition(conditions, string(mcsv1beta1.ServiceExportConditionValid)); valid == nil || valid.Reason != "NoService" || conflict != nil {
-				return fmt.Errorf("%s: export %s without a Service says %+v", m.ID, key, conditions)
+			valid := meta.FindStatusCondition(conditions, string(mcsv1beta1.ServiceExportConditionValid))
+			if valid == nil || valid.Reason != string(mcsv1beta1.ServiceExportReasonNoService) || conflict != nil {
+				return fmt.Errorf("%s: export %s without a Service has the conditions %+v", m.ID, key, conditions)
 			}
 			continue
 		}
 		status, reason, message := merge.Merge(records[key]).Condition()
 		if conflict == nil || conflict.Status != status || conflict.Reason != reason || conflict.Message != message {
-			return fmt.Errorf("%s: export %s says %+v, want %s %s", m.ID, key, conflict, reason, message)
+			return fmt.Errorf("%s: export %s has the condition %+v, want %s %s", m.ID, key, conflict, reason, message)
 		}
 		if !meta.IsStatusConditionTrue(conditions, string(mcsv1beta1.ServiceExportConditionReady)) {
 			return fmt.Errorf("%s: export %s is not ready: %+v", m.ID, key, conditions)
@@ -194,11 +196,14 @@ func (w *world) conflictsOf(m *fleet.Member, records map[types.NamespacedName][]
 	return nil
 }
 
-// aggregates checks that the broker holds exactly one aggregate per exported service, with the right clusters.
-func (w *world) aggregates(records map[types.NamespacedName][]*v1alpha1.ExportRecord) error {
+// checkAggregates checks that the broker has exactly one aggregate per exported service, with the
+// right clusters.
+func (w *workload) checkAggregates(records map[types.NamespacedName][]*v1alpha1.ExportRecord) error {
 	for _, ns := range w.namespaces {
 		var list mcsv1beta1.ServiceImportList
-		if err := w.fleet.Admin.List(context.Background(), &list, client.InNamespace(objects.DefaultNamespace), client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns}); err != nil {
+		err := w.fleet.Admin.List(context.Background(), &list, client.InNamespace(objects.DefaultNamespace),
+			client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns})
+		if err != nil {
 			return err
 		}
 		seen := map[types.NamespacedName]bool{}
@@ -209,10 +214,7 @@ func (w *world) aggregates(records map[types.NamespacedName][]*v1alpha1.ExportRe
 				return fmt.Errorf("the aggregate of %s is left over", key)
 			}
 			merged := merge.Merge(records[key])
-			var clusters []string
-			for _, c := range list.Items[i].Status.Clusters {
-				clusters = append(clusters, c.Cluster)
-			}
+			clusters := fleet.ClustersOf(&list.Items[i])
 			if want := slices.Sorted(slices.Values(merged.Clusters)); !slices.Equal(clusters, want) {
 				return fmt.Errorf("the aggregate of %s lists %v, want %v", key, clusters, want)
 			}
@@ -224,19 +226,4 @@ func (w *world) aggregates(records map[types.NamespacedName][]*v1alpha1.ExportRe
 		}
 	}
 	return nil
-}
-
-func listVersions(c client.Client, list client.ObjectList) (string, error) {
-	if err := c.List(context.Background(), list); err != nil {
-		return "", err
-	}
-	out := ""
-	err := meta.EachListItem(list, func(obj runtime.Object) error {
-		o, err := meta.Accessor(obj)
-		if err == nil {
-			out += " " + o.GetName() + "=" + o.GetResourceVersion()
-		}
-		return err
-	})
-	return out, err
 }

@@ -1,5 +1,6 @@
-// Package random_test lets three clusters export, change and withdraw hundreds of services in random order while agents are
-// restarted, and then compares every import with what the exports say it should be.
+// Package random_test exports, changes and unexports hundreds of services of three clusters in
+// random order while agents are restarted, and then compares every import with the merge of the
+// exports.
 package random_test
 
 import (
@@ -11,13 +12,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -29,7 +33,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	// One long history on real servers: a shorter one cannot be replayed on state that has moved on.
+	// One long history: rapid cannot shrink it, because the servers keep the state of the failed run.
 	for name, value := range map[string]string{"rapid.checks": "1", "rapid.shrinktime": "0s", "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
@@ -38,29 +42,22 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// world is the clusterset under test and what the test has put into it.
-type world struct {
+// workload is the clusterset under test and the objects that the test has created in it.
+type workload struct {
 	t          *testing.T
 	fleet      *fleet.Fleet
 	namespaces []string
-	services   map[string]bool // "cluster/namespace/name" that have a Service
-	exports    map[string]bool // … and a ServiceExport
+	services   map[string]bool // keys "cluster/namespace/name" that have a Service
+	exports    map[string]bool // keys that have a ServiceExport
 }
 
-// TestRandomHistories: after quiet, every cluster's imports equal the merge of what is exported, and a further minute brings
-// no writes.
+// TestRandomHistories checks that every cluster's imports become the merge of all exports, and that
+// the agents then write nothing for a minute.
 func TestRandomHistories(t *testing.T) {
 	cps := harness.Clusters(t, 3)
-	f, err := fleet.New(context.Background(), cps[0], cps, fleet.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer f.Stop()
+	f := fleet.Started(t, cps[0], cps, fleet.Options{})
 	rapid.Check(t, func(rt *rapid.T) {
-		w := &world{t: t, fleet: f, services: map[string]bool{}, exports: map[string]bool{}}
+		w := &workload{t: t, fleet: f, services: map[string]bool{}, exports: map[string]bool{}}
 		for range namespaces {
 			ns := "r-" + rand.String(6)
 			w.namespaces = append(w.namespaces, ns)
@@ -76,17 +73,19 @@ func TestRandomHistories(t *testing.T) {
 			"metadata":  w.changeExport,
 			"restart":   w.restartAgent,
 		}
-		// Exports twice as often: they are what this is about. Not rapid's Repeat, which may stop after a few.
-		often := []string{"service", "export", "export", "change", "endpoints", "metadata", "restart"}
+		// Exports are drawn twice as often, because they are under test. rapid's Repeat is not used: it
+		// may stop after a few steps.
+		weighted := []string{"service", "export", "export", "change", "endpoints", "metadata", "restart"}
 		for range steps {
-			actions[rapid.SampledFrom(often).Draw(rt, "action")](rt)
+			actions[rapid.SampledFrom(weighted).Draw(rt, "action")](rt)
 		}
 		w.check()
 	})
 }
 
-// pick draws a cluster and a service. The first ten names are drawn more often, so that clusters meet.
-func (w *world) pick(rt *rapid.T) (m *fleet.Member, ns, name, key string) {
+// drawService draws a cluster and a service. The first ten names are drawn more often, so that
+// several clusters export the same service.
+func (w *workload) drawService(rt *rapid.T) (m *fleet.Member, ns, name, key string) {
 	m = rapid.SampledFrom(w.fleet.Members).Draw(rt, "cluster")
 	ns = rapid.SampledFrom(w.namespaces).Draw(rt, "namespace")
 	limit := rapid.SampledFrom([]int{10, names}).Draw(rt, "among")
@@ -94,10 +93,11 @@ func (w *world) pick(rt *rapid.T) (m *fleet.Member, ns, name, key string) {
 	return m, ns, name, m.ID + "/" + ns + "/" + name
 }
 
-func (w *world) toggleService(rt *rapid.T) {
-	m, ns, name, key := w.pick(rt)
+func (w *workload) toggleService(rt *rapid.T) {
+	m, ns, name, key := w.drawService(rt)
 	if w.services[key] {
-		m.Delete(w.t, fleet.NewService(ns, name), &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name + "-abc"}})
+		slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name + "-abc"}}
+		m.Delete(w.t, fleet.NewService(ns, name), slice)
 		delete(w.services, key)
 		return
 	}
@@ -112,8 +112,8 @@ func (w *world) toggleService(rt *rapid.T) {
 	w.services[key] = true
 }
 
-func (w *world) toggleExport(rt *rapid.T) {
-	m, ns, name, key := w.pick(rt)
+func (w *workload) toggleExport(rt *rapid.T) {
+	m, ns, name, key := w.drawService(rt)
 	if w.exports[key] {
 		m.Unexport(w.t, ns, name)
 		delete(w.exports, key)
@@ -123,8 +123,8 @@ func (w *world) toggleExport(rt *rapid.T) {
 	w.exports[key] = true
 }
 
-func (w *world) changeService(rt *rapid.T) {
-	m, ns, name, key := w.pick(rt)
+func (w *workload) changeService(rt *rapid.T) {
+	m, ns, name, key := w.drawService(rt)
 	if !w.services[key] {
 		return
 	}
@@ -137,8 +137,8 @@ func (w *world) changeService(rt *rapid.T) {
 	})
 }
 
-func (w *world) changeEndpoints(rt *rapid.T) {
-	m, ns, name, key := w.pick(rt)
+func (w *workload) changeEndpoints(rt *rapid.T) {
+	m, ns, name, key := w.drawService(rt)
 	if !w.services[key] {
 		return
 	}
@@ -146,13 +146,15 @@ func (w *world) changeEndpoints(rt *rapid.T) {
 	fleet.Update(w.t, m, ns, name+"-abc", &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) {
 		s.Endpoints = nil
 		for _, a := range addresses {
-			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(ready)}})
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+				Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(ready)},
+			})
 		}
 	})
 }
 
-func (w *world) changeExport(rt *rapid.T) {
-	m, ns, name, key := w.pick(rt)
+func (w *workload) changeExport(rt *rapid.T) {
+	m, ns, name, key := w.drawService(rt)
 	if !w.exports[key] {
 		return
 	}
@@ -165,8 +167,8 @@ func (w *world) changeExport(rt *rapid.T) {
 	})
 }
 
-// restartAgent happens now and then, in the middle of whatever the agent is doing.
-func (w *world) restartAgent(rt *rapid.T) {
+// restartAgent restarts an agent in one of twenty draws, whatever it is doing.
+func (w *workload) restartAgent(rt *rapid.T) {
 	m := rapid.SampledFrom(w.fleet.Members).Draw(rt, "cluster")
 	if rapid.IntRange(0, 19).Draw(rt, "now") != 0 {
 		return
@@ -178,8 +180,11 @@ func (w *world) restartAgent(rt *rapid.T) {
 }
 
 func drawPorts(rt *rapid.T) []corev1.ServicePort {
-	all := []corev1.ServicePort{fleet.Port("http", 80), fleet.Port("https", 443), fleet.Port("http", 8080), fleet.Port("web", 80), fleet.Port("", 80)}
-	return rapid.SampledFrom([][]corev1.ServicePort{{all[0]}, {all[0], all[1]}, {all[1], all[0]}, {all[2]}, {all[3], all[1]}, {all[4]}}).Draw(rt, "ports")
+	http, https, alternative := fleet.Port("http", 80), fleet.Port("https", 443), fleet.Port("http", 8080)
+	web, unnamed := fleet.Port("web", 80), fleet.Port("", 80)
+	return rapid.SampledFrom([][]corev1.ServicePort{
+		{http}, {http, https}, {https, http}, {alternative}, {web, https}, {unnamed},
+	}).Draw(rt, "ports")
 }
 
 func drawAddresses(rt *rapid.T) []string {
@@ -190,38 +195,58 @@ func drawAddresses(rt *rapid.T) []string {
 	return out
 }
 
-func (w *world) check() {
+// check compares the imports with the exports, now and after a minute without writes.
+func (w *workload) check() {
 	w.t.Helper()
 	w.t.Logf("%d Services and %d ServiceExports in the end", len(w.services), len(w.exports))
 	if len(w.services) < 50 || len(w.exports) < 50 {
-		w.t.Fatal("too little happened for this to mean anything")
+		w.t.Fatal("too few services and exports for a meaningful comparison")
 	}
-	harness.Eventually(w.t, "imports are what the exports say", w.compare)
-	before := w.everything()
-	harness.Consistently(w.t, "nothing is written when all is quiet", time.Minute, func() error {
-		time.Sleep(time.Second) // reading everything at every poll would be the only load there is
-		if after := w.everything(); after != before {
-			return fmt.Errorf("something was")
+	harness.Eventually(w.t, "imports are the merge of the exports", w.compare)
+	before := w.agentObjects()
+	harness.Consistently(w.t, "nothing is written when nothing changes", time.Minute, func() error {
+		time.Sleep(time.Second) // polling without a pause would load the machine
+		if after := w.agentObjects(); after != before {
+			return fmt.Errorf("an object was written")
 		}
 		return nil
 	})
 	if err := w.compare(); err != nil {
-		w.t.Errorf("after a quiet minute: %v", err)
+		w.t.Errorf("after a minute without changes: %v", err)
 	}
 }
 
-// everything is the versions of all objects agents write, but for the leases.
-func (w *world) everything() string {
+// agentObjects returns the names and versions of all objects that agents write, except leases.
+func (w *workload) agentObjects() string {
 	w.t.Helper()
 	out := ""
 	for _, m := range w.fleet.Members {
-		for _, list := range []client.ObjectList{&mcsv1beta1.ServiceImportList{}, &mcsv1beta1.ServiceExportList{}, &discoveryv1.EndpointSliceList{}} {
-			versions, err := listVersions(m.Client, list)
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			out += m.ID + versions + "\n"
+		for _, list := range []client.ObjectList{
+			&mcsv1beta1.ServiceImportList{}, &mcsv1beta1.ServiceExportList{}, &discoveryv1.EndpointSliceList{}, &corev1.ServiceList{},
+		} {
+			out += m.ID + w.versions(m.Client, list) + "\n"
 		}
+	}
+	// The broker is on a member, whose ServiceImports and EndpointSlices include those of the broker.
+	return out + "broker" + w.versions(w.fleet.Admin, &v1alpha1.ExportRecordList{}) + "\n"
+}
+
+// versions returns the names and resourceVersions of all objects of a kind.
+func (w *workload) versions(c client.Client, list client.ObjectList) string {
+	w.t.Helper()
+	if err := c.List(context.Background(), list); err != nil {
+		w.t.Fatal(err)
+	}
+	out := ""
+	err := meta.EachListItem(list, func(obj runtime.Object) error {
+		o, err := meta.Accessor(obj)
+		if err == nil {
+			out += " " + o.GetNamespace() + "/" + o.GetName() + "=" + o.GetResourceVersion()
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
 	}
 	return out
 }

@@ -1,6 +1,7 @@
-// Package dashboard shows a Grafana dashboard without Grafana: it reads the dashboard's JSON, asks a Prometheus server what its panels ask,
-// and draws the whole as one SVG. It knows what deploy/monitoring/dashboard.json uses of Grafana's format: rows, stat and time series
-// panels, units, thresholds and mappings of values.
+// Package dashboard draws a Grafana dashboard without Grafana: it reads the dashboard's JSON, sends
+// the queries of its panels to a Prometheus server, and draws all panels as one SVG. It supports
+// what deploy/monitoring/dashboard.json uses of Grafana's format: rows, stat and time series
+// panels, units, thresholds and value mappings.
 package dashboard
 
 import (
@@ -10,7 +11,7 @@ import (
 	"regexp"
 )
 
-// The kinds of panel that can be drawn.
+// The supported types of panels.
 const (
 	Row        = "row"
 	Stat       = "stat"
@@ -26,7 +27,8 @@ type Dashboard struct {
 	Panels []Panel `json:"panels"`
 }
 
-// Panel is a part of the dashboard: a heading across all of it (Row), a number (Stat) or lines over time (TimeSeries).
+// Panel is a part of the dashboard: a heading (Row), a number (Stat) or lines over time
+// (TimeSeries).
 type Panel struct {
 	ID          int         `json:"id"`
 	Type        string      `json:"type"`
@@ -37,7 +39,8 @@ type Panel struct {
 	Field       FieldConfig `json:"fieldConfig"`
 }
 
-// Grid is where a panel is. A unit of X and W is a column; one of Y and H is of a fixed height.
+// Grid is the position and size of a panel. X and W are in columns, Y and H in rows of a fixed
+// height.
 type Grid struct {
 	X int `json:"x"`
 	Y int `json:"y"`
@@ -45,14 +48,15 @@ type Grid struct {
 	H int `json:"h"`
 }
 
-// Target is a query and the name of its series, in which {{label}} stands for the value of a label.
+// Target is a query and the legend of its series, in which {{label}} is replaced by the value of
+// the label.
 type Target struct {
 	RefID  string `json:"refId"`
 	Expr   string `json:"expr"`
 	Legend string `json:"legendFormat"`
 }
 
-// FieldConfig is how values are shown.
+// FieldConfig says how values are displayed.
 type FieldConfig struct {
 	Defaults struct {
 		Unit       string     `json:"unit"`
@@ -63,7 +67,7 @@ type FieldConfig struct {
 	} `json:"defaults"`
 }
 
-// Mapping gives values a text of their own.
+// Mapping replaces values by texts.
 type Mapping struct {
 	Type    string `json:"type"`
 	Options map[string]struct {
@@ -72,7 +76,8 @@ type Mapping struct {
 	} `json:"options"`
 }
 
-// Thresholds choose the colour of a value: that of the last step it reaches. The first step has no value.
+// Thresholds select the colour of a value: that of the last step that it reaches. The first step
+// has no value.
 type Thresholds struct {
 	Steps []struct {
 		Value *float64 `json:"value"`
@@ -80,8 +85,9 @@ type Thresholds struct {
 	} `json:"steps"`
 }
 
-// Read reads a dashboard. It fails when the JSON cannot be read, when a panel is of a kind that cannot be drawn, leaves the grid or asks nothing,
-// and when a query has a Grafana variable, which only Grafana could fill in.
+// Read reads a dashboard. It returns an error if the JSON is invalid, if a panel has an unsupported
+// type, is outside the grid or has no query, and if a query uses a Grafana variable, which only
+// Grafana can replace.
 func Read(r io.Reader) (*Dashboard, error) {
 	var d Dashboard
 	if err := json.NewDecoder(r).Decode(&d); err != nil {
@@ -104,33 +110,33 @@ func (p Panel) check() error {
 		return nil
 	case Stat, TimeSeries:
 	default:
-		return fmt.Errorf("panels of type %q cannot be drawn here; teach test/monitoring/dashboard or use %s or %s", p.Type, Stat, TimeSeries)
+		return fmt.Errorf("panels of type %q are not supported; add them to test/monitoring/dashboard or use %s or %s", p.Type, Stat, TimeSeries)
 	}
 	if len(p.Targets) == 0 {
 		return fmt.Errorf("it has no query")
 	}
 	for _, t := range p.Targets {
 		if variable := variables.FindString(t.Expr); variable != "" {
-			return fmt.Errorf("query %s has the variable %s, which only Grafana can fill in", t.RefID, variable)
+			return fmt.Errorf("query %s has the variable %s, which only Grafana can replace", t.RefID, variable)
 		}
 	}
 	return nil
 }
 
-// variables are $name, ${name} and [[name]]; label_replace's $1 is none.
+// variables matches $name, ${name} and [[name]], but not the $1 of label_replace.
 var variables = regexp.MustCompile(`\$\{|\$[A-Za-z_]\w*|\[\[`)
 
-// placeholder is a label in the name of a series.
+// placeholder matches a label in a legend.
 var placeholder = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
 
-// name is what the legend calls a series.
-func (t Target) name(labels map[string]string) string {
+// seriesName returns the legend of a series.
+func (t Target) seriesName(labels map[string]string) string {
 	return placeholder.ReplaceAllStringFunc(t.Legend, func(found string) string {
 		return labels[placeholder.FindStringSubmatch(found)[1]]
 	})
 }
 
-// text is how a panel shows a value: as its mappings say, or with its unit.
+// text returns a value as the panel displays it: by its mappings, or with its unit.
 func (p Panel) text(value float64) string {
 	for _, m := range p.Field.Defaults.Mappings {
 		if to, ok := m.Options[fmt.Sprint(value)]; ok && m.Type == "value" && to.Text != "" {
@@ -140,7 +146,7 @@ func (p Panel) text(value float64) string {
 	return Format(p.Field.Defaults.Unit, value)
 }
 
-// colour is Grafana's name of a value's colour, "" where the panel does not say.
+// colour returns Grafana's name of a value's colour, or "" if the panel has none.
 func (p Panel) colour(value float64) string {
 	for _, m := range p.Field.Defaults.Mappings {
 		if to, ok := m.Options[fmt.Sprint(value)]; ok && m.Type == "value" && to.Color != "" {

@@ -49,11 +49,12 @@ func TestRead(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	waves := d.Panels[2]
-	if waves.Grid != (Grid{4, 1, 12, 7}) || waves.Field.Defaults.Unit != "s" || *waves.Field.Defaults.Min != 0 || waves.Field.Defaults.Max != nil {
+	defaults := waves.Field.Defaults
+	if waves.Grid != (Grid{4, 1, 12, 7}) || defaults.Unit != "s" || *defaults.Min != 0 || defaults.Max != nil {
 		t.Errorf("%+v", waves)
 	}
-	if name := waves.Targets[0].name(map[string]string{"sea": "north", "kind": "high"}); name != `north "high"` {
-		t.Errorf("the legend says %q", name)
+	if name := waves.Targets[0].seriesName(map[string]string{"sea": "north", "kind": "high"}); name != `north "high"` {
+		t.Errorf("the legend is %q", name)
 	}
 	heard := d.Panels[1]
 	for value, want := range map[float64][2]string{0: {"0", "red"}, 1: {"yes", "green"}, 7: {"7", "blue"}} {
@@ -63,7 +64,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDrawnIsRefused(t *testing.T) {
+func TestReadRefusesUnsupportedDashboards(t *testing.T) {
 	for want, panel := range map[string]string{
 		"grid":        `{"type": "stat", "gridPos": {"x": 20, "w": 5, "h": 1}, "targets": [{"expr": "up"}]}`,
 		"heatmap":     `{"type": "heatmap", "gridPos": {"w": 5, "h": 1}, "targets": [{"expr": "up"}]}`,
@@ -77,13 +78,15 @@ func TestWhatCannotBeDrawnIsRefused(t *testing.T) {
 	}
 }
 
-// prometheus answers like the server: one query has an answer, one only what is no number, others none.
+// prometheus returns a fake server: one query returns numbers, one only values that are not
+// numbers, and the others nothing.
 func prometheus(t *testing.T) Prometheus {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
-		if r.URL.Path != "/api/v1/query_range" || query.Get("start") != "1000.000" || query.Get("end") != "1010.000" || query.Get("step") != "2.000" {
-			t.Errorf("asked %s", r.URL)
+		if r.URL.Path != "/api/v1/query_range" || query.Get("start") != "1000.000" || query.Get("end") != "1010.000" ||
+			query.Get("step") != "2.000" {
+			t.Errorf("the request is %s", r.URL)
 		}
 		result := ""
 		switch expr := query.Get("query"); {
@@ -104,25 +107,27 @@ func prometheus(t *testing.T) Prometheus {
 
 var tenSeconds = Span{From: time.Unix(1000, 0), To: time.Unix(1010, 0), Step: 2 * time.Second}
 
-func TestAsk(t *testing.T) {
+func TestQueryPanels(t *testing.T) {
 	d := readSmall(t)
-	data, err := prometheus(t).Ask(t.Context(), d, tenSeconds)
+	data, err := prometheus(t).QueryPanels(t.Context(), d, tenSeconds)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Sample{{time.Unix(1000, 0), 0.5}, {time.Unix(1006, 0), 1.5}}
-	if len(data[3]) != 1 || data[3][0].Name != `north "a<b&c"` || data[3][0].Query != "A" || !slices.Equal(data[3][0].Samples, want) {
+	if len(data[3]) != 1 || data[3][0].Name != `north "a<b&c"` || data[3][0].Query != "A" ||
+		!slices.Equal(data[3][0].Samples, want) {
 		t.Errorf("%+v", data[3])
 	}
 	missing := d.Missing(data)
-	if len(missing) != 2 || !strings.HasPrefix(missing[0], "Heard (query A: min(heard)") || !strings.HasPrefix(missing[1], "Waves (query B: tides") {
+	if len(missing) != 2 || !strings.HasPrefix(missing[0], "Heard (query A: min(heard)") ||
+		!strings.HasPrefix(missing[1], "Waves (query B: tides") {
 		t.Errorf("missing: %q", missing)
 	}
 }
 
 func TestLast(t *testing.T) {
 	d := readSmall(t)
-	data, err := prometheus(t).Ask(t.Context(), d, tenSeconds)
+	data, err := prometheus(t).QueryPanels(t.Context(), d, tenSeconds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,16 +141,16 @@ func TestLast(t *testing.T) {
 	}
 }
 
-func TestARefusedQueryNamesItsPanel(t *testing.T) {
+func TestErrorOfRefusedQueryNamesItsPanel(t *testing.T) {
 	d := readSmall(t)
 	d.Panels[1].Targets[0].Expr = "refused"
-	_, err := prometheus(t).Ask(t.Context(), d, tenSeconds)
+	_, err := prometheus(t).QueryPanels(t.Context(), d, tenSeconds)
 	if err == nil || !strings.Contains(err.Error(), `"Heard"`) || !strings.Contains(err.Error(), "parse error") {
 		t.Error(err)
 	}
 }
 
-// texts are the words of a drawing, which must be well-formed.
+// texts returns the texts and the number of elements of a drawing, which must be well-formed XML.
 func texts(t *testing.T, drawing []byte) (words []string, elements map[string]int) {
 	t.Helper()
 	elements = map[string]int{}
@@ -204,10 +209,10 @@ func TestDrawWithoutData(t *testing.T) {
 	}
 	words, _ := texts(t, drawing.Bytes())
 	if n := strings.Count(strings.Join(words, "\n"), "no data"); n != 2 {
-		t.Errorf("%d of 2 panels say that they have no data: %q", n, words)
+		t.Errorf("%d of 2 panels show that they have no data: %q", n, words)
 	}
-	if !strings.Contains(drawing.String(), `fill="`+named["red"]+`">no data`) {
-		t.Error("it is not said in red")
+	if !strings.Contains(drawing.String(), `fill="`+namedColours["red"]+`">no data`) {
+		t.Error("it is not red")
 	}
 }
 
@@ -217,7 +222,8 @@ func TestFormat(t *testing.T) {
 		value float64
 		want  string
 	}{
-		{"s", 0, "0 s"}, {"s", 0.00000512, "5.12 µs"}, {"s", 0.0123456, "12.3 ms"}, {"s", 2, "2 s"}, {"s", 90, "1.5 min"}, {"s", 7200, "2 h"},
+		{"s", 0, "0 s"}, {"s", 0.00000512, "5.12 µs"}, {"s", 0.0123456, "12.3 ms"}, {"s", 2, "2 s"},
+		{"s", 90, "1.5 min"}, {"s", 7200, "2 h"},
 		{"percentunit", 0.5, "50%"}, {"percentunit", 0.0000153, "0.00153%"}, {"percentunit", 0, "0%"},
 		{"reqps", 0.25, "0.25 req/s"}, {"reqps", 51234, "51.2k req/s"}, {"ops", 3, "3 ops/s"},
 		{"short", 0, "0"}, {"short", 12, "12"}, {"short", 1234, "1.23 K"}, {"short", -2500000, "-2.5 Mil"},
@@ -255,7 +261,7 @@ func TestAxis(t *testing.T) {
 	}
 }
 
-func TestLegendsAreShort(t *testing.T) {
+func TestLegendHasAtMostThreeLines(t *testing.T) {
 	var many []Series
 	for i := range 40 {
 		many = append(many, Series{Name: fmt.Sprintf("a series of the number %d", i)})
@@ -270,12 +276,12 @@ func TestLegendsAreShort(t *testing.T) {
 		shown += len(row)
 	}
 	if want := fmt.Sprintf("and %d more", len(many)-shown+1); last[len(last)-1].name != want {
-		t.Errorf("%q, but want %q", last[len(last)-1].name, want)
+		t.Errorf("the last entry is %q, want %q", last[len(last)-1].name, want)
 	}
 }
 
-// What is installed in clusters can be drawn here, and every unit of it written.
-func TestTheDashboardOfThisRepository(t *testing.T) {
+// The dashboard that is installed in clusters can be drawn, with all its units.
+func TestDashboardOfThisRepository(t *testing.T) {
 	root, err := kubeparts.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -290,11 +296,11 @@ func TestTheDashboardOfThisRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range d.Panels {
-		if !Known(p.Field.Defaults.Unit) {
+		if !IsKnownUnit(p.Field.Defaults.Unit) {
 			t.Errorf("panel %q has the unit %q, which would be drawn wrongly", p.Title, p.Field.Defaults.Unit)
 		}
 		if p.Type == Stat && len(p.Field.Defaults.Thresholds.Steps) == 0 {
-			t.Errorf("panel %q has no thresholds: Grafana would take its own, which turn red at 80", p.Title)
+			t.Errorf("panel %q has no thresholds: the defaults of Grafana are red from 80", p.Title)
 		}
 	}
 }

@@ -5,14 +5,15 @@ import (
 	"strconv"
 )
 
-// scaled is a unit in which numbers are written, and how many of the base unit it is.
-type scaled struct {
+// unitScale is a multiple of a base unit, and its suffix.
+type unitScale struct {
 	factor float64
 	suffix string
 }
 
-// units are those of Grafana that the dashboard uses, each from the largest scale to the smallest.
-var units = map[string][]scaled{
+// units are the units of Grafana that the dashboard uses, each with its scales from the largest to
+// the smallest.
+var units = map[string][]unitScale{
 	"s":           {{86400, " d"}, {3600, " h"}, {60, " min"}, {1, " s"}, {1e-3, " ms"}, {1e-6, " µs"}},
 	"percentunit": {{0.01, "%"}},
 	"reqps":       {{1e3, "k req/s"}, {1, " req/s"}},
@@ -21,24 +22,26 @@ var units = map[string][]scaled{
 	"short":       {{1e9, " Bil"}, {1e6, " Mil"}, {1e3, " K"}, {1, ""}},
 }
 
-// Known tells whether a unit can be written. The empty one is a plain number.
-func Known(unit string) bool { return unit == "" || units[unit] != nil }
+// IsKnownUnit reports whether Format supports a unit. The empty unit is a plain number.
+func IsKnownUnit(unit string) bool { return unit == "" || units[unit] != nil }
 
-// Format writes a value with its unit, at the scale that suits it, to three digits. An unknown unit is written after the number.
+// Format returns a value with its unit in a suitable scale, with three significant digits. An
+// unknown unit is appended to the number.
 func Format(unit string, value float64) string {
 	s := scaleOf(unit, value)
 	return number(value/s.factor, 3) + s.suffix
 }
 
-// scaleOf is the largest scale that the value reaches, or the smallest; zero is written in the base unit.
-func scaleOf(unit string, value float64) scaled {
+// scaleOf returns the largest scale that the value reaches, or the smallest one. Zero has the scale
+// of the base unit.
+func scaleOf(unit string, value float64) unitScale {
 	scales, ok := units[unit]
 	if !ok {
 		suffix := ""
 		if unit != "" {
 			suffix = " " + unit
 		}
-		return scaled{1, suffix}
+		return unitScale{1, suffix}
 	}
 	base := scales[len(scales)-1]
 	for _, s := range scales {
@@ -55,7 +58,8 @@ func scaleOf(unit string, value float64) scaled {
 	return scales[len(scales)-1]
 }
 
-// number writes a value with so many significant digits, without zeros at the end and without an exponent.
+// number formats a value with this many significant digits, without trailing zeros and without an
+// exponent.
 func number(value float64, digits int) string {
 	if value == 0 {
 		return "0"
@@ -65,18 +69,19 @@ func number(value float64, digits int) string {
 	return strconv.FormatFloat(math.Round(value*power)/power, 'f', -1, 64)
 }
 
-// axis is a scale of values: from low to high with a label at each multiple of step.
+// axis goes from low to high with a label at each multiple of step.
 type axis struct {
 	low, high, step float64
 	label           func(float64) string
 }
 
-// newAxis makes the axis for values between low and high, with about as many steps as wanted, of a size that people count in.
+// newAxis returns an axis for values between low and high, with about the wanted number of steps of
+// a round size.
 func newAxis(unit string, low, high float64, wanted int) axis {
 	if high <= low {
-		high = low + 1 // a flat line is drawn at the bottom, or where it is
+		high = low + 1 // all values are equal
 	}
-	// A step is round in the scale that labels are written in: minutes are counted in fives, not in hundreds of seconds.
+	// Steps are round in the scale of the labels: five minutes rather than 100 seconds.
 	s := scaleOf(unit, high)
 	if s.factor >= 60 && high < 3*s.factor {
 		s = scaleOf(unit, s.factor/2) // 30 s rather than 0.5 min
@@ -104,7 +109,7 @@ func newAxis(unit string, low, high float64, wanted int) axis {
 	return a
 }
 
-// ticks are the values that have a label.
+// ticks returns the values that have a label.
 func (a axis) ticks() []float64 {
 	var out []float64
 	for i := 0; a.low+float64(i)*a.step <= a.high+a.step/2; i++ {
@@ -113,7 +118,7 @@ func (a axis) ticks() []float64 {
 	return out
 }
 
-// part is where a value is between low (0) and high (1).
-func (a axis) part(value float64) float64 {
+// fraction returns the position of a value between low (0) and high (1).
+func (a axis) fraction(value float64) float64 {
 	return min(max((value-a.low)/(a.high-a.low), 0), 1)
 }

@@ -1,4 +1,5 @@
-// Package promserver runs a Prometheus server beside a test. The program is Debian's; test/monitoring/fetch.sh finds or fetches it.
+// Package promserver runs a Prometheus server for a test. The program is that of Debian;
+// test/monitoring/fetch.sh finds or downloads it.
 package promserver
 
 import (
@@ -19,7 +20,7 @@ import (
 
 // Server is a running Prometheus.
 type Server struct {
-	// URL is where it serves, on loopback.
+	// URL of the server, on loopback.
 	URL string
 
 	cmd  *exec.Cmd
@@ -27,8 +28,10 @@ type Server struct {
 	done chan struct{}
 }
 
-// Start runs a server with this configuration; its data, configuration and log are in dir, which must exist. It returns when the server
-// answers, and fails with the end of its log when it ends before. The server ends with Stop or with this process, in whatever way that ends.
+// Start runs a server with this configuration. Its data, configuration and log are in dir, which
+// must exist. Start returns when the server is ready, or with an error that has the end of the
+// server's log if it exits before that. The server ends with Stop or with this process, however
+// that ends.
 func Start(ctx context.Context, dir, config string) (*Server, error) {
 	program, err := find(ctx)
 	if err != nil {
@@ -47,14 +50,14 @@ func Start(ctx context.Context, dir, config string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() //nolint:errcheck // the child has its own
+	defer log.Close() //nolint:errcheck // the child has its own copy
 	s.cmd = exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if err := controlplane.StartChild(s.cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
 	go func() {
-		_ = s.cmd.Wait() // that it ended is what matters; why is in its log
+		_ = s.cmd.Wait() // its log says why it ended
 		close(s.done)
 	}()
 	if err := s.ready(ctx); err != nil {
@@ -64,13 +67,13 @@ func Start(ctx context.Context, dir, config string) (*Server, error) {
 	return s, nil
 }
 
-// Stop ends the server. Its data need no care: they are thrown away.
+// Stop kills the server. Its data is not needed any more.
 func (s *Server) Stop() {
-	_ = s.cmd.Process.Kill() // it may have ended
+	_ = s.cmd.Process.Kill() // it may have exited
 	<-s.done
 }
 
-// ready waits until the server takes queries.
+// ready waits until the server accepts queries.
 func (s *Server) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -81,21 +84,22 @@ func (s *Server) ready(ctx context.Context) error {
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err == nil {
-			_ = response.Body.Close() // its status says all
+			_ = response.Body.Close() // only the status is used
 			if response.StatusCode == http.StatusOK {
 				return nil
 			}
 		}
 		select {
 		case <-s.done:
-			return fmt.Errorf("the Prometheus server ended; the last lines of its log:\n%s", s.tail())
+			return fmt.Errorf("the Prometheus server exited; the last lines of its log:\n%s", s.tail())
 		case <-ctx.Done():
-			return fmt.Errorf("the Prometheus server does not answer at %s: %w; the last lines of its log:\n%s", s.URL, ctx.Err(), s.tail())
+			return fmt.Errorf("the Prometheus server is not ready at %s: %w; the last lines of its log:\n%s", s.URL, ctx.Err(), s.tail())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
+// tail returns the last lines of the log.
 func (s *Server) tail() string {
 	text, err := os.ReadFile(s.log)
 	if err != nil {
@@ -105,23 +109,23 @@ func (s *Server) tail() string {
 	return strings.Join(all[max(len(all)-8, 0):], "\n")
 }
 
-// find returns the program's path, and fetches it first where there is none.
+// find returns the path of the program, and downloads it first if it is not installed.
 func find(ctx context.Context) (string, error) {
 	root, err := kubeparts.Root()
 	if err != nil {
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(root, "test", "monitoring", "fetch.sh"), "prometheus")
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	path, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("find or fetch Prometheus: %w\n%s", err, said.String())
+		return "", fmt.Errorf("find or fetch Prometheus: %w\n%s", err, stderr.String())
 	}
 	return strings.TrimSpace(string(path)), nil
 }
 
-// freeAddress is one on loopback that nobody listens at now.
+// freeAddress returns a loopback address that is not in use now.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -12,11 +12,12 @@ import (
 	"github.com/seamark-dev/seamark/test/monitoring/promserver"
 )
 
-func TestItScrapesAndEnds(t *testing.T) {
+func TestServerScrapesAndStops(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ships 3") }))
 	defer target.Close()
 	address := strings.TrimPrefix(target.URL, "http://")
-	config := "scrape_configs: [{job_name: sea, scrape_interval: 100ms, scrape_timeout: 100ms, static_configs: [{targets: ['" + address + "']}]}]"
+	config := "scrape_configs: [{job_name: sea, scrape_interval: 100ms, scrape_timeout: 100ms, " +
+		"static_configs: [{targets: ['" + address + "']}]}]"
 	server, err := promserver.Start(t.Context(), t.TempDir(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +26,8 @@ func TestItScrapesAndEnds(t *testing.T) {
 	prometheus := dashboard.Prometheus{URL: server.URL}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		now := time.Now()
-		series, err := prometheus.Query(t.Context(), dashboard.Target{Expr: "ships", Legend: "{{job}}"}, dashboard.Span{From: now, To: now, Step: time.Second})
+		span := dashboard.Span{From: now, To: now, Step: time.Second}
+		series, err := prometheus.Query(t.Context(), dashboard.Target{Expr: "ships", Legend: "{{job}}"}, span)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,17 +35,18 @@ func TestItScrapesAndEnds(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it was not scraped: %v", series)
+			t.Fatalf("the target was not scraped: %v", series)
 		}
 	}
 	server.Stop()
 	now := time.Now()
-	if _, err := prometheus.Query(t.Context(), dashboard.Target{Expr: "ships"}, dashboard.Span{From: now, To: now, Step: time.Second}); err == nil {
-		t.Error("it still answers")
+	span := dashboard.Span{From: now, To: now, Step: time.Second}
+	if _, err := prometheus.Query(t.Context(), dashboard.Target{Expr: "ships"}, span); err == nil {
+		t.Error("the server still answers")
 	}
 }
 
-func TestAServerThatCannotStartSaysWhy(t *testing.T) {
+func TestStartErrorHasTheCause(t *testing.T) {
 	_, err := promserver.Start(t.Context(), t.TempDir(), "scrape_configs: [{job_name: ''}]")
 	if err == nil || !strings.Contains(err.Error(), "job_name is empty") {
 		t.Error(err)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Span is the time that is shown, and how far apart the samples are.
+// Span is the time range that is drawn, and the interval between samples.
 type Span struct {
 	From, To time.Time
 	Step     time.Duration
@@ -25,26 +25,27 @@ type Sample struct {
 	Value float64
 }
 
-// Series is a line. Its samples are in order of time; what is not a number (a quantile of no observations) is left out.
+// Series is a line. Its samples are in order of time, without those that are not a number (a
+// quantile of no observations).
 type Series struct {
-	// Query is the RefID of the target that it answers.
+	// Query is the RefID of the target that returned it.
 	Query   string
 	Name    string
 	Samples []Sample
 }
 
-// Data is what panels show, by their ids.
+// Data is the series of all panels, by panel id.
 type Data map[int][]Series
 
-// Prometheus is a server that is asked.
+// Prometheus is a client of a Prometheus server.
 type Prometheus struct {
-	// URL is where it serves, such as http://127.0.0.1:9090.
+	// URL of the server, such as http://127.0.0.1:9090.
 	URL string
 }
 
-// Ask asks the queries of all panels. A panel without an answer has no series, which is no error; a server that cannot be asked, or
-// refuses a query, is one, and it names the panel.
-func (s Prometheus) Ask(ctx context.Context, d *Dashboard, span Span) (Data, error) {
+// QueryPanels sends the queries of all panels. A query may return no series. If the server is
+// unreachable or refuses a query, the error names the panel.
+func (s Prometheus) QueryPanels(ctx context.Context, d *Dashboard, span Span) (Data, error) {
 	data := Data{}
 	for _, p := range d.Panels {
 		for _, t := range p.Targets {
@@ -58,7 +59,7 @@ func (s Prometheus) Ask(ctx context.Context, d *Dashboard, span Span) (Data, err
 	return data, nil
 }
 
-// Query asks one query and returns the series that have at least one number.
+// Query sends one query and returns the series that have at least one number.
 func (s Prometheus) Query(ctx context.Context, t Target, span Span) ([]Series, error) {
 	answer, err := s.get(ctx, t.Expr, span)
 	if err != nil {
@@ -77,7 +78,7 @@ func (s Prometheus) Query(ctx context.Context, t Target, span Span) ([]Series, e
 	return out, nil
 }
 
-// Missing names the panels, and the queries of them, that have nothing to show.
+// Missing describes the queries that returned no series, with their panels.
 func (d *Dashboard) Missing(data Data) []string {
 	var out []string
 	for _, p := range d.Panels {
@@ -90,7 +91,8 @@ func (d *Dashboard) Missing(data Data) []string {
 	return out
 }
 
-// Last is the number that the panel of this title ends with, in its first series. It fails when there is no such panel, or nothing in it.
+// Last returns the last value of the first series of the panel with this title. It returns an error
+// if there is no such panel or if it has no series.
 func (d *Dashboard) Last(data Data, title string) (float64, error) {
 	for _, p := range d.Panels {
 		if p.Title == title && len(data[p.ID]) > 0 {
@@ -101,23 +103,24 @@ func (d *Dashboard) Last(data Data, title string) (float64, error) {
 	return 0, fmt.Errorf("no panel %q has data", title)
 }
 
-// result is a series as the server answers with it: samples are pairs of seconds and a number in quotes.
+// result is a series in the server's response. Its samples are pairs of seconds and a quoted
+// number.
 type result struct {
 	Metric map[string]string `json:"metric"`
 	Values [][2]any          `json:"values"`
 }
 
 func (r result) series(t Target) (Series, error) {
-	out := Series{Query: t.RefID, Name: t.name(r.Metric)}
+	out := Series{Query: t.RefID, Name: t.seriesName(r.Metric)}
 	for _, pair := range r.Values {
 		seconds, isNumber := pair[0].(float64)
 		text, isText := pair[1].(string)
 		if !isNumber || !isText {
-			return out, fmt.Errorf("the server answered with the sample %v", pair)
+			return out, fmt.Errorf("the server returned the sample %v", pair)
 		}
 		value, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return out, fmt.Errorf("the server answered with the sample %v: %w", pair, err)
+			return out, fmt.Errorf("the server returned the sample %v: %w", pair, err)
 		}
 		if !math.IsNaN(value) && !math.IsInf(value, 0) {
 			out.Samples = append(out.Samples, Sample{time.UnixMilli(int64(math.Round(seconds * 1000))), value})
@@ -140,10 +143,10 @@ func (s Prometheus) get(ctx context.Context, expr string, span Span) ([]result, 
 	if err != nil {
 		return nil, err
 	}
-	defer response.Body.Close() //nolint:errcheck // only read
+	defer response.Body.Close() //nolint:errcheck // the body is only read
 	text, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", s.URL, err)
+		return nil, fmt.Errorf("query %s: %w", s.URL, err)
 	}
 	var answer struct {
 		Status string `json:"status"`
@@ -153,10 +156,10 @@ func (s Prometheus) get(ctx context.Context, expr string, span Span) ([]result, 
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(text, &answer); err != nil {
-		return nil, fmt.Errorf("ask %s: %s: %w", s.URL, response.Status, err)
+		return nil, fmt.Errorf("query %s: %s: %w", s.URL, response.Status, err)
 	}
 	if answer.Status != "success" {
-		return nil, fmt.Errorf("the server says %s: %s", response.Status, answer.Error)
+		return nil, fmt.Errorf("the server returned %s: %s", response.Status, answer.Error)
 	}
 	return answer.Data.Result, nil
 }

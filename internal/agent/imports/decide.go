@@ -18,6 +18,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -42,8 +43,11 @@ type Input struct {
 	Settings
 	Service types.NamespacedName
 	Records []*v1alpha1.ExportRecord
-	// Slices are the broker's slices of the other clusters and this cluster's own, all in the broker's form.
+	// Slices are the broker's slices. Those of this cluster are not used: they may be behind its own.
 	Slices []*discoveryv1.EndpointSlice
+	// Own is what this cluster itself has of the service, without a Service if it does not export it:
+	// its endpoints reach its own imports without the broker.
+	Own exports.Input
 	// Aggregate is the ServiceImport on the broker: only its clusterset IPs are taken from it.
 	Aggregate *mcsv1beta1.ServiceImport
 	// Existing is this cluster's ServiceImport as it is.
@@ -64,13 +68,20 @@ type Input struct {
 
 // Plan is what this cluster should hold of a service.
 type Plan struct {
-	// Import is nil when the service is not imported. Its status is what the status should be, but for the transition times.
+	// Import is nil when the service is not imported. Its status is complete but for the times of
+	// transitions.
 	Import  *mcsv1beta1.ServiceImport
 	Derived Derived
 	// Slices lack only the owner reference, which needs the ServiceImport's uid.
 	Slices []*discoveryv1.EndpointSlice
 	// Refused says which addresses of which clusters were not imported and why, in a fixed order.
 	Refused []string
+
+	merged merge.Result
+	// families are those that the service and this cluster have in common.
+	families []corev1.IPFamily
+	// keptStale are the stale clusters whose endpoints are kept.
+	keptStale []string
 }
 
 // Decide merges what the clusters export and turns it into what this cluster should hold.
@@ -79,21 +90,35 @@ func Decide(in Input) Plan {
 	if merged.Empty() || !importable(in) {
 		return Plan{}
 	}
-	families := common(merged.Spec.IPFamilies, in.Families)
-	dropped, kept := staleClusters(in, merged)
-	plan := Plan{Import: importOf(in, merged, families, kept)}
-	plan.Derived = derive(in, plan.Import, merged.Mode, families)
-	slices, refused := importSlices(in, merged, families, dropped)
-	for _, s := range slices {
-		in.dress(s, &plan.Import.Spec, merged.Mode)
+	plan := Plan{merged: merged, families: common(merged.Spec.IPFamilies, in.Families)}
+	sources := in.sources(merged.Mode)
+	var dropped map[string]bool
+	dropped, plan.keptStale = staleClusters(in, merged, sources)
+	plan.Slices, plan.Refused = importSlices(in, merged, sources, plan.families, dropped)
+	for _, s := range plan.Slices {
+		in.dress(s, &merged.Spec, merged.Mode)
 	}
-	plan.Slices, plan.Refused = slices, refused
-	if len(refused) > 0 {
-		// Told in the status, so that a restarted agent knows what was told before.
-		c := &plan.Import.Status.Conditions[0]
-		c.Message = fmt.Sprintf("%s; not imported: %.900s", c.Message, strings.Join(refused, "; "))
+	plan.Derived = derive(in, &merged.Spec, merged.Mode, plan.families)
+	return plan.withAddresses(in)
+}
+
+// withAddresses returns the plan with the ServiceImport that in leads to. Decide calls it with what
+// was read, and the reconciler once more when it has written the derived Service, whose ClusterIPs
+// are known only then: in.Existing, in.Derived, in.Problem and in.Aggregate may differ between the two.
+func (p Plan) withAddresses(in Input) Plan {
+	p.Import = importOf(in, p)
+	return p
+}
+
+// sources returns the slices of all clusters in the broker's form.
+func (in Input) sources(mode merge.Mode) []*discoveryv1.EndpointSlice {
+	var out []*discoveryv1.EndpointSlice
+	for _, s := range in.Slices {
+		if s.Labels[mcsv1beta1.LabelSourceCluster] != in.ClusterID {
+			out = append(out, s)
+		}
 	}
-	return plan
+	return append(out, exports.Slices(in.Own, mode)...)
 }
 
 // importable tells whether services of a namespace may appear here: any but the reserved ones, which only the broker's admin
@@ -102,7 +127,8 @@ func importable(in Input) bool {
 	return !objects.IsReserved(in.Service.Namespace) || slices.Contains(in.AllowedNamespaces, in.Service.Namespace)
 }
 
-func importOf(in Input, merged merge.Result, families []corev1.IPFamily, kept []string) *mcsv1beta1.ServiceImport {
+func importOf(in Input, plan Plan) *mcsv1beta1.ServiceImport {
+	merged := plan.merged
 	si := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   in.Service.Namespace,
@@ -110,7 +136,7 @@ func importOf(in Input, merged merge.Result, families []corev1.IPFamily, kept []
 			Labels:      maps.Clone(merged.Labels),
 			Annotations: maps.Clone(merged.Annotations),
 		},
-		Spec: merged.Spec,
+		Spec: *merged.Spec.DeepCopy(), // an update decodes the server's answer into it
 	}
 	if si.Labels == nil {
 		si.Labels = map[string]string{}
@@ -122,39 +148,42 @@ func importOf(in Input, merged merge.Result, families []corev1.IPFamily, kept []
 	if merged.Prefer == "region" || merged.Prefer == "cluster" {
 		annotate(si, v1alpha1.AnnotationPrefer, merged.Prefer)
 	}
-	if len(families) > 0 {
-		si.Spec.IPFamilies = families
+	if len(plan.families) > 0 {
+		si.Spec.IPFamilies = slices.Clone(plan.families)
 	}
 	if merged.Mode == merge.ModeClusterSetIP {
 		address(in, si)
 	}
 	si.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
-	clusters := slices.Sorted(slices.Values(merged.Clusters))
-	for _, c := range clusters {
+	for _, c := range slices.Sorted(slices.Values(merged.Clusters)) {
 		si.Status.Clusters = append(si.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
 	}
-	si.Status.Conditions = []metav1.Condition{ready(in, merged, si, families, kept)}
+	si.Status.Conditions = []metav1.Condition{ready(in, plan, si)}
 	return si
 }
 
-func ready(in Input, merged merge.Result, si *mcsv1beta1.ServiceImport, families []corev1.IPFamily, kept []string) metav1.Condition {
+func ready(in Input, plan Plan, si *mcsv1beta1.ServiceImport) metav1.Condition {
 	c := metav1.Condition{
 		Type:   string(mcsv1beta1.ServiceImportConditionReady),
 		Status: metav1.ConditionTrue,
 		Reason: string(mcsv1beta1.ServiceImportReasonReady),
 	}
 	switch {
-	case len(families) == 0:
+	case len(plan.families) == 0:
 		c.Status, c.Reason = metav1.ConditionFalse, string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported)
-		c.Message = fmt.Sprintf("the service has only %s, this cluster only %s", familyNames(merged.Spec.IPFamilies), familyNames(in.Families))
-	case merged.Mode == merge.ModeClusterSetIP && len(si.Spec.IPs) == 0:
+		c.Message = fmt.Sprintf("the service has only %s, this cluster only %s", familyNames(plan.merged.Spec.IPFamilies), familyNames(in.Families))
+	case plan.merged.Mode == merge.ModeClusterSetIP && len(si.Spec.IPs) == 0:
 		c.Status, c.Reason = metav1.ConditionFalse, string(mcsv1beta1.ServiceImportReasonPending)
 		c.Message = whyNoAddress(in)
-	case len(kept) > 0:
+	case len(plan.keptStale) > 0:
 		c.Message = fmt.Sprintf("cluster %s has not been heard from; its last known endpoints are kept, because no other cluster serves this service",
-			strings.Join(kept, ", "))
+			strings.Join(plan.keptStale, ", "))
 	default:
 		c.Message = "the service is imported"
+	}
+	if len(plan.Refused) > 0 {
+		// Kept in the status, so that a restarted agent knows which event it has sent.
+		c.Message = fmt.Sprintf("%s; not imported: %.900s", c.Message, strings.Join(plan.Refused, "; "))
 	}
 	return c
 }
@@ -176,9 +205,9 @@ func whyNoAddress(in Input) string {
 }
 
 // staleClusters tells whose endpoints are dropped because their cluster is silent, and whose are kept although it is.
-func staleClusters(in Input, merged merge.Result) (dropped map[string]bool, kept []string) {
+func staleClusters(in Input, merged merge.Result, sources []*discoveryv1.EndpointSlice) (dropped map[string]bool, kept []string) {
 	serving := map[string]bool{} // by a cluster that is alive
-	for _, s := range in.Slices {
+	for _, s := range sources {
 		source := s.Labels[mcsv1beta1.LabelSourceCluster]
 		if slices.Contains(merged.Clusters, source) && !in.Stale[source] && hasReady(s) {
 			serving[source] = true

@@ -16,6 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -69,6 +70,17 @@ func input(records []*v1alpha1.ExportRecord, slices ...*discoveryv1.EndpointSlic
 		Aggregate:     &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"243.0.0.9", "fd00:243::9"}}},
 		IsNodeAddress: func(netip.Addr) bool { return false }, IsOthersAddress: func(netip.Addr) bool { return false },
 		IsNode: func(string) bool { return false },
+	}
+}
+
+// own is what this cluster has of shop/web, with these endpoints.
+func own(addresses ...string) exports.Input {
+	source := slice("here", "s", addresses...)
+	source.Name = "web-1"
+	return exports.Input{
+		Settings: exports.Settings{ClusterID: "here"},
+		Service:  &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: web.Name}},
+		Slices:   []*discoveryv1.EndpointSlice{source}, RegionOf: func(string) string { return "" },
 	}
 }
 
@@ -160,10 +172,42 @@ func TestAddressesThatNobodyMayPointUsTo(t *testing.T) {
 
 // A cluster's own host-network pods have its nodes' addresses: only from elsewhere are they suspect.
 func TestOwnNodeAddressesAreFine(t *testing.T) {
-	in := input([]*v1alpha1.ExportRecord{record("here", 1)}, slice("here", "s", "192.0.2.7"))
+	in := input([]*v1alpha1.ExportRecord{record("here", 1)})
+	in.Own = own("192.0.2.7")
 	in.IsNodeAddress = func(netip.Addr) bool { return true }
 	if plan := Decide(in); len(plan.Refused) != 0 || len(addresses(plan)["here"]) != 1 {
 		t.Errorf("refused: %v", plan.Refused)
+	}
+}
+
+// The broker's copy of this cluster's endpoints may be behind.
+func TestOwnEndpointsComeFromOwnSlices(t *testing.T) {
+	in := input([]*v1alpha1.ExportRecord{record("here", 1)}, slice("here", "s", "10.0.0.1"))
+	in.Own = own("10.0.0.2")
+	if diff := cmp.Diff(map[string][]string{"here": {"10.0.0.2"}}, addresses(Decide(in))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The addresses of a derived Service are known after it is written; the rest of the plan stays.
+func TestAddressesOfTheDerivedService(t *testing.T) {
+	in := input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "s", "10.1.0.1"))
+	in.DataPlane = v1alpha1.DataPlaneService
+	plan := Decide(in)
+	if c := readyCondition(plan); c.Status != metav1.ConditionFalse || len(plan.Import.Spec.IPs) > 0 || len(plan.Import.Annotations) > 0 {
+		t.Errorf("before the Service exists: %+v, import %+v", c, plan.Import)
+	}
+	in.Existing, in.Derived = plan.Import, plan.Derived.Want.DeepCopy()
+	in.Derived.Spec.ClusterIPs = []string{"10.96.0.5"}
+	after := plan.withAddresses(in)
+	if c := readyCondition(after); c.Status != metav1.ConditionTrue || !slices.Equal(after.Import.Spec.IPs, []string{"10.96.0.5"}) {
+		t.Errorf("with the Service: %+v, ips %v", c, after.Import.Spec.IPs)
+	}
+	if got := after.Import.Annotations[v1alpha1.AnnotationClusterSetIPs]; got != "243.0.0.9,fd00:243::9" {
+		t.Errorf("recorded clusterset IPs: %q", got)
+	}
+	if diff := cmp.Diff(Decide(in).Import, after.Import); diff != "" {
+		t.Errorf("deciding anew gives another import: %s", diff)
 	}
 }
 

@@ -28,13 +28,13 @@ type Derived struct {
 
 // derive decides about the derived Service. Once made it lives as long as its ServiceImport, also while the service is headless or has
 // no family in common with this cluster: it must have the same address when that is over.
-func derive(in Input, si *mcsv1beta1.ServiceImport, mode merge.Mode, families []corev1.IPFamily) Derived {
+func derive(in Input, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode, families []corev1.IPFamily) Derived {
 	if in.DataPlane != v1alpha1.DataPlaneService {
 		return Derived{}
 	}
 	existing := in.Derived
 	ours := isDerived(existing, in.Service)
-	if mode != merge.ModeClusterSetIP || len(families) == 0 || len(si.Spec.Ports) == 0 {
+	if mode != merge.ModeClusterSetIP || len(families) == 0 || len(spec.Ports) == 0 {
 		if ours {
 			return Derived{Want: existing}
 		}
@@ -58,9 +58,9 @@ func derive(in Input, si *mcsv1beta1.ServiceImport, mode merge.Mode, families []
 	maps.Copy(want.Labels, derivedLabels(in.Service))
 	want.Spec.Type = corev1.ServiceTypeClusterIP
 	want.Spec.Selector = nil
-	want.Spec.Ports = derivedPorts(si.Spec.Ports)
+	want.Spec.Ports = derivedPorts(spec.Ports)
 	setFamilies(&want.Spec, families)
-	setPolicies(&want.Spec, &si.Spec, in.OldDistribution)
+	setPolicies(&want.Spec, spec, in.OldDistribution)
 	return Derived{Want: want, Replace: replace}
 }
 

@@ -11,11 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/apply"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -61,9 +61,8 @@ func (l *Lost) Wait(service types.NamespacedName) time.Duration {
 
 // refreshOwn brings this cluster's own endpoints of an import up to date while the broker's view cannot be used: the import
 // itself says which ports won.
-func (r *Reconciler) refreshOwn(ctx context.Context, key types.NamespacedName, have imported) error {
+func (r *Reconciler) refreshOwn(ctx context.Context, key types.NamespacedName, settings Settings, have imported) error {
 	si := have.serviceImport
-	settings, _ := r.Settings()
 	takesPart := func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == settings.ClusterID }
 	if si == nil || si.DeletionTimestamp != nil || !objects.IsManagedImport(si) || !slices.ContainsFunc(si.Status.Clusters, takesPart) {
 		return nil
@@ -75,24 +74,20 @@ func (r *Reconciler) refreshOwn(ctx context.Context, key types.NamespacedName, h
 	case si.Annotations[v1alpha1.AnnotationMode] == v1alpha1.ModeClassic:
 		mode = merge.ModeClassic
 	}
-	svc := &corev1.Service{}
-	if err := r.Local.Get(ctx, key, svc); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	own, err := r.localSlices(ctx, key, settings.ClusterID, mode)
-	if err != nil {
+	own, err := r.own(ctx, key, settings.ClusterID)
+	if err != nil || own.Service == nil {
 		return err
 	}
 	in := Input{Settings: settings, Service: key, IsNodeAddress: r.IsNodeAddress}
 	var want, mine []*discoveryv1.EndpointSlice
-	for _, s := range own {
+	for _, s := range exports.Slices(own, mode) {
 		if !slices.Contains(si.Spec.IPFamilies, corev1.IPFamily(s.AddressType)) {
 			continue
 		}
 		slice := importedSlice(in, s, settings.ClusterID)
 		slice.OwnerReferences = []metav1.OwnerReference{ownerOf(si)}
 		slice.Endpoints = s.Endpoints
-		slice.Ports = slices.DeleteFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return !portWon(si, svc, p) })
+		slice.Ports = slices.DeleteFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return !portWon(si, own.Service, p) })
 		in.dress(slice, &si.Spec, mode)
 		want = append(want, slice)
 	}

@@ -3,14 +3,11 @@ package imports
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,12 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/apply"
-	"github.com/seamark-dev/seamark/internal/agent/exports"
-	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
-	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -68,13 +61,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	wait := r.Lost.Wait(key)
 	if !connected || wait > 0 {
 		// What is here stays as it is, but for this cluster's own endpoints. It is looked at again when the broker is reached.
-		return ctrl.Result{RequeueAfter: wait}, r.refreshOwn(ctx, key, have)
+		return ctrl.Result{RequeueAfter: wait}, r.refreshOwn(ctx, key, settings, have)
 	}
-	in, err := r.gather(ctx, key, settings)
+	in, err := r.gather(ctx, key, settings, have)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	in.Existing, in.Derived = have.serviceImport, have.derived
 	plan := Decide(in)
 	if plan.Import != nil {
 		if ok, err := r.namespaceReady(ctx, key.Namespace); err != nil {
@@ -98,122 +90,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // onlyOf tells a service that no other cluster exports.
 func onlyOf(si *mcsv1beta1.ServiceImport, clusterID string) bool {
 	return si != nil && len(si.Status.Clusters) == 1 && si.Status.Clusters[0].Cluster == clusterID
-}
-
-// imported is what this cluster holds of a service.
-type imported struct {
-	serviceImport *mcsv1beta1.ServiceImport
-	// derived is the Service with the derived one's name, whosever it is.
-	derived *corev1.Service
-	slices  []*discoveryv1.EndpointSlice
-}
-
-func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (imported, error) {
-	var have imported
-	si := &mcsv1beta1.ServiceImport{}
-	err := r.Local.Get(ctx, key, si)
-	if client.IgnoreNotFound(err) != nil {
-		return have, fmt.Errorf("read ServiceImport %s: %w", key, err)
-	}
-	if err == nil {
-		have.serviceImport = si
-	}
-	svc := &corev1.Service{}
-	err = r.Local.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: objects.DerivedServiceName(key.Name)}, svc)
-	if client.IgnoreNotFound(err) != nil {
-		return have, fmt.Errorf("read the derived Service of %s: %w", key, err)
-	}
-	if err == nil {
-		have.derived = svc
-	}
-	have.slices, err = index.ImportedSlices(ctx, r.Local, key)
-	return have, err
-}
-
-func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, settings Settings) (Input, error) {
-	in := Input{
-		Settings: settings, Service: key, Stale: r.Stale(), IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode,
-		IsOthersAddress: func(addr netip.Addr) bool { return index.HasOlderClaim(ctx, r.Broker, addr, key) },
-	}
-	var err error
-	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil || len(in.Records) == 0 {
-		return in, err
-	}
-	foreign, err := index.BrokerSlices(ctx, r.Broker, key)
-	if err != nil {
-		return in, err
-	}
-	for _, s := range foreign {
-		if s.Labels[mcsv1beta1.LabelSourceCluster] != settings.ClusterID {
-			in.Slices = append(in.Slices, s)
-		}
-	}
-	own, err := r.ownSlices(ctx, key, settings.ClusterID, in.Records)
-	if err != nil {
-		return in, err
-	}
-	in.Slices = append(in.Slices, own...)
-	in.Aggregate, err = r.aggregate(ctx, key)
-	return in, err
-}
-
-// aggregate is the ServiceImport on the broker, or nil.
-func (r *Reconciler) aggregate(ctx context.Context, key types.NamespacedName) (*mcsv1beta1.ServiceImport, error) {
-	aggregate := &mcsv1beta1.ServiceImport{}
-	err := r.Broker.Get(ctx, types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}, aggregate)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the aggregate of %s: %w", key, err)
-	}
-	return aggregate, nil
-}
-
-// ownSlices are this cluster's endpoints of a service it exports, straight from its own slices.
-func (r *Reconciler) ownSlices(ctx context.Context, key types.NamespacedName, clusterID string, records []*v1alpha1.ExportRecord) ([]*discoveryv1.EndpointSlice, error) {
-	if !slices.ContainsFunc(records, func(rec *v1alpha1.ExportRecord) bool { return string(rec.Spec.ClusterID) == clusterID }) {
-		return nil, nil
-	}
-	return r.localSlices(ctx, key, clusterID, merge.Merge(records).Mode)
-}
-
-func (r *Reconciler) localSlices(ctx context.Context, key types.NamespacedName, clusterID string, mode merge.Mode) ([]*discoveryv1.EndpointSlice, error) {
-	svc := &corev1.Service{}
-	if err := r.Local.Get(ctx, key, svc); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	sources, err := index.SourceSlices(ctx, r.Local, key)
-	if err != nil {
-		return nil, err
-	}
-	exported := &mcsv1beta1.ServiceExport{}
-	if err := r.Local.Get(ctx, key, exported); client.IgnoreNotFound(err) != nil {
-		return nil, err
-	}
-	return exports.Slices(exports.Input{
-		Export:   exported,
-		Settings: exports.Settings{ClusterID: clusterID, BrokerNamespace: r.BrokerNamespace},
-		Service:  svc, Slices: sources, RegionOf: r.RegionOf,
-	}, mode), nil
-}
-
-// namespaceReady tells whether services can be imported into a namespace.
-func (r *Reconciler) namespaceReady(ctx context.Context, name string) (bool, error) {
-	ns := &corev1.Namespace{}
-	err := r.Local.Get(ctx, types.NamespacedName{Name: name}, ns)
-	if apierrors.IsNotFound(err) && r.CreateNamespaces {
-		ns.Name = name
-		ns.Labels = map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}
-		if err := r.Local.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
-			return false, fmt.Errorf("create namespace %s for its imports: %w", name, err)
-		}
-		return true, nil
-	}
-	if err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	return ns.DeletionTimestamp == nil, nil
 }
 
 // write applies the plan. The ServiceImport comes first, because slices and Service name its uid as their owner; it gets its addresses
@@ -264,7 +140,7 @@ func (r *Reconciler) writeAddresses(ctx context.Context, key types.NamespacedNam
 		return current, plan, errors.Join(problem, err)
 	}
 	in.Aggregate = aggregate
-	plan = Decide(in)
+	plan = plan.withAddresses(in)
 	updated, err := r.writeImport(ctx, key, current, plan.Import)
 	if err != nil {
 		return current, plan, errors.Join(problem, err)

@@ -19,10 +19,12 @@ import (
 
 // importSlices turns the broker's slices into this cluster's: without clusters that were left out or dropped, without ports
 // that lost a conflict, without addresses nobody may point us to.
-func importSlices(in Input, merged merge.Result, families []corev1.IPFamily, dropped map[string]bool) ([]*discoveryv1.EndpointSlice, []string) {
+func importSlices(
+	in Input, merged merge.Result, sources []*discoveryv1.EndpointSlice, families []corev1.IPFamily, dropped map[string]bool,
+) ([]*discoveryv1.EndpointSlice, []string) {
 	var out []*discoveryv1.EndpointSlice
 	var refused []string
-	for _, s := range in.Slices {
+	for _, s := range sources {
 		source := s.Labels[mcsv1beta1.LabelSourceCluster]
 		if dropped[source] || !slices.Contains(merged.Clusters, source) || !slices.Contains(families, corev1.IPFamily(s.AddressType)) {
 			continue

@@ -86,7 +86,7 @@ func (a *agent) addExport() error {
 	later := trigger.NewDeferred(&a.rush)
 	return a.add("export", &exports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: a.localWriter, BrokerWriter: a.brokerWriter,
-		Settings: a.state.ExportSettings, Taken: a.heartbeat.Taken, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
+		Settings: a.exportSettings, Taken: a.heartbeat.Taken, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
 		Deferred: later, ShortageOf: a.hunger.get, Observed: a.observeExport,
 	}, "publish", map[string]*apply.Writer{serverLocal: a.localWriter, serverBroker: a.brokerWriter},
 		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
@@ -125,7 +125,7 @@ func (a *agent) addImport() error {
 	writer := apply.NewWriter(a.manager.GetClient())
 	return a.add("import", &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
-		Settings: a.state.ImportSettings, Stale: a.state.Liveness.Stale, IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
+		Settings: a.importSettings, Stale: a.state.Liveness.Stale, IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Deferred: later,
 		Observed: a.observeImport,
 	}, "import", map[string]*apply.Writer{serverLocal: writer},

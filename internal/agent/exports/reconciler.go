@@ -65,21 +65,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !r.LocalWriter.CacheIsCurrent(ctx, key) || !r.BrokerWriter.CacheIsCurrent(ctx, key) {
 		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
 	}
-	in, existing, err := r.gather(ctx, key)
+	settings, connected := r.Settings()
+	in, existing, err := r.gather(ctx, key, settings, connected)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if in.Export == nil {
 		r.Observed(key, nil)
 	}
-	settings, connected := r.Settings()
 	if !connected {
 		if in.Export == nil {
 			return ctrl.Result{}, nil // what it left on the broker is found when the broker is back
 		}
 		return ctrl.Result{}, r.report(ctx, key, in.Export, Plan{Valid: validityOffline(in)}, cmp.Or(r.Taken(), errNotConnected))
 	}
-	in.Settings = settings
 	plan := Decide(in)
 	wait := r.grace(key, plan, existing)
 	if wait > 0 {
@@ -141,8 +140,10 @@ type published struct {
 	slices []*discoveryv1.EndpointSlice
 }
 
-func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Input, published, error) {
-	in := Input{RegionOf: r.RegionOf}
+// gather reads everything that Decide needs, and what the broker holds; of the broker nothing while
+// this member is not connected.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, settings Settings, connected bool) (Input, published, error) {
+	in := Input{Settings: settings, RegionOf: r.RegionOf}
 	var have published
 	var err error
 	if in.Export, err = getOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceExport{}); err != nil {
@@ -156,7 +157,6 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Inpu
 			return in, have, err
 		}
 	}
-	settings, connected := r.Settings()
 	if !connected {
 		return in, have, nil
 	}

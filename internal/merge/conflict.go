@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
@@ -147,9 +148,9 @@ func (g group) write(b *strings.Builder, reason mcsv1beta1.ServiceExportConditio
 
 func verb(reason mcsv1beta1.ServiceExportConditionReason, n int) string {
 	switch {
-	case reason == ReasonClusterSetIPConflict && n == 1:
+	case reason == v1alpha1.ServiceExportReasonClusterSetIPConflict && n == 1:
 		return " asks for "
-	case reason == ReasonClusterSetIPConflict:
+	case reason == v1alpha1.ServiceExportReasonClusterSetIPConflict:
 		return " ask for "
 	case n == 1:
 		return " has "

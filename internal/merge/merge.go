@@ -90,7 +90,7 @@ func Merge(records []*v1alpha1.ExportRecord) Result {
 	r.add(types)
 	r.add(ports)
 	for i := range rules {
-		if rules[i].reason == ReasonClusterSetIPConflict {
+		if rules[i].reason == v1alpha1.ServiceExportReasonClusterSetIPConflict {
 			r.add(families)
 		}
 		r.add(rules[i].merge(&r, members))

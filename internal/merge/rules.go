@@ -4,13 +4,10 @@ import (
 	"maps"
 	"strconv"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
-
-// ReasonClusterSetIPConflict is used with the Conflict condition when some export asks for a clusterset IP and the service
-// has none, or the reverse. The MCS API has no name for it.
-const ReasonClusterSetIPConflict mcsv1beta1.ServiceExportConditionReason = "ClusterSetIPConflict"
 
 // rule decides one property by precedence alone: the service gets what the oldest has.
 type rule struct {
@@ -108,7 +105,7 @@ var rules = []rule{
 		// What counts is what the oldest asked for when it was made, against what each asks for now: by the
 		// specification of clusterset IPs a later change of the annotation changes nothing but this condition. So the
 		// oldest can disagree with itself.
-		reason: ReasonClusterSetIPConflict,
+		reason: v1alpha1.ServiceExportReasonClusterSetIPConflict,
 		lead:   "clusterset IP",
 		verb:   "wins",
 		apply:  func(*Result, *member) {}, // the mode says it

@@ -19,9 +19,6 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// ReasonNamespaceNotAllowed is the reason of Valid=False for an export from a namespace the broker's admin excluded.
-const ReasonNamespaceNotAllowed mcsv1beta1.ServiceExportConditionReason = "NamespaceNotAllowed"
-
 // Settings are the member's own settings that decide what is exported, and how.
 type Settings struct {
 	ClusterID string
@@ -80,7 +77,7 @@ func validity(in Input) metav1.Condition {
 	namespace, name := in.Export.Namespace, in.Export.Name
 	switch {
 	case !objects.NamespaceAllowed(in.AllowedNamespaces, namespace):
-		return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, ReasonNamespaceNotAllowed, fmt.Sprintf(
+		return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, v1alpha1.ServiceExportReasonNamespaceNotAllowed, fmt.Sprintf(
 			"cluster %s may not export from namespace %s: the broker's admin must allow it (seamark broker invite %s --allow-namespaces …)",
 			in.ClusterID, namespace, in.ClusterID))
 	case in.Service == nil:

@@ -18,6 +18,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 var created = metav1.NewTime(time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC))
@@ -207,13 +208,37 @@ func TestReadinessNamesTheCause(t *testing.T) {
 		reason string
 		says   string
 	}{
-		"published":    {nil, metav1.ConditionTrue, "Exported", "published to the clusterset"},
-		"refused":      {&url.Error{Op: "Post", URL: "https://10.0.0.1:6443/", Err: syscall.ECONNREFUSED}, metav1.ConditionFalse, "Pending", "waiting for the broker: connection refused; the export completes by itself"},
-		"no token":     {apierrors.NewUnauthorized("x"), metav1.ConditionFalse, "Pending", "does not accept this cluster's credential"},
-		"forbidden":    {apierrors.NewForbidden(resource, "web.shop.east", errors.New("not yours")), metav1.ConditionFalse, "Failed", "not yours"},
-		"not reached":  {errNotConnected, metav1.ConditionFalse, "Pending", "has not been reached since the agent started"},
-		"unknown":      {errors.New("tcp 127.0.0.1:49152->127.0.0.1:6443: broken pipe"), metav1.ConditionFalse, "Pending", "cannot be reached"},
-		"somebody too": {apierrors.NewConflict(resource, "web.shop.east", errors.New("changed")), metav1.ConditionFalse, "Pending", "being published"},
+		"published": {nil, metav1.ConditionTrue, "Exported", "published to the clusterset"},
+		"connection refused": {
+			&url.Error{Op: "Post", URL: "https://10.0.0.1:6443/", Err: syscall.ECONNREFUSED}, metav1.ConditionFalse,
+			"WaitingForBroker", "waiting for the broker: connection refused; the export completes by itself",
+		},
+		"no token": {
+			apierrors.NewUnauthorized("x"), metav1.ConditionFalse, "WaitingForBroker", "does not accept this cluster's credential",
+		},
+		"overloaded": {
+			apierrors.NewTooManyRequests("x", 1), metav1.ConditionFalse, "WaitingForBroker", "it is overloaded or starting",
+		},
+		"forbidden": {
+			apierrors.NewForbidden(resource, "web.shop.east", errors.New("not yours")), metav1.ConditionFalse,
+			"RefusedByBroker", "not yours",
+		},
+		"policy not ready": {
+			apierrors.NewForbidden(resource, "web.shop.east", errors.New("failed to configure policy: x")), metav1.ConditionFalse,
+			"WaitingForBroker", "it is overloaded or starting",
+		},
+		"id taken": {
+			objects.ErrClusterIDTaken, metav1.ConditionFalse, "ClusterIDTaken",
+			"not exported: the cluster id is used by another cluster",
+		},
+		"not reached": {errNotConnected, metav1.ConditionFalse, "WaitingForBroker", "has not been reached since the agent started"},
+		"unknown": {
+			errors.New("tcp 127.0.0.1:49152->127.0.0.1:6443: broken pipe"), metav1.ConditionFalse,
+			"WaitingForBroker", "cannot be reached",
+		},
+		"write conflict": {
+			apierrors.NewConflict(resource, "web.shop.east", errors.New("changed")), metav1.ConditionFalse, "Pending", "being published",
+		},
 	} {
 		c := readiness(&mcsv1beta1.ServiceExport{}, valid, test.err, nil)
 		if c.Status != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.says) {
@@ -224,7 +249,7 @@ func TestReadinessNamesTheCause(t *testing.T) {
 		}
 	}
 	c := readiness(&mcsv1beta1.ServiceExport{}, valid, nil, errors.New("all 2 addresses are in use"))
-	if c.Status != metav1.ConditionFalse || c.Reason != "Pending" || c.Message != "published, but without a clusterset IP: all 2 addresses are in use" {
+	if c.Status != metav1.ConditionFalse || c.Reason != "NoClusterSetIPLeft" || c.Message != "published, but without a clusterset IP: all 2 addresses are in use" {
 		t.Errorf("no address left: %+v", c)
 	}
 }

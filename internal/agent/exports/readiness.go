@@ -13,6 +13,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -28,24 +29,24 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome, starved err
 	case plan.Valid.Status != metav1.ConditionTrue:
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, "not exported: "+plan.Valid.Message)
 	case outcome == nil && starved != nil:
-		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "published, but without a clusterset IP: "+starved.Error())
+		return condition(ready, metav1.ConditionFalse, v1alpha1.ServiceExportReasonNoClusterSetIPLeft, "published, but without a clusterset IP: "+starved.Error())
 	case outcome == nil:
 		return condition(ready, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported, "the service is published to the clusterset")
 	case errors.Is(outcome, objects.ErrClusterIDTaken):
-		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "not exported: "+outcome.Error())
+		return condition(ready, metav1.ConditionFalse, v1alpha1.ServiceExportReasonClusterIDTaken, "not exported: "+outcome.Error())
 	case errors.Is(outcome, errNotConnected):
 		// The broker may well have it from before the agent was restarted: what it said then still holds.
 		if old := meta.FindStatusCondition(export.Status.Conditions, string(ready)); old != nil && old.ObservedGeneration == export.Generation {
 			return *old
 		}
-		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
+		return condition(ready, metav1.ConditionFalse, v1alpha1.ServiceExportReasonWaitingForBroker,
 			"waiting for the broker: it has not been reached since the agent started; the export completes by itself")
 	case apierrors.IsConflict(outcome) || apierrors.IsAlreadyExists(outcome):
 		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "being published")
 	case (apierrors.IsForbidden(outcome) || apierrors.IsInvalid(outcome)) && !objects.IsPolicyNotReady(outcome):
-		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, "the broker refused it: "+outcome.Error())
+		return condition(ready, metav1.ConditionFalse, v1alpha1.ServiceExportReasonRefusedByBroker, "the broker refused it: "+outcome.Error())
 	}
-	return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
+	return condition(ready, metav1.ConditionFalse, v1alpha1.ServiceExportReasonWaitingForBroker,
 		fmt.Sprintf("waiting for the broker: %s; the export completes by itself", cause(outcome)))
 }
 

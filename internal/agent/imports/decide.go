@@ -5,11 +5,9 @@
 package imports
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -54,8 +52,8 @@ type Input struct {
 	Existing *mcsv1beta1.ServiceImport
 	// Derived is the Service with the name of the derived one, whosever it is.
 	Derived *corev1.Service
-	// Problem is why the derived Service could not be written.
-	Problem string
+	// DerivedError is why the derived Service could not be written.
+	DerivedError error
 	// IsOthersAddress tells addresses that another, older aggregate has.
 	IsOthersAddress func(netip.Addr) bool
 	// Stale are the clusters that have not been heard from.
@@ -104,7 +102,7 @@ func Decide(in Input) Plan {
 
 // withAddresses returns the plan with the ServiceImport that in leads to. Decide calls it with what
 // was read, and the reconciler once more when it has written the derived Service, whose ClusterIPs
-// are known only then: in.Existing, in.Derived, in.Problem and in.Aggregate may differ between the two.
+// are known only then: in.Existing, in.Derived, in.DerivedError and in.Aggregate may differ between the two.
 func (p Plan) withAddresses(in Input) Plan {
 	p.Import = importOf(in, p)
 	return p
@@ -158,50 +156,8 @@ func importOf(in Input, plan Plan) *mcsv1beta1.ServiceImport {
 	for _, c := range slices.Sorted(slices.Values(merged.Clusters)) {
 		si.Status.Clusters = append(si.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
 	}
-	si.Status.Conditions = []metav1.Condition{ready(in, plan, si)}
+	si.Status.Conditions = conditions(in, plan, si)
 	return si
-}
-
-func ready(in Input, plan Plan, si *mcsv1beta1.ServiceImport) metav1.Condition {
-	c := metav1.Condition{
-		Type:   string(mcsv1beta1.ServiceImportConditionReady),
-		Status: metav1.ConditionTrue,
-		Reason: string(mcsv1beta1.ServiceImportReasonReady),
-	}
-	switch {
-	case len(plan.families) == 0:
-		c.Status, c.Reason = metav1.ConditionFalse, string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported)
-		c.Message = fmt.Sprintf("the service has only %s, this cluster only %s", familyNames(plan.merged.Spec.IPFamilies), familyNames(in.Families))
-	case plan.merged.Mode == merge.ModeClusterSetIP && len(si.Spec.IPs) == 0:
-		c.Status, c.Reason = metav1.ConditionFalse, string(mcsv1beta1.ServiceImportReasonPending)
-		c.Message = whyNoAddress(in)
-	case len(plan.keptStale) > 0:
-		c.Message = fmt.Sprintf("cluster %s has not been heard from; its last known endpoints are kept, because no other cluster serves this service",
-			strings.Join(plan.keptStale, ", "))
-	default:
-		c.Message = "the service is imported"
-	}
-	if len(plan.Refused) > 0 {
-		// Kept in the status, so that a restarted agent knows which event it has sent.
-		c.Message = fmt.Sprintf("%s; not imported: %.900s", c.Message, strings.Join(plan.Refused, "; "))
-	}
-	return c
-}
-
-// whyNoAddress says what a service waits for that should have a clusterset IP.
-func whyNoAddress(in Input) string {
-	name := objects.DerivedServiceName(in.Service.Name)
-	switch {
-	case in.DataPlane != v1alpha1.DataPlaneService && (in.Aggregate == nil || len(in.Aggregate.Spec.IPs) == 0):
-		return "waiting for a clusterset IP: the exporting clusters have not allocated one yet; their ServiceExports say why if they cannot"
-	case in.DataPlane != v1alpha1.DataPlaneService:
-		return fmt.Sprintf("the clusterset IP %s is not used: it is outside the clusterset's ranges or another service's", strings.Join(in.Aggregate.Spec.IPs, ", "))
-	case in.Problem != "":
-		return fmt.Sprintf("its Service %s cannot be written: %.700s", name, in.Problem)
-	case in.Derived != nil && !isDerived(in.Derived, in.Service):
-		return fmt.Sprintf("there is a Service %s already that is not Seamark's: delete it or give it another name", name)
-	}
-	return "waiting for its Service " + name
 }
 
 // staleClusters tells whose endpoints are dropped because their cluster is silent, and whose are kept although it is.
@@ -235,12 +191,4 @@ func common(theirs, ours []corev1.IPFamily) []corev1.IPFamily {
 		}
 	}
 	return out
-}
-
-func familyNames(families []corev1.IPFamily) string {
-	names := make([]string, len(families))
-	for i, f := range families {
-		names[i] = string(f)
-	}
-	return strings.Join(names, " and ")
 }

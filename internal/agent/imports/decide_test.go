@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -98,7 +99,16 @@ func addresses(p Plan) map[string][]string {
 
 func readyCondition(p Plan) metav1.Condition { return p.Import.Status.Conditions[0] }
 
+// messageOf returns the message of a condition that is True, or "" if there is none.
+func messageOf(p Plan, t mcsv1beta1.ServiceImportConditionType) string {
+	if c := meta.FindStatusCondition(p.Import.Status.Conditions, string(t)); c != nil && c.Status == metav1.ConditionTrue {
+		return c.Message
+	}
+	return ""
+}
+
 func TestStaleClusters(t *testing.T) {
+	const kept = " last known endpoints are kept, because no other cluster serves this service"
 	both := []*v1alpha1.ExportRecord{record("a", 2), record("b", 1)}
 	a, b := slice("a", "s", "10.1.0.1"), slice("b", "s", "10.2.0.1")
 	for name, test := range map[string]struct {
@@ -107,21 +117,32 @@ func TestStaleClusters(t *testing.T) {
 		stale   []string
 		policy  v1alpha1.StaleEndpointsPolicy
 		want    map[string][]string
-		message string
+		message string // of StaleEndpointsKept
 	}{
-		"nobody stale": {both, []*discoveryv1.EndpointSlice{a, b}, nil, "", map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "is imported"},
+		"none is stale": {
+			both, []*discoveryv1.EndpointSlice{a, b}, nil, "",
+			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "",
+		},
 		"another cluster serves it: dropped": {
-			both, []*discoveryv1.EndpointSlice{a, b}, []string{"a"}, v1alpha1.StaleEndpointsFailover, map[string][]string{"b": {"10.2.0.1"}}, "is imported"},
-		"sole provider: kept, and said": {
-			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsFailover, map[string][]string{"a": {"10.1.0.1"}}, "cluster a has not been heard from"},
+			both, []*discoveryv1.EndpointSlice{a, b}, []string{"a"}, v1alpha1.StaleEndpointsFailover,
+			map[string][]string{"b": {"10.2.0.1"}}, "",
+		},
+		"sole exporter: kept and reported": {
+			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsFailover,
+			map[string][]string{"a": {"10.1.0.1"}}, "cluster a has not been heard from; its" + kept,
+		},
 		"the other exports it but serves nothing: kept": {
 			both, []*discoveryv1.EndpointSlice{a, unready(slice("b", "s", "10.2.0.1"))}, []string{"a"}, v1alpha1.StaleEndpointsFailover,
-			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "cluster a has not been heard from"},
+			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "cluster a has not been heard from; its" + kept,
+		},
 		"both stale: both kept": {
 			both, []*discoveryv1.EndpointSlice{a, b}, []string{"a", "b"}, v1alpha1.StaleEndpointsFailover,
-			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "cluster a, b has not been heard from"},
-		"Remove drops a sole provider too": {
-			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsRemove, map[string][]string{}, "is imported"},
+			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "clusters a and b have not been heard from; their" + kept,
+		},
+		"Remove drops a sole exporter too": {
+			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsRemove,
+			map[string][]string{}, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(test.records, test.slices...)
@@ -133,8 +154,11 @@ func TestStaleClusters(t *testing.T) {
 			if diff := cmp.Diff(test.want, addresses(plan)); diff != "" {
 				t.Error(diff)
 			}
-			if c := readyCondition(plan); c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, test.message) {
+			if c := readyCondition(plan); c.Status != metav1.ConditionTrue || c.Reason != "Ready" || c.Message != "the service is imported" {
 				t.Errorf("ready: %+v", c)
+			}
+			if got := messageOf(plan, v1alpha1.ServiceImportConditionStaleEndpointsKept); got != test.message {
+				t.Errorf("StaleEndpointsKept: %q, want %q", got, test.message)
 			}
 			if len(plan.Import.Status.Clusters) != len(test.records) {
 				t.Errorf("clusters: %v", plan.Import.Status.Clusters)
@@ -157,6 +181,12 @@ func TestAddressesThatNobodyMayPointUsTo(t *testing.T) {
 		}
 		if len(plan.Refused) != 1 || !strings.Contains(plan.Refused[0], why) || !strings.Contains(plan.Refused[0], "cluster a") {
 			t.Errorf("%s: refused %q, want a reason with %q", address, plan.Refused, why)
+		}
+		if got := messageOf(plan, v1alpha1.ServiceImportConditionAddressesRefused); got != "not imported: "+strings.Join(plan.Refused, "; ") {
+			t.Errorf("%s: AddressesRefused says %q", address, got)
+		}
+		if c := readyCondition(plan); c.Status != metav1.ConditionTrue || c.Message != "the service is imported" {
+			t.Errorf("%s: ready: %+v", address, c)
 		}
 	}
 	for _, address := range []string{"::1", "fe80::1", "ff02::1", "::", "::ffff:10.0.0.1", "fe80::1%eth0"} {

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -81,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil // what is on its way to other clusters comes first
 	}
 	err = r.write(ctx, key, have, in, plan, !atHome)
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+	if isConflict(err) {
 		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil // somebody edited it: decide again on what is there now
 	}
 	return ctrl.Result{}, err
@@ -130,10 +127,7 @@ func (r *Reconciler) writeAddresses(ctx context.Context, key types.NamespacedNam
 	if derived == have.derived && problem == nil {
 		return current, plan, nil
 	}
-	in.Existing, in.Derived = current, derived
-	if problem != nil {
-		in.Problem = problem.Error()
-	}
+	in.Existing, in.Derived, in.DerivedError = current, derived, problem
 	// The aggregate may have come meanwhile: then what it says goes with the same write.
 	aggregate, err := r.aggregate(ctx, key)
 	if err != nil {
@@ -225,25 +219,15 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 	updated := current.DeepCopy()
 	updated.Status.Clusters = plan.Import.Status.Clusters
 	updated.Status.EndpointSliceObjects = plan.Import.Status.EndpointSliceObjects
-	for _, c := range plan.Import.Status.Conditions {
-		c.ObservedGeneration = current.Generation
-		meta.SetStatusCondition(&updated.Status.Conditions, c)
-	}
+	mergeConditions(&updated.Status.Conditions, plan.Import.Status.Conditions, current.Generation)
 	if equality.Semantic.DeepEqual(updated.Status, current.Status) || r.Deferred.Defer(key) {
 		return nil
 	}
 	if err := r.Writer.UpdateStatus(ctx, key, updated); err != nil {
 		return err
 	}
-	if len(plan.Refused) > 0 && readyMessage(updated) != readyMessage(current) {
-		r.Recorder.Eventf(updated, nil, corev1.EventTypeWarning, "AddressRefused", "Import", "not imported: %.900s", strings.Join(plan.Refused, "; "))
+	if refused := newlyRefused(current.Status.Conditions, updated.Status.Conditions); refused != "" {
+		r.Recorder.Eventf(updated, nil, corev1.EventTypeWarning, "AddressRefused", "Import", "%s", refused)
 	}
 	return nil
-}
-
-func readyMessage(si *mcsv1beta1.ServiceImport) string {
-	if c := meta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)); c != nil {
-		return c.Message
-	}
-	return ""
 }

@@ -1,14 +1,13 @@
 package agent
 
 import (
-	"cmp"
 	"net/netip"
 
 	"k8s.io/utils/ptr"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // exportSettings returns the settings of this member's exports. ok is false until the broker has
@@ -31,7 +30,7 @@ func (a *agent) exportSettings() (settings exports.Settings, ok bool) {
 func (a *agent) importSettings() (settings imports.Settings, ok bool) {
 	settings = imports.Settings{
 		ClusterID: a.membership.ClusterID, Families: a.state.Families, OldDistribution: a.state.OldDistribution,
-		DataPlane: cmp.Or(a.membership.DataPlane, v1alpha1.DataPlaneService),
+		DataPlane: objects.DataPlaneOf(a.membership.DataPlane),
 	}
 	if !a.state.Connected() {
 		return settings, false

@@ -12,7 +12,6 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
-	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // optionalConditions are present only while they are True.
@@ -44,41 +43,10 @@ func ready(in Input, plan Plan, si *mcsv1beta1.ServiceImport) metav1.Condition {
 		return condition(t, metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonIPFamilyNotSupported, fmt.Sprintf(
 			"the service has only %s, this cluster only %s", familyNames(plan.merged.Spec.IPFamilies), familyNames(in.Families)))
 	case plan.merged.Mode == merge.ModeClusterSetIP && len(si.Spec.IPs) == 0:
-		reason, message := whyNoAddress(in)
+		reason, message := in.whyNoAddress()
 		return condition(t, metav1.ConditionFalse, reason, message)
 	}
 	return condition(t, metav1.ConditionTrue, mcsv1beta1.ServiceImportReasonReady, "the service is imported")
-}
-
-// whyNoAddress returns why an import that should have an address has none.
-func whyNoAddress(in Input) (mcsv1beta1.ServiceImportConditionReason, string) {
-	if in.DataPlane == v1alpha1.DataPlaneService {
-		return whyNoDerivedService(in)
-	}
-	if in.Aggregate == nil || len(in.Aggregate.Spec.IPs) == 0 || len(agreedIPs(in)) > 0 {
-		return mcsv1beta1.ServiceImportReasonPending,
-			"waiting for a clusterset IP: the exporting clusters have not allocated one yet; their ServiceExports say why if they cannot"
-	}
-	ips := in.Aggregate.Spec.IPs
-	if len(ips) == 1 {
-		return v1alpha1.ServiceImportReasonClusterSetIPRejected, fmt.Sprintf(
-			"clusterset IP %s is not used: it is outside the clusterset's ranges or belongs to another service", ips[0])
-	}
-	return v1alpha1.ServiceImportReasonClusterSetIPRejected, fmt.Sprintf(
-		"clusterset IPs %s are not used: they are outside the clusterset's ranges or belong to another service", enumerate(ips))
-}
-
-func whyNoDerivedService(in Input) (mcsv1beta1.ServiceImportConditionReason, string) {
-	name := objects.DerivedServiceName(in.Service.Name)
-	switch {
-	case in.DerivedError != nil && !isConflict(in.DerivedError):
-		return v1alpha1.ServiceImportReasonDerivedServiceRefused,
-			fmt.Sprintf("its Service %s cannot be written: %.700s", name, in.DerivedError)
-	case in.Derived != nil && !isDerived(in.Derived, in.Service):
-		return v1alpha1.ServiceImportReasonDerivedServiceForeign,
-			fmt.Sprintf("there is already a Service %s that is not managed by Seamark: delete it or give it another name", name)
-	}
-	return mcsv1beta1.ServiceImportReasonPending, "waiting for its Service " + name
 }
 
 // isConflict reports whether a write failed because another client wrote first. The next reconcile

@@ -58,7 +58,7 @@ func TestWhyThereIsNoAddress(t *testing.T) {
 		},
 	} {
 		in := input([]*v1alpha1.ExportRecord{record("a", 1)})
-		in.DataPlane = test.plane
+		in.DataPlane = objects.DataPlaneOf(test.plane)
 		test.change(&in)
 		if c := readyCondition(Decide(in)); c.Status != metav1.ConditionFalse || c.Reason != test.reason || c.Message != test.message {
 			t.Errorf("%s: %+v", title, c)

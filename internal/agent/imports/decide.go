@@ -31,7 +31,7 @@ type Settings struct {
 	// Families are the address families this cluster has.
 	Families []corev1.IPFamily
 	// DataPlane is how this cluster reaches imported services.
-	DataPlane v1alpha1.DataPlane
+	DataPlane objects.DataPlane
 	// OldDistribution tells an API server before 1.34: it knows neither hints for nodes nor the newer traffic distributions.
 	OldDistribution bool
 }
@@ -54,8 +54,8 @@ type Input struct {
 	Derived *corev1.Service
 	// DerivedError is why the derived Service could not be written.
 	DerivedError error
-	// IsOthersAddress tells addresses that another, older aggregate has.
-	IsOthersAddress func(netip.Addr) bool
+	// HasOlderClaim reports whether an older aggregate of another service has a clusterset IP.
+	HasOlderClaim func(netip.Addr) bool
 	// Stale are the clusters that have not been heard from.
 	Stale map[string]bool
 	// IsNodeAddress tells addresses of this cluster's own nodes, which no other cluster may name as its endpoint.
@@ -94,7 +94,7 @@ func Decide(in Input) Plan {
 	dropped, plan.keptStale = staleClusters(in, merged, sources)
 	plan.Slices, plan.Refused = importSlices(in, merged, sources, plan.families, dropped)
 	for _, s := range plan.Slices {
-		in.dress(s, &merged.Spec, merged.Mode)
+		in.addServiceHints(s, &merged.Spec, merged.Mode)
 	}
 	plan.Derived = derive(in, &merged.Spec, merged.Mode, plan.families)
 	return plan.withAddresses(in)
@@ -150,7 +150,7 @@ func importOf(in Input, plan Plan) *mcsv1beta1.ServiceImport {
 		si.Spec.IPFamilies = slices.Clone(plan.families)
 	}
 	if merged.Mode == merge.ModeClusterSetIP {
-		address(in, si)
+		setAddresses(in, si)
 	}
 	si.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 	for _, c := range slices.Sorted(slices.Values(merged.Clusters)) {

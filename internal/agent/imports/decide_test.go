@@ -65,11 +65,11 @@ func input(records []*v1alpha1.ExportRecord, slices ...*discoveryv1.EndpointSlic
 		Settings: Settings{
 			ClusterID: "here", Families: []corev1.IPFamily{corev1.IPv4Protocol},
 			Ranges:    []netip.Prefix{netip.MustParsePrefix("243.0.0.0/8"), netip.MustParsePrefix("fd00:243::/64")},
-			DataPlane: v1alpha1.DataPlaneNone,
+			DataPlane: objects.DataPlaneOf(v1alpha1.DataPlaneNone),
 		},
 		Service: web, Records: records, Slices: slices,
 		Aggregate:     &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"243.0.0.9", "fd00:243::9"}}},
-		IsNodeAddress: func(netip.Addr) bool { return false }, IsOthersAddress: func(netip.Addr) bool { return false },
+		IsNodeAddress: func(netip.Addr) bool { return false }, HasOlderClaim: func(netip.Addr) bool { return false },
 		IsNode: func(string) bool { return false },
 	}
 }
@@ -222,7 +222,7 @@ func TestOwnEndpointsComeFromOwnSlices(t *testing.T) {
 // The addresses of a derived Service are known after it is written; the rest of the plan stays.
 func TestAddressesOfTheDerivedService(t *testing.T) {
 	in := input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "s", "10.1.0.1"))
-	in.DataPlane = v1alpha1.DataPlaneService
+	in.DataPlane = objects.DataPlaneOf(v1alpha1.DataPlaneService)
 	plan := Decide(in)
 	if c := readyCondition(plan); c.Status != metav1.ConditionFalse || len(plan.Import.Spec.IPs) > 0 || len(plan.Import.Annotations) > 0 {
 		t.Errorf("before the Service exists: %+v, import %+v", c, plan.Import)

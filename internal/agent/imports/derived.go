@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -29,7 +28,7 @@ type Derived struct {
 // derive decides about the derived Service. Once made it lives as long as its ServiceImport, also while the service is headless or has
 // no family in common with this cluster: it must have the same address when that is over.
 func derive(in Input, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode, families []corev1.IPFamily) Derived {
-	if in.DataPlane != v1alpha1.DataPlaneService {
+	if !in.DataPlane.DerivesService {
 		return Derived{}
 	}
 	existing := in.Derived

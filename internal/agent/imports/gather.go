@@ -54,7 +54,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 	in := Input{
 		Settings: settings, Service: key, Existing: have.serviceImport, Derived: have.derived,
 		Stale: r.Stale(), IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode,
-		IsOthersAddress: func(addr netip.Addr) bool { return index.HasOlderClaim(ctx, r.Broker, addr, key) },
+		HasOlderClaim: func(addr netip.Addr) bool { return index.HasOlderClaim(ctx, r.Broker, addr, key) },
 	}
 	var err error
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil || len(in.Records) == 0 {

@@ -88,7 +88,7 @@ func (r *Reconciler) refreshOwn(ctx context.Context, key types.NamespacedName, s
 		slice.OwnerReferences = []metav1.OwnerReference{ownerOf(si)}
 		slice.Endpoints = s.Endpoints
 		slice.Ports = slices.DeleteFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return !portWon(si, own.Service, p) })
-		in.dress(slice, &si.Spec, mode)
+		in.addServiceHints(slice, &si.Spec, mode)
 		want = append(want, slice)
 	}
 	for _, s := range have.slices {

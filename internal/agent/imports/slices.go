@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -70,36 +69,6 @@ func importedSlice(in Input, s *discoveryv1.EndpointSlice, source string) *disco
 		AddressType: s.AddressType,
 		Endpoints:   make([]discoveryv1.Endpoint, 0, len(s.Endpoints)),
 		Ports:       make([]discoveryv1.EndpointPort, 0, len(s.Ports)),
-	}
-}
-
-// dress adds to a slice what the derived Service needs: the label by which the cluster's Service implementation finds it, and the hints
-// by which that keeps traffic near. For a Service without a selector nobody else sets hints.
-func (in Input) dress(s *discoveryv1.EndpointSlice, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode) {
-	if in.DataPlane != v1alpha1.DataPlaneService || mode != merge.ModeClusterSetIP {
-		return
-	}
-	s.Labels[discoveryv1.LabelServiceName] = objects.DerivedServiceName(in.Service.Name)
-	distribution := ptr.Deref(spec.TrafficDistribution, "")
-	sameNode := distribution == corev1.ServiceTrafficDistributionPreferSameNode && !in.OldDistribution
-	switch distribution {
-	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode:
-	default:
-		return
-	}
-	s.Endpoints = slices.Clone(s.Endpoints) // they are the cache's
-	for i := range s.Endpoints {
-		e := &s.Endpoints[i]
-		e.Hints = nil
-		if e.Zone != nil {
-			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *e.Zone}}}
-		}
-		if sameNode && e.NodeName != nil {
-			if e.Hints == nil {
-				e.Hints = &discoveryv1.EndpointHints{}
-			}
-			e.Hints.ForNodes = []discoveryv1.ForNode{{Name: *e.NodeName}}
-		}
 	}
 }
 

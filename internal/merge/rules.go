@@ -162,13 +162,13 @@ func affinity(m *member) corev1.ServiceAffinity {
 	return m.SessionAffinity
 }
 
-// maxAffinitySeconds is the longest timeout a Service may have: one day.
-const maxAffinitySeconds = 86400
+// longestAffinity is the longest session affinity, in seconds, that the API server accepts: one day.
+const longestAffinity = 86400
 
 // timeout is how long a client stays with its pod. What a Service could not have counts as not set.
 func timeout(m *member) int32 {
 	if c := m.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
-		if s := *c.ClientIP.TimeoutSeconds; s > 0 && s <= maxAffinitySeconds {
+		if s := *c.ClientIP.TimeoutSeconds; s > 0 && s <= longestAffinity {
 			return s
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // setAddresses sets the addresses of the ServiceImport. Addresses and families are equal in number
@@ -22,7 +23,7 @@ func setAddresses(in Input, si *mcsv1beta1.ServiceImport) {
 	var ips []string
 	var families []corev1.IPFamily
 	for _, family := range si.Spec.IPFamilies {
-		if i := slices.IndexFunc(available, func(a netip.Addr) bool { return FamilyOf(a) == family }); i >= 0 {
+		if i := slices.IndexFunc(available, func(a netip.Addr) bool { return objects.FamilyOf(a) == family }); i >= 0 {
 			ips, families = append(ips, available[i].String()), append(families, family)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -48,10 +47,6 @@ func ready(in Input, plan Plan, si *mcsv1beta1.ServiceImport) metav1.Condition {
 	}
 	return condition(t, metav1.ConditionTrue, mcsv1beta1.ServiceImportReasonReady, "the service is imported")
 }
-
-// isConflict reports whether a write failed because another client wrote first. The next reconcile
-// decides on what that client wrote.
-func isConflict(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
 func staleEndpointsKept(clusters []string) string {
 	subject, possessive := "cluster "+clusters[0]+" has", "its"

@@ -30,8 +30,8 @@ func (in Input) importAddresses(clusterSetIPs []netip.Addr) []netip.Addr {
 	return nil
 }
 
-// recordsClusterSetIPs reports whether the annotations about clusterset IPs are written now. Those of
-// a new import wait for the derived Service: they then come in one write with its ClusterIPs.
+// recordsClusterSetIPs reports whether the annotations about clusterset IPs are written now. Those
+// of a new import wait for the derived Service: they then come in one write with its ClusterIPs.
 func (in Input) recordsClusterSetIPs() bool {
 	return !in.DataPlane.DerivesService || isDerived(in.Derived, in.Service) ||
 		(in.Existing != nil && len(RememberedIPs(in.Existing)) > 0)
@@ -48,7 +48,7 @@ func (in Input) whyNoAddress() (mcsv1beta1.ServiceImportConditionReason, string)
 func (in Input) whyNoDerivedService() (mcsv1beta1.ServiceImportConditionReason, string) {
 	name := objects.DerivedServiceName(in.Service.Name)
 	switch {
-	case in.DerivedError != nil && !isConflict(in.DerivedError):
+	case in.DerivedError != nil && !objects.IsWriteConflict(in.DerivedError):
 		return v1alpha1.ServiceImportReasonDerivedServiceRefused,
 			fmt.Sprintf("its Service %s cannot be written: %.700s", name, in.DerivedError)
 	case in.Derived != nil && !isDerived(in.Derived, in.Service):

@@ -1,7 +1,8 @@
-// Package imports makes the services of the clusterset appear in this cluster: the records and slices on the broker become a
-// ServiceImport and EndpointSlices in the service's namespace.
+// Package imports creates the services of the clusterset in this cluster: the records and slices on
+// the broker become a ServiceImport and EndpointSlices in the service's namespace.
 //
-// decide.go and slices.go decide, without any I/O; reconciler.go reads, asks them, and writes the difference.
+// gather.go reads everything into Input, Decide turns that into a Plan without I/O, and
+// reconciler.go writes the difference.
 package imports
 
 import (
@@ -21,18 +22,19 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Settings are what the clusterset and this member decide for all imports.
+// Settings apply to all imports of this member.
 type Settings struct {
 	ClusterID         string
 	AllowedNamespaces []string
 	StaleEndpoints    v1alpha1.StaleEndpointsPolicy
-	// Ranges are the clusterset's address ranges: an address outside them is not accepted as a clusterset IP.
+	// Ranges are the clusterset's ranges of clusterset IPs. Others are not accepted.
 	Ranges []netip.Prefix
-	// Families are the address families this cluster has.
+	// Families are the IP families of this cluster.
 	Families []corev1.IPFamily
 	// DataPlane is how this cluster reaches imported services.
 	DataPlane objects.DataPlane
-	// OldDistribution tells an API server before 1.34: it knows neither hints for nodes nor the newer traffic distributions.
+	// OldDistribution reports whether the API server is older than 1.34: it then has neither hints for
+	// nodes nor the newer traffic distributions.
 	OldDistribution bool
 }
 
@@ -50,7 +52,7 @@ type Input struct {
 	Aggregate *mcsv1beta1.ServiceImport
 	// Existing is this cluster's ServiceImport as it is.
 	Existing *mcsv1beta1.ServiceImport
-	// Derived is the Service with the name of the derived one, whosever it is.
+	// Derived is the Service with the name of the derived Service. It may not be managed by Seamark.
 	Derived *corev1.Service
 	// DerivedError is why the derived Service could not be written.
 	DerivedError error
@@ -58,9 +60,10 @@ type Input struct {
 	HasOlderClaim func(netip.Addr) bool
 	// Stale are the clusters that have not been heard from.
 	Stale map[string]bool
-	// IsNodeAddress tells addresses of this cluster's own nodes, which no other cluster may name as its endpoint.
+	// IsNodeAddress reports whether a node of this cluster has an address. Endpoints of other clusters
+	// must not.
 	IsNodeAddress func(netip.Addr) bool
-	// IsNode tells the names of this cluster's own nodes.
+	// IsNode reports whether a node of this cluster has a name.
 	IsNode func(string) bool
 }
 
@@ -74,6 +77,8 @@ type Plan struct {
 	Slices []*discoveryv1.EndpointSlice
 	// Refused says which addresses of which clusters were not imported and why, in a fixed order.
 	Refused []string
+	// Waits is why a service that other clusters export is not imported.
+	Waits objects.WaitReason
 
 	merged merge.Result
 	// families are those that the service and this cluster have in common.
@@ -85,8 +90,11 @@ type Plan struct {
 // Decide merges what the clusters export and turns it into what this cluster should hold.
 func Decide(in Input) Plan {
 	merged := merge.Merge(in.Records)
-	if merged.Empty() || !importable(in) {
+	switch {
+	case merged.Empty():
 		return Plan{}
+	case !importable(in):
+		return Plan{Waits: objects.WaitForPermission}
 	}
 	plan := Plan{merged: merged, families: common(merged.Spec.IPFamilies, in.Families)}
 	sources := in.sources(merged.Mode)
@@ -100,9 +108,10 @@ func Decide(in Input) Plan {
 	return plan.withAddresses(in)
 }
 
-// withAddresses returns the plan with the ServiceImport that in leads to. Decide calls it with what
-// was read, and the reconciler once more when it has written the derived Service, whose ClusterIPs
-// are known only then: in.Existing, in.Derived, in.DerivedError and in.Aggregate may differ between the two.
+// withAddresses returns the plan with the ServiceImport completed from in. Decide calls it with
+// what was read. The reconciler calls it again after it has written the derived Service, whose
+// ClusterIPs are known only then; in.Existing, in.Derived, in.DerivedError and in.Aggregate may
+// have changed.
 func (p Plan) withAddresses(in Input) Plan {
 	p.Import = importOf(in, p)
 	return p
@@ -119,8 +128,9 @@ func (in Input) sources(mode merge.Mode) []*discoveryv1.EndpointSlice {
 	return append(out, exports.Slices(in.Own, mode)...)
 }
 
-// importable tells whether services of a namespace may appear here: any but the reserved ones, which only the broker's admin
-// opens. A limit on what this cluster exports is no limit on what it imports.
+// importable reports whether services of the namespace may be imported: a reserved namespace only
+// if the broker's admin allows it. The other allowed namespaces limit only what this cluster
+// exports.
 func importable(in Input) bool {
 	return !objects.IsReserved(in.Service.Namespace) || slices.Contains(in.AllowedNamespaces, in.Service.Namespace)
 }
@@ -160,20 +170,21 @@ func importOf(in Input, plan Plan) *mcsv1beta1.ServiceImport {
 	return si
 }
 
-// staleClusters tells whose endpoints are dropped because their cluster is silent, and whose are kept although it is.
+// staleClusters returns the stale clusters whose endpoints are dropped, and those whose endpoints
+// are kept.
 func staleClusters(in Input, merged merge.Result, sources []*discoveryv1.EndpointSlice) (dropped map[string]bool, kept []string) {
-	serving := map[string]bool{} // by a cluster that is alive
+	served := false // by a cluster that is not stale
 	for _, s := range sources {
 		source := s.Labels[mcsv1beta1.LabelSourceCluster]
-		if slices.Contains(merged.Clusters, source) && !in.Stale[source] && hasReady(s) {
-			serving[source] = true
+		if slices.Contains(merged.Clusters, source) && !in.Stale[source] && objects.HasReadyEndpoint(s) {
+			served = true
 		}
 	}
 	dropped = map[string]bool{}
 	for _, c := range merged.Clusters {
 		switch {
 		case !in.Stale[c]:
-		case len(serving) > 0 || in.StaleEndpoints == v1alpha1.StaleEndpointsRemove:
+		case served || in.StaleEndpoints == v1alpha1.StaleEndpointsRemove:
 			dropped[c] = true
 		default:
 			kept = append(kept, c)
@@ -183,10 +194,10 @@ func staleClusters(in Input, merged merge.Result, sources []*discoveryv1.Endpoin
 	return dropped, kept
 }
 
-func common(theirs, ours []corev1.IPFamily) []corev1.IPFamily {
+func common(exported, local []corev1.IPFamily) []corev1.IPFamily {
 	var out []corev1.IPFamily
-	for _, f := range theirs {
-		if slices.Contains(ours, f) {
+	for _, f := range exported {
+		if slices.Contains(local, f) {
 			out = append(out, f)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
@@ -27,23 +26,13 @@ type imported struct {
 	slices  []*discoveryv1.EndpointSlice
 }
 
-func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (imported, error) {
-	var have imported
-	si := &mcsv1beta1.ServiceImport{}
-	err := r.Local.Get(ctx, key, si)
-	if client.IgnoreNotFound(err) != nil {
-		return have, fmt.Errorf("read ServiceImport %s: %w", key, err)
+func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (have imported, err error) {
+	if have.serviceImport, err = index.GetOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceImport{}); err != nil {
+		return have, err
 	}
-	if err == nil {
-		have.serviceImport = si
-	}
-	svc := &corev1.Service{}
-	err = r.Local.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: objects.DerivedServiceName(key.Name)}, svc)
-	if client.IgnoreNotFound(err) != nil {
-		return have, fmt.Errorf("read the derived Service of %s: %w", key, err)
-	}
-	if err == nil {
-		have.derived = svc
+	derived := types.NamespacedName{Namespace: key.Namespace, Name: objects.DerivedServiceName(key.Name)}
+	if have.derived, err = index.GetOrNil(ctx, r.Local, derived, &corev1.Service{}); err != nil {
+		return have, err
 	}
 	have.slices, err = index.ImportedSlices(ctx, r.Local, key)
 	return have, err
@@ -74,15 +63,8 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 
 // aggregate returns the ServiceImport on the broker, or nil.
 func (r *Reconciler) aggregate(ctx context.Context, key types.NamespacedName) (*mcsv1beta1.ServiceImport, error) {
-	aggregate := &mcsv1beta1.ServiceImport{}
-	err := r.Broker.Get(ctx, types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}, aggregate)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the aggregate of %s: %w", key, err)
-	}
-	return aggregate, nil
+	name := types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}
+	return index.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{})
 }
 
 // own reads what this cluster itself has of a service that it exports.
@@ -90,34 +72,32 @@ func (r *Reconciler) own(ctx context.Context, key types.NamespacedName, clusterI
 	own := exports.Input{
 		Settings: exports.Settings{ClusterID: clusterID, BrokerNamespace: r.BrokerNamespace}, RegionOf: r.RegionOf,
 	}
-	svc := &corev1.Service{}
-	if err := r.Local.Get(ctx, key, svc); err != nil {
-		return own, client.IgnoreNotFound(err)
-	}
-	export := &mcsv1beta1.ServiceExport{}
-	if err := r.Local.Get(ctx, key, export); client.IgnoreNotFound(err) != nil {
+	var err error
+	if own.Service, err = index.GetOrNil(ctx, r.Local, key, &corev1.Service{}); err != nil || own.Service == nil {
 		return own, err
 	}
-	own.Service, own.Export = svc, export
-	var err error
+	if own.Export, err = index.GetOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceExport{}); err != nil {
+		return own, err
+	}
 	own.Slices, err = index.SourceSlices(ctx, r.Local, key)
 	return own, err
 }
 
-// namespaceReady reports whether services can be imported into a namespace.
+// namespaceReady reports whether services can be imported into a namespace. It creates a missing
+// namespace if that is enabled.
 func (r *Reconciler) namespaceReady(ctx context.Context, name string) (bool, error) {
-	ns := &corev1.Namespace{}
-	err := r.Local.Get(ctx, types.NamespacedName{Name: name}, ns)
-	if apierrors.IsNotFound(err) && r.CreateNamespaces {
-		ns.Name = name
-		ns.Labels = map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}
-		if err := r.Local.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
-			return false, fmt.Errorf("create namespace %s for its imports: %w", name, err)
-		}
-		return true, nil
+	ns, err := index.GetOrNil(ctx, r.Local, types.NamespacedName{Name: name}, &corev1.Namespace{})
+	if err != nil || ns != nil {
+		return ns != nil && ns.DeletionTimestamp == nil, err
 	}
-	if err != nil {
-		return false, client.IgnoreNotFound(err)
+	if !r.CreateNamespaces {
+		return false, nil
 	}
-	return ns.DeletionTimestamp == nil, nil
+	ns = &corev1.Namespace{}
+	ns.Name = name
+	ns.Labels = map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}
+	if err := r.Local.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
+		return false, fmt.Errorf("create namespace %s for its imports: %w", name, err)
+	}
+	return true, nil
 }

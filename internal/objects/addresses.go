@@ -34,3 +34,14 @@ func UnusableAddress(addr netip.Addr) string {
 	}
 	return ""
 }
+
+// ParseAddresses returns the texts that are IP addresses.
+func ParseAddresses(texts []string) []netip.Addr {
+	var out []netip.Addr
+	for _, text := range texts {
+		if addr, err := netip.ParseAddr(text); err == nil {
+			out = append(out, addr)
+		}
+	}
+	return out
+}

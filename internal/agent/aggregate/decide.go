@@ -59,13 +59,7 @@ type Addresses struct {
 // AddressesOf returns the clusterset IPs of an aggregate. Texts that are not IP addresses are left
 // out.
 func AddressesOf(si *mcsv1beta1.ServiceImport) Addresses {
-	a := Addresses{AllocatedBy: si.Annotations[v1alpha1.AnnotationAllocatedBy]}
-	for _, text := range si.Spec.IPs {
-		if addr, err := netip.ParseAddr(text); err == nil {
-			a.IPs = append(a.IPs, addr)
-		}
-	}
-	return a
+	return Addresses{IPs: objects.ParseAddresses(si.Spec.IPs), AllocatedBy: si.Annotations[v1alpha1.AnnotationAllocatedBy]}
 }
 
 func (a Addresses) of(family corev1.IPFamily) netip.Addr {

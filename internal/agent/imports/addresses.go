@@ -39,7 +39,7 @@ func acceptedClusterSetIPs(in Input) []netip.Addr {
 	var candidates []netip.Addr
 	switch {
 	case in.Aggregate != nil:
-		candidates = parseAddresses(in.Aggregate.Spec.IPs)
+		candidates = objects.ParseAddresses(in.Aggregate.Spec.IPs)
 	case in.Existing != nil:
 		candidates = RememberedIPs(in.Existing)
 	}
@@ -55,7 +55,7 @@ func RememberedIPs(si *mcsv1beta1.ServiceImport) []netip.Addr {
 	if text == "" {
 		return nil
 	}
-	return parseAddresses(strings.Split(text, ","))
+	return objects.ParseAddresses(strings.Split(text, ","))
 }
 
 // recordClusterSetIPs records the clusterset IPs, and the cluster that allocated them, on the
@@ -87,15 +87,4 @@ func annotate(si *mcsv1beta1.ServiceImport, key, value string) {
 		si.Annotations = map[string]string{}
 	}
 	si.Annotations[key] = value
-}
-
-// parseAddresses returns the texts that are IP addresses.
-func parseAddresses(texts []string) []netip.Addr {
-	var out []netip.Addr
-	for _, text := range texts {
-		if addr, err := netip.ParseAddr(text); err == nil {
-			out = append(out, addr)
-		}
-	}
-	return out
 }

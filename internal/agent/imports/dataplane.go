@@ -25,7 +25,7 @@ func (in Input) importAddresses(clusterSetIPs []netip.Addr) []netip.Addr {
 	case !in.DataPlane.DerivesService:
 		return clusterSetIPs
 	case isDerived(in.Derived, in.Service):
-		return parseAddresses(in.Derived.Spec.ClusterIPs)
+		return objects.ParseAddresses(in.Derived.Spec.ClusterIPs)
 	}
 	return nil
 }

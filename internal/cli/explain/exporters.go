@@ -15,7 +15,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -139,7 +138,7 @@ func (e *explainer) judgeExport(c *Cluster, record *v1alpha1.ExportRecord) strin
 		e.find(externalName, c.ID, fmt.Sprintf("the Service %s/%s in %s only points to %s", e.Namespace, e.Name, c.ID, c.Service.Spec.ExternalName),
 			"create the same ExternalName Service in each cluster instead, and take the export back")
 		return "not exported: ExternalName"
-	case valid != nil && valid.Status == metav1.ConditionFalse && valid.Reason == string(exports.ReasonNamespaceNotAllowed):
+	case valid != nil && valid.Status == metav1.ConditionFalse && valid.Reason == string(v1alpha1.ServiceExportReasonNamespaceNotAllowed):
 		e.find(namespaceNotAllowed, c.ID, valid.Message, fmt.Sprintf(
 			"the broker's admin lists the namespaces of this member: seamark broker invite %s --renew --allow-namespaces %s,…", c.ID, e.Namespace))
 		return "not exported: namespace not allowed"

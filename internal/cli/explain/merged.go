@@ -76,7 +76,7 @@ func (e *explainer) explainConflict(c merge.Conflict) {
 	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
 		problem = familyConflict
 		cure = "give the Service the same ipFamilies in all clusters: " + names + " differs"
-	case merge.ReasonClusterSetIPConflict:
+	case v1alpha1.ServiceExportReasonClusterSetIPConflict:
 		cure = fmt.Sprintf("set the annotation %s of the ServiceExport in %s to what the service has, %s", v1alpha1.AnnotationUseClusterSetIP, names, c.Won)
 	case mcsv1beta1.ServiceExportReasonLabelsConflict, mcsv1beta1.ServiceExportReasonAnnotationsConflict:
 		cure = fmt.Sprintf("give the ServiceExports in all clusters the same exportedLabels and exportedAnnotations: %s differs", names)

@@ -21,6 +21,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/merge/mergetest"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -119,7 +120,7 @@ func (s server) accepts(t *testing.T, ft failer, in records) {
 func (s server) importOf(in records) imports.Plan {
 	input := imports.Input{
 		Settings: imports.Settings{
-			ClusterID: "here", Families: []corev1.IPFamily{corev1.IPv4Protocol}, DataPlane: v1alpha1.DataPlaneService,
+			ClusterID: "here", Families: []corev1.IPFamily{corev1.IPv4Protocol}, DataPlane: objects.DataPlaneOf(v1alpha1.DataPlaneService),
 		},
 		Service: types.NamespacedName{Namespace: s.namespace, Name: "tried"},
 	}
@@ -141,7 +142,7 @@ func TestAPIServerAcceptsMergedValidRecords(t *testing.T) {
 func TestAPIServerAcceptsMergedArbitraryRecords(t *testing.T) {
 	s := newServer(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		if in := mergetest.Wild().Draw(rt, "records"); !mergetest.Merge(in).Empty() {
+		if in := mergetest.Arbitrary().Draw(rt, "records"); !mergetest.Merge(in).Empty() {
 			s.accepts(t, rt, in)
 		}
 	})

@@ -19,16 +19,16 @@ import (
 )
 
 // followAddresses keeps the pool of clusterset IPs true: what all aggregates have is in use, and what this cluster remembers of them.
-func (a *agent) followAddresses(ctx context.Context) error {
-	a.pool.Heal = a.aggregate.Push
+func (a *agent) watchAddresses(ctx context.Context) error {
+	a.pool.OnFreed = a.aggregatePush.Push
 	published, err := member.Watch(ctx, a.broker.GetCache(), &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport, gone bool) {
 		service, ok := objects.ServiceOf(si)
 		switch {
 		case !ok:
 		case gone:
-			a.pool.Published(service, nil)
+			a.pool.SetPublished(service, nil)
 		default:
-			a.pool.Published(service, aggregate.AddressesOf(si).IPs)
+			a.pool.SetPublished(service, aggregate.AddressesOf(si).IPs)
 		}
 	})
 	if err != nil {
@@ -39,9 +39,9 @@ func (a *agent) followAddresses(ctx context.Context) error {
 		switch {
 		case !objects.IsManagedImport(si):
 		case gone:
-			a.pool.Remember(service, nil)
+			a.pool.SetRemembered(service, nil)
 		default:
-			a.pool.Remember(service, imports.RememberedIPs(si))
+			a.pool.SetRemembered(service, imports.RememberedIPs(si))
 		}
 	})
 	a.addressesKnown = func() bool { return published() && remembered() && a.blocksKnown.Load() }
@@ -49,13 +49,13 @@ func (a *agent) followAddresses(ctx context.Context) error {
 }
 
 // takeBlocks tells the pool which addresses are this member's to give.
-func (a *agent) takeBlocks() {
+func (a *agent) updateBlocks() {
 	a.pool.SetBlocks(a.state.Blocks())
 	a.blocksKnown.Store(a.state.Cluster() != nil)
 }
 
 // remembered is what this cluster last saw of a service's addresses.
-func (a *agent) remembered(ctx context.Context, service types.NamespacedName) aggregate.Addresses {
+func (a *agent) lastKnownAddresses(ctx context.Context, service types.NamespacedName) aggregate.Addresses {
 	si := &mcsv1beta1.ServiceImport{}
 	if err := a.manager.GetClient().Get(ctx, service, si); err != nil || !objects.IsManagedImport(si) {
 		return aggregate.Addresses{}
@@ -64,20 +64,20 @@ func (a *agent) remembered(ctx context.Context, service types.NamespacedName) ag
 }
 
 // hunger remembers which services have no clusterset IP although they should, for their ServiceExports to say.
-type hunger struct {
+type shortages struct {
 	mu  sync.Mutex
-	why map[types.NamespacedName]error
+	reasons map[types.NamespacedName]error
 	// changed is told when there is something new to say about a service.
 	changed func(...types.NamespacedName)
 }
 
-func (h *hunger) set(service types.NamespacedName, why error) {
+func (h *shortages) set(service types.NamespacedName, why error) {
 	h.mu.Lock()
-	old := h.why[service]
+	old := h.reasons[service]
 	if why == nil {
-		delete(h.why, service)
+		delete(h.reasons, service)
 	} else {
-		h.why[service] = why
+		h.reasons[service] = why
 	}
 	h.mu.Unlock()
 	if fmt.Sprint(old) != fmt.Sprint(why) {
@@ -85,14 +85,14 @@ func (h *hunger) set(service types.NamespacedName, why error) {
 	}
 }
 
-func (h *hunger) get(service types.NamespacedName) error {
+func (h *shortages) get(service types.NamespacedName) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.why[service]
+	return h.reasons[service]
 }
 
 // beforeSameNode tells an API server before 1.34, which drops what it does not know of traffic distribution.
-func beforeSameNode(c discovery.ServerVersionInterface) (bool, error) {
+func lacksPreferSameNode(c discovery.ServerVersionInterface) (bool, error) {
 	info, err := c.ServerVersion()
 	if err != nil {
 		return false, fmt.Errorf("ask this cluster for its version: %w", err)

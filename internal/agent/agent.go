@@ -61,19 +61,19 @@ type agent struct {
 	state        *member.State
 	nodes        *member.Nodes
 	heartbeat    *member.Heartbeat
-	line         *member.Transport
+	brokerTransport         *member.Transport
 
 	localWriter, brokerWriter       *apply.Writer
-	exports, importsPush, aggregate *trigger.Push
-	rush                            trigger.Burst
+	exportPush, importPush, aggregatePush *trigger.Push
+	burst                            trigger.Burst
 
 	metrics        *telemetry.Metrics
 	pool           *vip.Pool
 	blocksKnown    atomic.Bool
 	addressesKnown func() bool
-	hunger         *hunger
+	shortages         *shortages
 
-	again chan struct{} // asks the attendant to look at everything again
+	resync chan struct{} // asks the attendant to look at everything again
 }
 
 // Run works until ctx ends. It returns an error when it cannot start: a cluster that is no member, or a kubeconfig that does
@@ -82,11 +82,11 @@ func Run(ctx context.Context, o Options) error {
 	o.RenewEvery = orDefault(o.RenewEvery, objects.RenewEvery)
 	o.LeaseDuration = orDefault(o.LeaseDuration, objects.LeaseDuration)
 	a := &agent{
-		Options: o, line: member.NewTransport(), exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{},
-		again: make(chan struct{}, 1), pool: vip.NewPool(), metrics: telemetry.New(),
+		Options: o, brokerTransport: member.NewTransport(), exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{},
+		resync: make(chan struct{}, 1), pool: vip.NewPool(), metrics: telemetry.New(),
 	}
-	a.hunger = &hunger{why: map[types.NamespacedName]error{}, changed: a.exports.Push}
-	for _, step := range []func(context.Context) error{a.readMembership, a.connect, a.follow, a.followAddresses, a.addReconcilers, a.addRunnables, a.addMetrics} {
+	a.shortages = &shortages{reasons: map[types.NamespacedName]error{}, changed: a.exportPush.Push}
+	for _, step := range []func(context.Context) error{a.readMembership, a.connect, a.watchClusterSet, a.watchAddresses, a.addReconcilers, a.addRunnables, a.addMetrics} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (a *agent) connect(context.Context) error {
 	}
 	credential := member.NewCredential(a.membership.Token)
 	cfg := credential.Config(a.membership)
-	cfg.Wrap(a.line.Wrap)
+	cfg.Wrap(a.brokerTransport.Wrap)
 	a.broker, err = cluster.New(cfg, func(o *cluster.Options) {
 		o.Scheme, o.MapperProvider, o.Logger = scheme, staticMapper, a.Log
 		o.Cache = brokerCache(a.membership.Namespace, a.membership.ClusterID)
@@ -172,19 +172,19 @@ func (a *agent) connect(context.Context) error {
 		Credential: credential, Membership: a.membership, Local: a.localDirect, Broker: a.brokerDirect, Log: a.Log.WithName("credential"),
 	}
 	return errors.Join(a.manager.Add(renewal), a.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		return renewal.Follow(ctx, a.manager.GetCache())
+		return renewal.WatchMembership(ctx, a.manager.GetCache())
 	})))
 }
 
 // follow sets up what the reconcilers read: indexes, nodes, the clusterset's settings, everybody's leases.
-func (a *agent) follow(ctx context.Context) error {
+func (a *agent) watchClusterSet(ctx context.Context) error {
 	if err := index.AddLocal(ctx, a.manager.GetFieldIndexer()); err != nil {
 		return err
 	}
 	if err := index.AddBroker(ctx, a.broker.GetFieldIndexer()); err != nil {
 		return err
 	}
-	holder, families, err := a.inspect(ctx)
+	holder, families, err := a.readClusterFacts(ctx)
 	if err != nil {
 		return err
 	}
@@ -192,24 +192,24 @@ func (a *agent) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reach this cluster: %w", err)
 	}
-	old, err := beforeSameNode(versions)
+	old, err := lacksPreferSameNode(versions)
 	if err != nil {
 		return err
 	}
 	a.heartbeat = &member.Heartbeat{
 		ClusterID: a.membership.ClusterID, Namespace: a.membership.Namespace, Holder: holder,
-		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), Every: a.RenewEvery, Duration: a.LeaseDuration, OnBrokerRestored: a.line.RestartWatches,
+		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration, OnBrokerRestored: a.brokerTransport.RestartWatches,
 	}
-	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.askToLookAgain); err != nil {
+	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.requestResync); err != nil {
 		return err
 	}
 	a.state = &member.State{
 		Membership: a.membership, Families: families, OldDistribution: old, Liveness: member.NewLiveness(a.membership.ClusterID),
-		Held: a.heartbeat.Held, NodesKnown: a.nodes.Synced,
+		HoldsClusterID: a.heartbeat.HoldsClusterID, NodesSynced: a.nodes.Synced,
 	}
-	return a.state.Follow(ctx, a.broker.GetCache(),
+	return a.state.WatchBroker(ctx, a.broker.GetCache(),
 		[]client.Object{&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &v1alpha1.ClusterSet{}, &v1alpha1.Cluster{}},
-		a.askToLookAgain)
+		a.requestResync)
 }
 
 // addRunnables adds what runs beside the reconcilers, on the leader only.
@@ -217,16 +217,16 @@ func (a *agent) addRunnables(context.Context) error {
 	return errors.Join(
 		a.manager.Add(manager.RunnableFunc(a.broker.Start)),
 		a.manager.Add(a.heartbeat),
-		a.manager.Add(manager.RunnableFunc(a.attend)),
-		a.manager.Add(manager.RunnableFunc(a.tellStatus)),
-		a.manager.Add(manager.RunnableFunc(a.tidy)),
+		a.manager.Add(manager.RunnableFunc(a.pollConnectionAndLiveness)),
+		a.manager.Add(manager.RunnableFunc(a.reportStatus)),
+		a.manager.Add(manager.RunnableFunc(a.releaseMemory)),
 		a.manager.AddHealthzCheck("process", healthz.Ping),
 		a.manager.AddReadyzCheck("caches", a.cachesSynced),
 	)
 }
 
 // inspect asks this cluster what it is: the uid that tells it from every other, and its address families.
-func (a *agent) inspect(ctx context.Context) (holder string, families []corev1.IPFamily, err error) {
+func (a *agent) readClusterFacts(ctx context.Context) (holder string, families []corev1.IPFamily, err error) {
 	system := &corev1.Namespace{}
 	if err := a.localDirect.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
 		return "", nil, fmt.Errorf("read namespace %s: %w", metav1.NamespaceSystem, err)

@@ -55,7 +55,7 @@ func stripMeta(obj any) (any, error) {
 	if o, ok := obj.(metav1.Object); ok {
 		o.SetManagedFields(nil)
 	}
-	shareStrings(obj)
+	internStrings(obj)
 	return obj, nil
 }
 

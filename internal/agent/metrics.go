@@ -24,7 +24,7 @@ const (
 
 // counted counts writes to a server, and ends the time of the services they were for. Of what an exporter writes at home nothing is
 // on a service's way to its clients.
-func (a *agent) counted(server string, timed *telemetry.InstrumentedReconciler) func(types.NamespacedName, string, client.Object) {
+func (a *agent) countWrites(server string, timed *telemetry.InstrumentedReconciler) func(types.NamespacedName, string, client.Object) {
 	onTheWay := server == serverBroker || timed.Hop == "import"
 	return func(key types.NamespacedName, verb string, obj client.Object) {
 		a.metrics.Writes.WithLabelValues(server, verb, reflect.TypeOf(obj).Elem().Name()).Inc()
@@ -78,15 +78,15 @@ func (a *agent) addMetrics(context.Context) error {
 		return 0
 	}
 	a.metrics.Add("seamark_broker_connected", "Whether this member hears its own heartbeat through the broker.", nil,
-		func() float64 { return yes(a.state.Connected() && a.state.Liveness.Live()) })
+		func() float64 { return yes(a.state.Connected() && a.state.Liveness.BrokerWatchIsLive()) })
 	a.metrics.Add("seamark_stale_clusters", "Members that have not been heard from.", nil,
 		func() float64 { return float64(len(a.state.Liveness.Stale())) })
-	a.metrics.AddCollector(&clusterset{agent: a})
+	a.metrics.AddCollector(&clusterSetCollector{agent: a})
 	return a.metrics.Register(ctrlmetrics.Registry)
 }
 
 // clusterset collects what there is one of per member or per address block.
-type clusterset struct{ agent *agent }
+type clusterSetCollector struct{ agent *agent }
 
 var (
 	leaseAge = prometheus.NewDesc("seamark_lease_age_seconds", "Time since the last renewal of a member's lease was observed.", []string{"cluster"}, nil)
@@ -94,17 +94,17 @@ var (
 	poolSize = prometheus.NewDesc("seamark_clusterset_ip_pool_size", "Addresses of this member's block of clusterset IPs.", []string{"block"}, nil)
 )
 
-func (c *clusterset) Describe(out chan<- *prometheus.Desc) {
+func (c *clusterSetCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{leaseAge, poolUsed, poolSize} {
 		out <- d
 	}
 }
 
-func (c *clusterset) Collect(out chan<- prometheus.Metric) {
-	for cluster, age := range c.agent.state.Liveness.Heard(time.Now()) {
+func (c *clusterSetCollector) Collect(out chan<- prometheus.Metric) {
+	for cluster, age := range c.agent.state.Liveness.LeaseAges(time.Now()) {
 		out <- prometheus.MustNewConstMetric(leaseAge, prometheus.GaugeValue, age.Seconds(), cluster)
 	}
-	for _, use := range c.agent.pool.Use() {
+	for _, use := range c.agent.pool.Usage() {
 		out <- prometheus.MustNewConstMetric(poolUsed, prometheus.GaugeValue, float64(use.Used), use.Block.String())
 		out <- prometheus.MustNewConstMetric(poolSize, prometheus.GaugeValue, float64(use.Size), use.Block.String())
 	}

@@ -49,10 +49,10 @@ func (a *agent) addReconcilers(context.Context) error {
 }
 
 // add adds a reconciler whose writers are timed: from when a service came into its queue until they have written for it.
-func (a *agent) add(name string, r reconcile.Reconciler, hop string, writers map[string]*apply.Writer, sources ...source.Source) error {
+func (a *agent) addController(name string, r reconcile.Reconciler, hop string, writers map[string]*apply.Writer, sources ...source.Source) error {
 	timed := &telemetry.InstrumentedReconciler{Reconciler: r, Name: name, Hop: hop, Metrics: a.metrics}
 	for server, w := range writers {
-		w.Wrote = a.counted(server, timed)
+		w.OnWrite = a.countWrites(server, timed)
 	}
 	a.metrics.Add("seamark_queue_depth", "Services that wait for a reconciler.", prometheus.Labels{"reconciler": name}, timed.Depth)
 	c, err := controller.New(name, a.manager, controller.Options{
@@ -83,60 +83,60 @@ func (a *agent) add(name string, r reconcile.Reconciler, hop string, writers map
 
 func (a *agent) addExport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
-	later := trigger.NewDeferred(&a.rush)
-	return a.add("export", &exports.Reconciler{
+	later := trigger.NewDeferred(&a.burst)
+	return a.addController("export", &exports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: a.localWriter, BrokerWriter: a.brokerWriter,
-		Settings: a.state.ExportSettings, Taken: a.heartbeat.Taken, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
-		Deferred: later, ShortageOf: a.hunger.get, Observed: a.observeExport,
+		Settings: a.state.ExportSettings, Taken: a.heartbeat.ClusterIDTaken, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
+		Deferred: later, ShortageOf: a.shortages.get, Observed: a.observeExport,
 	}, "publish", map[string]*apply.Writer{serverLocal: a.localWriter, serverBroker: a.brokerWriter},
 		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
 		trigger.Watch(local, &corev1.Service{}, trigger.Name),
-		trigger.Watch(local, &discoveryv1.EndpointSlice{}, keyOf(objects.SourceService)),
-		trigger.Watch(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord]),
+		trigger.Watch(local, &discoveryv1.EndpointSlice{}, keysFrom(objects.SourceService)),
+		trigger.Watch(remote, &v1alpha1.ExportRecord{}, brokerKeys[*v1alpha1.ExportRecord]),
 		trigger.Watch(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != a.membership.ClusterID {
 				return nil // others' endpoints do not change what we publish
 			}
-			return ofBroker(s)
+			return brokerKeys(s)
 		}),
-		a.exports.Source(), later.Source(),
+		a.exportPush.Source(), later.Source(),
 	)
 }
 
 func (a *agent) addAggregate() error {
 	remote := a.broker.GetCache()
-	later := trigger.NewDeferred(&a.rush)
+	later := trigger.NewDeferred(&a.burst)
 	writer := apply.NewWriter(a.broker.GetClient()) // apart from the exporter's: one reconciler never waits for another's echoes
-	return a.add("aggregate", &aggregate.Reconciler{
+	return a.addController("aggregate", &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
 		Broker: a.broker.GetClient(), Writer: writer, Stale: a.state.Liveness.Stale,
 		Connected: func() bool { return a.state.Connected() && a.addressesKnown() },
-		Pool:      a.pool, Remembered: a.remembered, SetShortage: a.hunger.set, Deferred: later,
+		Pool:      a.pool, Remembered: a.lastKnownAddresses, SetShortage: a.shortages.set, Deferred: later,
 	}, "aggregate", map[string]*apply.Writer{serverBroker: writer},
-		trigger.Watch(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord]),
-		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, ofBroker[*mcsv1beta1.ServiceImport]),
-		a.aggregate.Source(), later.Source(),
+		trigger.Watch(remote, &v1alpha1.ExportRecord{}, brokerKeys[*v1alpha1.ExportRecord]),
+		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport]),
+		a.aggregatePush.Source(), later.Source(),
 	)
 }
 
 func (a *agent) addImport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
-	lost, later := imports.NewLost(), trigger.NewDeferred(&a.rush)
+	lost, later := imports.NewLost(), trigger.NewDeferred(&a.burst)
 	writer := apply.NewWriter(a.manager.GetClient())
-	return a.add("import", &imports.Reconciler{
+	return a.addController("import", &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
 		Settings: a.state.ImportSettings, Stale: a.state.Liveness.Stale, IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Deferred: later,
 		Observed: a.observeImport,
 	}, "import", map[string]*apply.Writer{serverLocal: writer},
-		trigger.WatchLost(remote, &v1alpha1.ExportRecord{}, ofBroker[*v1alpha1.ExportRecord], noteLost[*v1alpha1.ExportRecord](lost)),
+		trigger.WatchLost(remote, &v1alpha1.ExportRecord{}, brokerKeys[*v1alpha1.ExportRecord], recordLost[*v1alpha1.ExportRecord](lost)),
 		trigger.WatchLost(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
 			if s.Labels[mcsv1beta1.LabelSourceCluster] == a.membership.ClusterID {
 				return nil // our own endpoints come from our own slices
 			}
-			return ofBroker(s)
-		}, noteLost[*discoveryv1.EndpointSlice](lost)),
-		trigger.WatchLost(remote, &mcsv1beta1.ServiceImport{}, ofBroker[*mcsv1beta1.ServiceImport], noteLost[*mcsv1beta1.ServiceImport](lost)),
+			return brokerKeys(s)
+		}, recordLost[*discoveryv1.EndpointSlice](lost)),
+		trigger.WatchLost(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport], recordLost[*mcsv1beta1.ServiceImport](lost)),
 		trigger.Watch(local, &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport) []types.NamespacedName {
 			if _, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]; onBroker {
 				return nil
@@ -147,16 +147,16 @@ func (a *agent) addImport() error {
 			if service, ok := objects.SourceService(s); ok {
 				return []types.NamespacedName{service}
 			}
-			return keyOf(objects.ImportedService)(s)
+			return keysFrom(objects.ImportedService)(s)
 		}),
-		trigger.Watch(local, &corev1.Service{}, keyOf(objects.DerivedFrom)),
-		trigger.Watch(local, &corev1.Namespace{}, a.servicesOf),
-		a.importsPush.Source(), later.Source(),
+		trigger.Watch(local, &corev1.Service{}, keysFrom(objects.DerivedFrom)),
+		trigger.Watch(local, &corev1.Namespace{}, a.servicesInNamespace),
+		a.importPush.Source(), later.Source(),
 	)
 }
 
 // noteLost remembers the services of objects that the broker may have lost.
-func noteLost[T client.Object](lost *imports.Lost) func(T) {
+func recordLost[T client.Object](lost *imports.Lost) func(T) {
 	return func(obj T) {
 		if service, ok := objects.ServiceOf(obj); ok {
 			lost.Note(service)
@@ -172,14 +172,14 @@ func (a *agent) addIdentity() error {
 		return err == nil && secret.DeletionTimestamp == nil, client.IgnoreNotFound(err)
 	}
 	all := func() []types.NamespacedName { return []types.NamespacedName{one} }
-	return a.add("identity", &member.IdentityReconciler{Local: a.manager.GetClient(), Membership: a.membership, StillMember: stillMember},
+	return a.addController("identity", &member.IdentityReconciler{Local: a.manager.GetClient(), Membership: a.membership, StillMember: stillMember},
 		"identity", nil,
 		trigger.Watch(a.manager.GetCache(), &aboutv1beta1.ClusterProperty{}, func(*aboutv1beta1.ClusterProperty) []types.NamespacedName { return all() }),
 		trigger.Watch(a.manager.GetCache(), &claimsv1.ClusterClaim{}, func(*claimsv1.ClusterClaim) []types.NamespacedName { return all() }),
 	)
 }
 
-func keyOf[T client.Object](of func(T) (types.NamespacedName, bool)) trigger.KeysOf[T] {
+func keysFrom[T client.Object](of func(T) (types.NamespacedName, bool)) trigger.KeysOf[T] {
 	return func(obj T) []types.NamespacedName {
 		if key, ok := of(obj); ok {
 			return []types.NamespacedName{key}
@@ -188,23 +188,23 @@ func keyOf[T client.Object](of func(T) (types.NamespacedName, bool)) trigger.Key
 	}
 }
 
-func ofBroker[T client.Object](obj T) []types.NamespacedName {
-	return keyOf(func(o T) (types.NamespacedName, bool) { return objects.ServiceOf(o) })(obj)
+func brokerKeys[T client.Object](obj T) []types.NamespacedName {
+	return keysFrom(func(o T) (types.NamespacedName, bool) { return objects.ServiceOf(o) })(obj)
 }
 
 // servicesOf are the services the clusterset has in a namespace: they appear with it.
-func (a *agent) servicesOf(ns *corev1.Namespace) []types.NamespacedName {
-	return a.records(context.Background(), client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns.Name})
+func (a *agent) servicesInNamespace(ns *corev1.Namespace) []types.NamespacedName {
+	return a.recordedServices(context.Background(), client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns.Name})
 }
 
 // records lists the services that have records on the broker. Before those are known there are none, and each will come by
 // itself.
-func (a *agent) records(ctx context.Context, opts ...client.ListOption) []types.NamespacedName {
-	return a.onBroker(ctx, &v1alpha1.ExportRecordList{}, opts...)
+func (a *agent) recordedServices(ctx context.Context, opts ...client.ListOption) []types.NamespacedName {
+	return a.brokerServices(ctx, &v1alpha1.ExportRecordList{}, opts...)
 }
 
 // onBroker lists the services that the broker has objects of a kind for.
-func (a *agent) onBroker(ctx context.Context, list client.ObjectList, opts ...client.ListOption) []types.NamespacedName {
+func (a *agent) brokerServices(ctx context.Context, list client.ObjectList, opts ...client.ListOption) []types.NamespacedName {
 	if !a.state.Connected() {
 		return nil
 	}
@@ -218,8 +218,8 @@ func (a *agent) onBroker(ctx context.Context, list client.ObjectList, opts ...cl
 // lookAgain makes the reconcilers look at every service there is: exported or imported here, or on the broker. It is needed
 // when what decides about all of them changed: the settings, or that the broker has been reached at all. What is left over
 // from before is found this way too, since nothing else points at it.
-func (a *agent) lookAgain(ctx context.Context) {
-	a.takeBlocks()
+func (a *agent) resyncAll(ctx context.Context) {
+	a.updateBlocks()
 	named := func(o metav1.Object) (types.NamespacedName, bool) {
 		return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}, true
 	}
@@ -230,14 +230,14 @@ func (a *agent) lookAgain(ctx context.Context) {
 		a.Log.Error(err, "cannot list what is exported and imported here")
 	}
 	own := client.MatchingLabels{mcsv1beta1.LabelSourceCluster: a.membership.ClusterID}
-	records := a.records(ctx)
-	a.exports.Push(exported...)
-	a.exports.Push(records...)
-	a.exports.Push(a.onBroker(ctx, &discoveryv1.EndpointSliceList{}, own)...)
-	a.importsPush.Push(imported...)
-	a.importsPush.Push(records...)
-	a.aggregate.Push(records...)
-	a.aggregate.Push(a.onBroker(ctx, &mcsv1beta1.ServiceImportList{})...)
+	records := a.recordedServices(ctx)
+	a.exportPush.Push(exported...)
+	a.exportPush.Push(records...)
+	a.exportPush.Push(a.brokerServices(ctx, &discoveryv1.EndpointSliceList{}, own)...)
+	a.importPush.Push(imported...)
+	a.importPush.Push(records...)
+	a.aggregatePush.Push(records...)
+	a.aggregatePush.Push(a.brokerServices(ctx, &mcsv1beta1.ServiceImportList{})...)
 }
 
 // keysIn lists objects and returns the services they belong to.

@@ -16,54 +16,54 @@ import (
 )
 
 // statusEvery is how often the member compares what it tells about itself with what is true. Only a difference is written.
-const statusEvery = time.Minute
+const statusInterval = time.Minute
 
 // attendEvery is how soon the attendant notices that the broker has been reached, or that a cluster fell silent.
-const attendEvery = 200 * time.Millisecond
+const pollInterval = 200 * time.Millisecond
 
 // askToLookAgain never blocks: one request that waits is as good as many.
-func (a *agent) askToLookAgain() {
+func (a *agent) requestResync() {
 	select {
-	case a.again <- struct{}{}:
+	case a.resync <- struct{}{}:
 	default:
 	}
 }
 
 // attend looks at everything when the broker has been reached, when the id turns out to be another's or is free again, and
 // when the settings change; and at the services of a cluster when it falls silent or is back.
-func (a *agent) attend(ctx context.Context) error {
-	ticker := time.NewTicker(attendEvery)
+func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	connected, taken := false, false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.again:
+		case <-a.resync:
 			if connected {
-				a.lookAgain(ctx)
+				a.resyncAll(ctx)
 			}
 		case <-ticker.C:
 		}
-		if now, lost := a.state.Connected(), a.heartbeat.Taken() != nil; now != connected || lost != taken {
+		if now, lost := a.state.Connected(), a.heartbeat.ClusterIDTaken() != nil; now != connected || lost != taken {
 			connected, taken = now, lost
 			a.Log.Info("the way to the broker changed", "clusterset", a.membership.ClusterSet, "connected", connected, "taken", taken)
-			a.lookAgain(ctx)
+			a.resyncAll(ctx)
 		}
-		for _, cluster := range a.state.Liveness.Judge(time.Now()) {
+		for _, cluster := range a.state.Liveness.Update(time.Now()) {
 			a.Log.Info("liveness of a cluster changed", "member", cluster, "stale", a.state.Liveness.Stale()[cluster])
-			keys := a.records(ctx, client.MatchingLabels{mcsv1beta1.LabelSourceCluster: cluster})
-			a.importsPush.Push(keys...)
-			a.aggregate.Push(keys...)
+			keys := a.recordedServices(ctx, client.MatchingLabels{mcsv1beta1.LabelSourceCluster: cluster})
+			a.importPush.Push(keys...)
+			a.aggregatePush.Push(keys...)
 		}
 	}
 }
 
 // tellStatus keeps the status of this member's Cluster object true.
-func (a *agent) tellStatus(ctx context.Context) error {
+func (a *agent) reportStatus(ctx context.Context) error {
 	told := false
 	for {
-		wait := statusEvery
+		wait := statusInterval
 		if !told {
 			wait = time.Second
 		}

@@ -50,7 +50,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil // all are looked at when it is
 	}
 	if !r.Writer.CacheIsCurrent(ctx, key) {
-		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
+		return ctrl.Result{RequeueAfter: apply.CacheTimeout}, nil
 	}
 	in := Input{ClusterID: r.ClusterID, BrokerNamespace: r.BrokerNamespace, Service: key, Stale: r.Stale(), Offer: r.offer(key)}
 	var err error
@@ -64,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if err == nil {
 		in.Existing = existing
-		r.Pool.Published(key, AddressesOf(existing).IPs)
+		r.Pool.SetPublished(key, AddressesOf(existing).IPs)
 	}
 	in.Remembered = r.Remembered(ctx, key)
 	plan := Decide(in)
@@ -88,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 func (r *Reconciler) offer(key types.NamespacedName) func(corev1.IPFamily, netip.Addr) (netip.Addr, error) {
 	return func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error) {
-		return r.Pool.Offer(key, family == corev1.IPv6Protocol, wanted)
+		return r.Pool.Reserve(key, family == corev1.IPv6Protocol, wanted)
 	}
 }
 

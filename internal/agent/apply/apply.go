@@ -20,7 +20,7 @@ import (
 
 // EchoPatience bounds how long a key waits for the echo of a write. It is only reached when a server lost the write (it was
 // reset to an older state): then reading the cache again is right.
-const EchoTimeout = 5 * time.Second
+const CacheTimeout = 5 * time.Second
 
 // Changes are the writes that turn what is into what should be. Updates carry the resourceVersion they were decided on, so
 // a concurrent writer is noticed rather than overwritten.
@@ -36,21 +36,21 @@ func (c Changes) Empty() bool { return len(c.Create)+len(c.Update)+len(c.Delete)
 // Writer applies changes to one API server on behalf of reconcile keys.
 type Writer struct {
 	// Wrote, when set, is told of every write that succeeded: for which key, how and what.
-	Wrote func(key types.NamespacedName, verb string, obj client.Object)
+	OnWrite func(key types.NamespacedName, verb string, obj client.Object)
 
 	client client.Client
 
 	mu      sync.Mutex
-	pending map[types.NamespacedName]*pending
+	pending map[types.NamespacedName]*pendingWrites
 }
 
-type pending struct {
-	writes []echo
+type pendingWrites struct {
+	writes []pendingWrite
 	since  time.Time
 }
 
 // echo is a write the cache has yet to show.
-type echo struct {
+type pendingWrite struct {
 	kind    reflect.Type
 	name    types.NamespacedName
 	uid     types.UID
@@ -58,13 +58,13 @@ type echo struct {
 }
 
 // echoOf keeps no more of an object than is needed to recognize it: there may be thousands.
-func echoOf(obj client.Object, version int64) echo {
-	return echo{kind: reflect.TypeOf(obj).Elem(), name: client.ObjectKeyFromObject(obj), uid: obj.GetUID(), version: version}
+func pendingWriteOf(obj client.Object, version int64) pendingWrite {
+	return pendingWrite{kind: reflect.TypeOf(obj).Elem(), name: client.ObjectKeyFromObject(obj), uid: obj.GetUID(), version: version}
 }
 
 // NewWriter returns a writer for the API server behind c. Reads of c must come from a cache that watches what is written.
 func NewWriter(c client.Client) *Writer {
-	return &Writer{client: c, pending: map[types.NamespacedName]*pending{}}
+	return &Writer{client: c, pending: map[types.NamespacedName]*pendingWrites{}}
 }
 
 // Apply makes the changes, all at once, and returns when all are done. An object that is already gone counts as deleted.
@@ -91,7 +91,7 @@ func (w *Writer) Create(ctx context.Context, key types.NamespacedName, obj clien
 	if err != nil {
 		return err
 	}
-	w.wrote(key, "create", obj)
+	w.recordWrite(key, "create", obj)
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (w *Writer) Update(ctx context.Context, key types.NamespacedName, obj clien
 	if err := w.client.Update(ctx, obj); err != nil {
 		return err
 	}
-	w.wrote(key, "update", obj)
+	w.recordWrite(key, "update", obj)
 	return nil
 }
 
@@ -128,7 +128,7 @@ func (w *Writer) UpdateStatus(ctx context.Context, key types.NamespacedName, obj
 	if err := w.client.Status().Update(ctx, obj); err != nil {
 		return err
 	}
-	w.wrote(key, VerbStatus, obj)
+	w.recordWrite(key, VerbStatus, obj)
 	return nil
 }
 
@@ -138,31 +138,31 @@ func (w *Writer) Delete(ctx context.Context, key types.NamespacedName, obj clien
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if w.Wrote != nil {
-		w.Wrote(key, "delete", obj)
+	if w.OnWrite != nil {
+		w.OnWrite(key, "delete", obj)
 	}
-	w.remember(key, echoOf(obj, 0))
+	w.addPending(key, pendingWriteOf(obj, 0))
 	return nil
 }
 
 // VerbStatus is the verb of a write to the status alone: for people, not on the way of a service to its clients.
 const VerbStatus = "update_status"
 
-func (w *Writer) wrote(key types.NamespacedName, verb string, obj client.Object) {
-	if w.Wrote != nil {
-		w.Wrote(key, verb, obj)
+func (w *Writer) recordWrite(key types.NamespacedName, verb string, obj client.Object) {
+	if w.OnWrite != nil {
+		w.OnWrite(key, verb, obj)
 	}
 	if version := resourceVersion(obj); version > 0 {
-		w.remember(key, echoOf(obj, version))
+		w.addPending(key, pendingWriteOf(obj, version))
 	}
 }
 
-func (w *Writer) remember(key types.NamespacedName, e echo) {
+func (w *Writer) addPending(key types.NamespacedName, e pendingWrite) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.pending[key]
 	if p == nil {
-		p = &pending{}
+		p = &pendingWrites{}
 		w.pending[key] = p
 	}
 	p.since = time.Now()
@@ -179,7 +179,7 @@ func (w *Writer) CacheIsCurrent(ctx context.Context, key types.NamespacedName) b
 		return true
 	}
 	for _, e := range p.writes {
-		if !w.shown(ctx, e) && time.Since(p.since) < EchoTimeout {
+		if !w.isObserved(ctx, e) && time.Since(p.since) < CacheTimeout {
 			return false
 		}
 	}
@@ -187,7 +187,7 @@ func (w *Writer) CacheIsCurrent(ctx context.Context, key types.NamespacedName) b
 	return true
 }
 
-func (w *Writer) shown(ctx context.Context, e echo) bool {
+func (w *Writer) isObserved(ctx context.Context, e pendingWrite) bool {
 	seen, ok := reflect.New(e.kind).Interface().(client.Object)
 	if !ok {
 		return true

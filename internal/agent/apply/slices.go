@@ -39,7 +39,7 @@ func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 }
 
 func sameSlice(a, b *discoveryv1.EndpointSlice) bool {
-	return content(a) == content(b) &&
+	return contentDigest(a) == contentDigest(b) &&
 		equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
 		equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
 }
@@ -53,12 +53,12 @@ func ReplaceByDigest(s *discoveryv1.EndpointSlice) {
 		return // done before
 	}
 	s.SetSelfLink("")
-	s.SetSelfLink(content(s))
+	s.SetSelfLink(contentDigest(s))
 	s.Endpoints, s.Ports = nil, nil
 }
 
 // content tells endpoints and ports apart from others. It is a digest that cannot be forged: endpoints come from other clusters.
-func content(s *discoveryv1.EndpointSlice) string {
+func contentDigest(s *discoveryv1.EndpointSlice) string {
 	if digest := s.GetSelfLink(); strings.HasPrefix(digest, shortened) {
 		return digest
 	}

@@ -63,7 +63,7 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	key := req.NamespacedName
 	if !r.LocalWriter.CacheIsCurrent(ctx, key) || !r.BrokerWriter.CacheIsCurrent(ctx, key) {
-		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
+		return ctrl.Result{RequeueAfter: apply.CacheTimeout}, nil
 	}
 	in, existing, err := r.gather(ctx, key)
 	if err != nil {

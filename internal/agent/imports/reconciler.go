@@ -58,7 +58,7 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	key := req.NamespacedName
 	if !r.Writer.CacheIsCurrent(ctx, key) {
-		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
+		return ctrl.Result{RequeueAfter: apply.CacheTimeout}, nil
 	}
 	have, err := r.existing(ctx, key)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	bySourceService   = "seamark.source-service"
 	byImportedService = "seamark.imported-service"
 	byBrokerService   = "seamark.broker-service"
-	byAddress         = "seamark.clusterset-ip"
+	byClusterSetIP         = "seamark.clusterset-ip"
 )
 
 // AddLocal registers the indexes of a member's own API server.
@@ -67,7 +67,7 @@ func AddBroker(ctx context.Context, indexer client.FieldIndexer) error {
 		}
 		return nil
 	}
-	if err := indexer.IndexField(ctx, &mcsv1beta1.ServiceImport{}, byAddress, byIPs); err != nil {
+	if err := indexer.IndexField(ctx, &mcsv1beta1.ServiceImport{}, byClusterSetIP, byIPs); err != nil {
 		return fmt.Errorf("index aggregates by address: %w", err)
 	}
 	return nil
@@ -77,7 +77,7 @@ func AddBroker(ctx context.Context, indexer client.FieldIndexer) error {
 // blocks, or one that means harm, must not send a service's clients to another.
 func HasOlderClaim(ctx context.Context, c client.Reader, addr netip.Addr, service types.NamespacedName) bool {
 	var list mcsv1beta1.ServiceImportList
-	if err := c.List(ctx, &list, client.MatchingFields{byAddress: addr.String()}); err != nil || len(list.Items) < 2 {
+	if err := c.List(ctx, &list, client.MatchingFields{byClusterSetIP: addr.String()}); err != nil || len(list.Items) < 2 {
 		return false
 	}
 	first := slices.MinFunc(list.Items, func(a, b mcsv1beta1.ServiceImport) int {

@@ -32,8 +32,8 @@ const (
 	// being invited again.
 	TokenLifetime = 72 * time.Hour
 	// renewAfter is the part of a token's life after which it is renewed.
-	renewAfter = 0.2
-	retryToken = time.Minute
+	renewAtFraction = 0.2
+	renewRetryInterval = time.Minute
 )
 
 // Credential is this member's token for the broker. It is renewed long before it ends and kept in the membership Secret, from
@@ -94,11 +94,11 @@ func (r *Renewal) Start(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 		if err := r.renew(ctx); err != nil {
-			r.Log.Error(err, "cannot renew the token for the broker; trying again", "in", retryToken)
+			r.Log.Error(err, "cannot renew the token for the broker; trying again", "in", renewRetryInterval)
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(retryToken):
+			case <-time.After(renewRetryInterval):
 			}
 		}
 	}
@@ -106,14 +106,14 @@ func (r *Renewal) Start(ctx context.Context) error {
 
 // Follow takes over the token that joining again has stored. It returns an error when the cluster left or became another
 // member: the agent must end then, or it would put back what leaving takes away. It is run by the leader only.
-func (r *Renewal) Follow(ctx context.Context, c cache.Cache) error {
+func (r *Renewal) WatchMembership(ctx context.Context, c cache.Cache) error {
 	informer, err := c.GetInformer(ctx, &corev1.Secret{})
 	if err != nil {
 		return fmt.Errorf("watch secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
 	}
 	ended := make(chan error, 1)
 	look := func(secret *corev1.Secret) {
-		if err := r.takeOver(secret); err != nil {
+		if err := r.adoptToken(secret); err != nil {
 			select {
 			case ended <- err:
 			default: // it has ended for another reason
@@ -147,7 +147,7 @@ func asSecret(obj any) *corev1.Secret {
 }
 
 // takeOver uses the token of a membership that is otherwise the one the agent was started with.
-func (r *Renewal) takeOver(secret *corev1.Secret) error {
+func (r *Renewal) adoptToken(secret *corev1.Secret) error {
 	m, err := objects.MembershipFrom(secret)
 	if err != nil {
 		return fmt.Errorf("the membership ended: %w", err)
@@ -225,7 +225,7 @@ func untilRenewal(token string, now time.Time) time.Duration {
 	if !ok {
 		return 0
 	}
-	return max(0, issued.Add(time.Duration(float64(expires.Sub(issued))*renewAfter)).Sub(now))
+	return max(0, issued.Add(time.Duration(float64(expires.Sub(issued))*renewAtFraction)).Sub(now))
 }
 
 // lifetime reads the times of a token. They are only used to plan its renewal, so the signature does not matter here.

@@ -29,33 +29,33 @@ type Heartbeat struct {
 	Client client.Client
 	Log    logr.Logger
 	// Every is how often the lease is renewed; RenewEvery unless a test is in a hurry.
-	Every time.Duration
+	RenewEvery time.Duration
 	// Duration is how long others believe it.
-	Duration time.Duration
+	LeaseDuration time.Duration
 	// SetBack is told when the broker has an older lease than was written last: it was set back to an older state.
 	OnBrokerRestored func()
 
-	wrote int64 // the resourceVersion of the lease as it was written last
+	lastVersion int64 // the resourceVersion of the lease as it was written last
 
 	mu       sync.Mutex
-	held     bool
+	holdsID     bool
 	lastErr  error
-	theirs   time.Time // the other holder's last renewal, as it wrote it
-	theirsAt time.Time // when that was first seen here
+	otherRenewal   time.Time // the other holder's last renewal, as it wrote it
+	otherRenewalObserved time.Time // when that was first seen here
 }
 
 // Start renews until ctx ends. It is run by the leader only.
 func (h *Heartbeat) Start(ctx context.Context) error {
-	ticker := time.NewTicker(h.Every)
+	ticker := time.NewTicker(h.RenewEvery)
 	defer ticker.Stop()
 	var known *coordinationv1.Lease
 	for {
 		// One slow renewal must not swallow the next ones.
-		attempt, cancel := context.WithTimeout(ctx, max(h.Every, time.Second))
+		attempt, cancel := context.WithTimeout(ctx, max(h.RenewEvery, time.Second))
 		lease, err := h.renew(attempt, known, time.Now())
 		cancel()
 		known = lease
-		h.settle(lease != nil, err)
+		h.recordOutcome(lease != nil, err)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -65,50 +65,50 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 }
 
 // settle remembers the outcome and logs it when it changed, not at every beat.
-func (h *Heartbeat) settle(renewed bool, err error) {
+func (h *Heartbeat) recordOutcome(renewed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if renewed && !h.held {
+	if renewed && !h.holdsID {
 		h.Log.Info("this member's lease on the broker is held")
 	}
 	if err != nil && (h.lastErr == nil || h.lastErr.Error() != err.Error()) {
 		h.Log.Error(err, "cannot renew this member's lease on the broker")
 	}
-	h.held, h.lastErr = h.held || renewed, err
-	if _, taken := err.(*takenError); taken { //nolint:errorlint // made here, never wrapped
-		h.held = false
+	h.holdsID, h.lastErr = h.holdsID || renewed, err
+	if _, taken := err.(*idTakenError); taken { //nolint:errorlint // made here, never wrapped
+		h.holdsID = false
 	}
 }
 
 // Held tells whether the id is this cluster's. It stays so while the broker is away.
-func (h *Heartbeat) Held() bool {
+func (h *Heartbeat) HoldsClusterID() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.held
+	return h.holdsID
 }
 
 // Problem is why the last renewal failed, nil when it did not.
-func (h *Heartbeat) Problem() error {
+func (h *Heartbeat) LastError() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lastErr
 }
 
 // Taken is why this cluster may not use its id, nil when it may or when that is not known.
-func (h *Heartbeat) Taken() error {
-	var taken *takenError
-	if errors.As(h.Problem(), &taken) {
+func (h *Heartbeat) ClusterIDTaken() error {
+	var taken *idTakenError
+	if errors.As(h.LastError(), &taken) {
 		return taken
 	}
 	return nil
 }
 
-type takenError struct{ id, holder string }
+type idTakenError struct{ id, holder string }
 
 // Is makes it known to exports, which say it to the user.
-func (e *takenError) Is(target error) bool { return target == objects.ErrClusterIDTaken }
+func (e *idTakenError) Is(target error) bool { return target == objects.ErrClusterIDTaken }
 
-func (e *takenError) Error() string {
+func (e *idTakenError) Error() string {
 	return fmt.Sprintf("the cluster id %s is used by another cluster (kube-system uid %s): run seamark leave here and join with another id", e.id, e.holder)
 }
 
@@ -120,23 +120,23 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease, now 
 		if err := h.Client.Get(ctx, types.NamespacedName{Namespace: h.Namespace, Name: h.ClusterID}, lease); err != nil {
 			return nil, fmt.Errorf("read lease %s: %w", h.ClusterID, err)
 		}
-		if version := revision(lease); version < h.wrote {
+		if version := revision(lease); version < h.lastVersion {
 			h.Log.Info("the broker was set back to an older state: looking at everything anew")
-			h.wrote = version
+			h.lastVersion = version
 			h.OnBrokerRestored()
 		}
-		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" && holder != h.Holder && h.otherAlive(lease, now) {
-			return nil, &takenError{h.ClusterID, holder}
+		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" && holder != h.Holder && h.otherHolderIsAlive(lease, now) {
+			return nil, &idTakenError{h.ClusterID, holder}
 		}
 	}
 	lease = lease.DeepCopy()
 	lease.Spec.HolderIdentity = ptr.To(h.Holder)
-	lease.Spec.LeaseDurationSeconds = ptr.To(int32(max(h.Duration.Seconds(), 1)))
+	lease.Spec.LeaseDurationSeconds = ptr.To(int32(max(h.LeaseDuration.Seconds(), 1)))
 	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))
 	if err := h.Client.Update(ctx, lease); err != nil {
 		return nil, fmt.Errorf("renew lease %s: %w", h.ClusterID, err)
 	}
-	h.wrote = revision(lease)
+	h.lastVersion = revision(lease)
 	return lease, nil
 }
 
@@ -150,15 +150,15 @@ func revision(lease *coordinationv1.Lease) int64 {
 }
 
 // otherAlive judges another holder as liveness judges anybody: by renewals observed here, not by its clock.
-func (h *Heartbeat) otherAlive(lease *coordinationv1.Lease, now time.Time) bool {
+func (h *Heartbeat) otherHolderIsAlive(lease *coordinationv1.Lease, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var renewed time.Time
 	if lease.Spec.RenewTime != nil {
 		renewed = lease.Spec.RenewTime.Time
 	}
-	if h.theirsAt.IsZero() || !renewed.Equal(h.theirs) {
-		h.theirs, h.theirsAt = renewed, now
+	if h.otherRenewalObserved.IsZero() || !renewed.Equal(h.otherRenewal) {
+		h.otherRenewal, h.otherRenewalObserved = renewed, now
 	}
-	return now.Sub(h.theirsAt) <= objects.LeaseDurationOf(lease)
+	return now.Sub(h.otherRenewalObserved) <= objects.LeaseDurationOf(lease)
 }

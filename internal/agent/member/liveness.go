@@ -15,14 +15,14 @@ type Liveness struct {
 
 	mu      sync.Mutex
 	leases  map[string]*lease
-	ownSeen time.Time
-	live    bool
+	ownRenewalObserved time.Time
+	watchLive    bool
 	stale   map[string]bool
 }
 
 type lease struct {
-	renewed  time.Time // as its owner wrote it: only whether it changed matters
-	seen     time.Time // when the change was observed here
+	renewTime  time.Time // as its owner wrote it: only whether it changed matters
+	observed     time.Time // when the change was observed here
 	duration time.Duration
 }
 
@@ -36,12 +36,12 @@ func (l *Liveness) Observe(cluster string, renewed time.Time, duration time.Dura
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known := l.leases[cluster]
-	if known != nil && known.renewed.Equal(renewed) {
+	if known != nil && known.renewTime.Equal(renewed) {
 		return
 	}
-	l.leases[cluster] = &lease{renewed: renewed, seen: now, duration: duration}
+	l.leases[cluster] = &lease{renewTime: renewed, observed: now, duration: duration}
 	if cluster == l.self {
-		l.ownSeen = now
+		l.ownRenewalObserved = now
 	}
 }
 
@@ -53,21 +53,21 @@ func (l *Liveness) Forget(cluster string) {
 }
 
 // Judge decides anew who is stale and returns the clusters for which that changed.
-func (l *Liveness) Judge(now time.Time) (changed []string) {
+func (l *Liveness) Update(now time.Time) (changed []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	wasLive := l.live
+	wasLive := l.watchLive
 	own := l.leases[l.self]
-	l.live = own != nil && now.Sub(l.ownSeen) <= own.duration/2
-	if !l.live {
+	l.watchLive = own != nil && now.Sub(l.ownRenewalObserved) <= own.duration/2
+	if !l.watchLive {
 		return nil // deaf, not alone: what was known stays
 	}
 	next := map[string]bool{}
 	for cluster, lease := range l.leases {
 		if !wasLive && !l.stale[cluster] {
-			lease.seen = now // it may have renewed while nothing could be heard: its time starts again
+			lease.observed = now // it may have renewed while nothing could be heard: its time starts again
 		}
-		if cluster != l.self && now.Sub(lease.seen) > lease.duration {
+		if cluster != l.self && now.Sub(lease.observed) > lease.duration {
 			next[cluster] = true
 		}
 		if next[cluster] != l.stale[cluster] {
@@ -91,19 +91,19 @@ func (l *Liveness) Stale() map[string]bool {
 }
 
 // Heard is, by cluster, how long ago its last renewal was observed.
-func (l *Liveness) Heard(now time.Time) map[string]time.Duration {
+func (l *Liveness) LeaseAges(now time.Time) map[string]time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make(map[string]time.Duration, len(l.leases))
 	for cluster, lease := range l.leases {
-		out[cluster] = now.Sub(lease.seen)
+		out[cluster] = now.Sub(lease.observed)
 	}
 	return out
 }
 
 // Live tells whether this member hears its own heartbeat through the broker.
-func (l *Liveness) Live() bool {
+func (l *Liveness) BrokerWatchIsLive() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.live
+	return l.watchLive
 }

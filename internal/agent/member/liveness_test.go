@@ -24,7 +24,7 @@ func (w *watcher) run(seconds int, renewing ...string) (changed []string) {
 		for _, cluster := range renewing {
 			w.l.Observe(cluster, w.now, 20*time.Second, w.now)
 		}
-		changed = append(changed, w.l.Judge(w.now)...)
+		changed = append(changed, w.l.Update(w.now)...)
 	}
 	return changed
 }
@@ -63,7 +63,7 @@ func TestNobodyTurnsStaleWhileTheObserverIsDeaf(t *testing.T) {
 	w.run(10, "me", "east", "west")
 	w.run(3600)
 	w.wantStale()
-	if w.l.Live() {
+	if w.l.BrokerWatchIsLive() {
 		t.Fatal("live without hearing its own heartbeat")
 	}
 	w.run(15, "me", "west")
@@ -94,7 +94,7 @@ func TestClocksDoNotMatter(t *testing.T) {
 		w.l.Observe("ahead", w.now.Add(time.Hour), 20*time.Second, w.now)
 		w.l.Observe("behind", w.now.Add(-24*time.Hour), 20*time.Second, w.now)
 		w.l.Observe("backwards", w.now.Add(-time.Duration(i)*time.Minute), 20*time.Second, w.now)
-		w.l.Judge(w.now)
+		w.l.Update(w.now)
 		w.wantStale()
 	}
 	w.run(25, "me")

@@ -16,10 +16,10 @@ import (
 type Nodes struct {
 	mu     sync.RWMutex
 	byName map[string]node
-	counts map[netip.Addr]int
+	addressCounts map[netip.Addr]int
 	synced toolscache.InformerSynced
 	// moved is called when a node that was known changed its region.
-	moved func()
+	regionChanged func()
 }
 
 type node struct {
@@ -46,7 +46,7 @@ func StripNode(obj any) (any, error) {
 
 // WatchNodes returns a Nodes that follows c and calls moved when a node changes its region, which is rare.
 func WatchNodes(ctx context.Context, c cache.Cache, moved func()) (*Nodes, error) {
-	n := &Nodes{byName: map[string]node{}, counts: map[netip.Addr]int{}, moved: moved}
+	n := &Nodes{byName: map[string]node{}, addressCounts: map[netip.Addr]int{}, regionChanged: moved}
 	informer, err := c.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, fmt.Errorf("watch nodes: %w", err)
@@ -91,11 +91,11 @@ func (n *Nodes) replace(name string, entry *node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if old, known := n.byName[name]; known && entry != nil && old.region != entry.region {
-		defer n.moved()
+		defer n.regionChanged()
 	}
 	for _, addr := range n.byName[name].addresses {
-		if n.counts[addr]--; n.counts[addr] == 0 {
-			delete(n.counts, addr)
+		if n.addressCounts[addr]--; n.addressCounts[addr] == 0 {
+			delete(n.addressCounts, addr)
 		}
 	}
 	delete(n.byName, name)
@@ -104,7 +104,7 @@ func (n *Nodes) replace(name string, entry *node) {
 	}
 	n.byName[name] = *entry
 	for _, addr := range entry.addresses {
-		n.counts[addr]++
+		n.addressCounts[addr]++
 	}
 }
 
@@ -127,7 +127,7 @@ func (n *Nodes) IsNode(name string) bool {
 func (n *Nodes) IsAddress(addr netip.Addr) bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	return n.counts[addr] > 0
+	return n.addressCounts[addr] > 0
 }
 
 // PodCIDRs are the ranges of this cluster's pods as its nodes tell them, sorted, at most limit of them.

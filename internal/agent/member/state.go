@@ -29,8 +29,8 @@ type State struct {
 	// OldDistribution tells an API server before 1.34; see imports.Settings.
 	OldDistribution bool
 	// Held tells whether the id is this cluster's, NodesKnown whether its nodes are; nothing is exchanged before.
-	Held       func() bool
-	NodesKnown func() bool
+	HoldsClusterID       func() bool
+	NodesSynced func() bool
 	Liveness   *Liveness
 
 	synced     atomic.Bool
@@ -40,7 +40,7 @@ type State struct {
 
 // Follow keeps the state up to date from the broker's cache. brokerKinds are the kinds that must have been listed before the
 // broker's view counts; changed is called when the settings changed.
-func (s *State) Follow(ctx context.Context, c cache.Cache, brokerKinds []client.Object, changed func()) error {
+func (s *State) WatchBroker(ctx context.Context, c cache.Cache, brokerKinds []client.Object, changed func()) error {
 	if _, err := Watch(ctx, c, &v1alpha1.ClusterSet{}, func(set *v1alpha1.ClusterSet, gone bool) {
 		if set.Name == s.Membership.ClusterSet && !gone {
 			old := s.clusterSet.Swap(set)
@@ -61,7 +61,7 @@ func (s *State) Follow(ctx context.Context, c cache.Cache, brokerKinds []client.
 	}); err != nil {
 		return err
 	}
-	if _, err := Watch(ctx, c, &coordinationv1.Lease{}, s.observe); err != nil {
+	if _, err := Watch(ctx, c, &coordinationv1.Lease{}, s.observeLease); err != nil {
 		return err
 	}
 	var synced []toolscache.InformerSynced
@@ -81,7 +81,7 @@ func (s *State) Follow(ctx context.Context, c cache.Cache, brokerKinds []client.
 	return nil
 }
 
-func (s *State) observe(lease *coordinationv1.Lease, gone bool) {
+func (s *State) observeLease(lease *coordinationv1.Lease, gone bool) {
 	if gone {
 		s.Liveness.Forget(lease.Name)
 		return
@@ -121,7 +121,7 @@ func Watch[T client.Object](ctx context.Context, c cache.Cache, kind T, seen fun
 // Connected tells whether the broker's objects are known and the id is this cluster's. It stays so when the broker goes away
 // later: its last known state is then as good as any.
 func (s *State) Connected() bool {
-	return s.synced.Load() && s.cluster.Load() != nil && s.clusterSet.Load() != nil && s.NodesKnown() && s.Held()
+	return s.synced.Load() && s.cluster.Load() != nil && s.clusterSet.Load() != nil && s.NodesSynced() && s.HoldsClusterID()
 }
 
 // ExportSettings are the settings of this member's exports.

@@ -24,7 +24,7 @@ type InstrumentedReconciler struct {
 	mu      sync.Mutex
 	arrived map[types.NamespacedName]time.Time
 	wrote   map[types.NamespacedName]bool
-	said    map[types.NamespacedName]string // the error that was logged last
+	loggedErrors    map[types.NamespacedName]string // the error that was logged last
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
@@ -38,7 +38,7 @@ func (t *InstrumentedReconciler) RecordWrite(service types.NamespacedName) {
 	t.wrote[service] = true
 }
 
-func (t *InstrumentedReconciler) saw(service types.NamespacedName) {
+func (t *InstrumentedReconciler) recordArrival(service types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.arrived == nil {
@@ -61,7 +61,7 @@ func (t *InstrumentedReconciler) Reconcile(ctx context.Context, request reconcil
 		t.Metrics.Waits.WithLabelValues(t.Name, string(waits)).Inc()
 	}
 	t.Metrics.Waiting.set(request.NamespacedName, t.Name, waits)
-	if t.isNews(request.NamespacedName, err) {
+	if t.isNewError(request.NamespacedName, err) {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot bring this up to date; trying again until it works")
 	}
 	t.mu.Lock()
@@ -82,26 +82,26 @@ func (t *InstrumentedReconciler) Reconcile(ctx context.Context, request reconcil
 }
 
 // isNews tells an error that differs from the last one of its service. One that ended is forgotten.
-func (t *InstrumentedReconciler) isNews(service types.NamespacedName, err error) bool {
+func (t *InstrumentedReconciler) isNewError(service types.NamespacedName, err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
-		delete(t.said, service)
+		delete(t.loggedErrors, service)
 		return false
 	}
-	if t.said == nil {
-		t.said = map[types.NamespacedName]string{}
+	if t.loggedErrors == nil {
+		t.loggedErrors = map[types.NamespacedName]string{}
 	}
-	before, said := t.said[service]
-	t.said[service] = err.Error()
+	before, said := t.loggedErrors[service]
+	t.loggedErrors[service] = err.Error()
 	return !said || before != err.Error()
 }
 
 // NewQueue makes the controller's queue.
 func (t *InstrumentedReconciler) NewQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	queue := &noting{
+	queue := &recordingQueue{
 		PriorityQueue: priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter }),
-		saw:           t.saw,
+		recordArrival:           t.recordArrival,
 	}
 	t.Metrics.Errors.WithLabelValues(t.Name) // shown from the start, at zero
 	t.mu.Lock()
@@ -122,12 +122,12 @@ func (t *InstrumentedReconciler) Depth() float64 {
 }
 
 // noting is a queue that notes when something comes in at once. What comes in later, or again after a failure, was seen before.
-type noting struct {
+type recordingQueue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
-	saw func(types.NamespacedName)
+	recordArrival func(types.NamespacedName)
 }
 
-func (q *noting) Add(request reconcile.Request) {
-	q.saw(request.NamespacedName)
+func (q *recordingQueue) Add(request reconcile.Request) {
+	q.recordArrival(request.NamespacedName)
 	q.PriorityQueue.Add(request)
 }

@@ -30,7 +30,7 @@ type Metrics struct {
 	// Conflicts counts this cluster's exports that disagree with others.
 	Conflicts *Tally
 
-	own []prometheus.Collector
+	collectors []prometheus.Collector
 }
 
 // propagationBuckets reach from what a quiet API server takes to what users give up at.
@@ -61,21 +61,21 @@ func New() *Metrics {
 	}
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "seamark_build_info", Help: "Version of the agent; always 1."}, []string{"version"})
 	info.WithLabelValues(version.String()).Set(1)
-	m.own = []prometheus.Collector{m.Propagation, m.Writes, m.Errors, m.Waits, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, info}
+	m.collectors = []prometheus.Collector{m.Propagation, m.Writes, m.Errors, m.Waits, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, info}
 	return m
 }
 
 // Add adds a value that is read when it is asked for.
 func (m *Metrics) Add(name, help string, labels prometheus.Labels, read func() float64) {
-	m.own = append(m.own, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read))
+	m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read))
 }
 
 // AddCollector adds a collector.
-func (m *Metrics) AddCollector(c prometheus.Collector) { m.own = append(m.own, c) }
+func (m *Metrics) AddCollector(c prometheus.Collector) { m.collectors = append(m.collectors, c) }
 
 // Register makes the metrics visible. In a process with several agents, as tests have them, those of the first are.
 func (m *Metrics) Register(registry prometheus.Registerer) error {
-	for _, c := range m.own {
+	for _, c := range m.collectors {
 		var already prometheus.AlreadyRegisteredError
 		if err := registry.Register(c); err != nil && !errors.As(err, &already) {
 			return err

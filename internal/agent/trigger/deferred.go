@@ -18,10 +18,10 @@ import (
 
 const (
 	// shortestCalm and longestCalm bound how long nothing urgent must have been written for a rush to be over.
-	shortestCalm = 100 * time.Millisecond
-	longestCalm  = 3 * time.Second
+	minQuietPeriod = 100 * time.Millisecond
+	maxQuietPeriod  = 3 * time.Second
 	// longestRush is when what looks like a rush is taken for the usual state of the cluster: then nothing waits any more.
-	longestRush = 15 * time.Second
+	maxBurst = 15 * time.Second
 )
 
 // Rush is a time in which much is written that users wait for: services and endpoints on their way to other clusters. What
@@ -29,7 +29,7 @@ const (
 // that are busy enough.
 type Burst struct {
 	mu          sync.Mutex
-	began, last time.Time
+	start, lastWrite time.Time
 }
 
 // Note tells that something urgent is being written.
@@ -37,10 +37,10 @@ func (r *Burst) Extend() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if now.Sub(r.last) > r.calm() {
-		r.began = now
+	if now.Sub(r.lastWrite) > r.quietPeriod() {
+		r.start = now
 	}
-	r.last = now
+	r.lastWrite = now
 }
 
 // On tells whether there is a rush.
@@ -48,41 +48,41 @@ func (r *Burst) Active() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	return now.Sub(r.last) <= r.calm() && now.Sub(r.began) < longestRush
+	return now.Sub(r.lastWrite) <= r.quietPeriod() && now.Sub(r.start) < maxBurst
 }
 
 // calm is as long as the rush was: those who import what was published here are not done when we are.
-func (r *Burst) calm() time.Duration {
-	return min(max(r.last.Sub(r.began), shortestCalm), longestCalm)
+func (r *Burst) quietPeriod() time.Duration {
+	return min(max(r.lastWrite.Sub(r.start), minQuietPeriod), maxQuietPeriod)
 }
 
 // Later brings keys back to their controller after the rush.
 type Deferred struct {
-	rush *Burst
+	burst *Burst
 
 	mu     sync.Mutex
-	parked map[types.NamespacedName]struct{}
-	wake   chan struct{}
+	keys map[types.NamespacedName]struct{}
+	added   chan struct{}
 }
 
 // NewLater returns a Later that waits for the end of rush. It serves one controller, by its Source.
 func NewDeferred(rush *Burst) *Deferred {
-	return &Deferred{rush: rush, parked: map[types.NamespacedName]struct{}{}, wake: make(chan struct{}, 1)}
+	return &Deferred{burst: rush, keys: map[types.NamespacedName]struct{}{}, added: make(chan struct{}, 1)}
 }
 
 // Urgent tells that something users wait for is being written.
-func (l *Deferred) MarkUrgent() { l.rush.Extend() }
+func (l *Deferred) MarkUrgent() { l.burst.Extend() }
 
 // Wait tells whether there is a rush; then key comes back to its controller when it is over.
 func (l *Deferred) Defer(key types.NamespacedName) bool {
-	if !l.rush.Active() {
+	if !l.burst.Active() {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.parked[key] = struct{}{}
+	l.keys[key] = struct{}{}
 	select {
-	case l.wake <- struct{}{}:
+	case l.added <- struct{}{}:
 	default: // it is awake
 	}
 	return true
@@ -101,25 +101,25 @@ func (l *Deferred) run(ctx context.Context, queue Queue) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.wake:
+		case <-l.added:
 		}
-		for l.rush.Active() {
+		for l.burst.Active() {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(shortestCalm / 4):
+			case <-time.After(minQuietPeriod / 4):
 			}
 		}
 		l.mu.Lock()
-		keys := slices.Collect(maps.Keys(l.parked))
-		clear(l.parked)
+		keys := slices.Collect(maps.Keys(l.keys))
+		clear(l.keys)
 		l.mu.Unlock()
-		addLast(queue, keys)
+		addWithLowPriority(queue, keys)
 	}
 }
 
 // addLast enqueues keys behind all others.
-func addLast(queue Queue, keys []types.NamespacedName) {
+func addWithLowPriority(queue Queue, keys []types.NamespacedName) {
 	prioritized, ok := queue.(priorityqueue.PriorityQueue[reconcile.Request])
 	for _, key := range keys {
 		request := reconcile.Request{NamespacedName: key}

@@ -15,10 +15,10 @@ func TestRushLastsAsLongAgainAsItWas(t *testing.T) {
 		length time.Duration
 		calm   time.Duration
 	}{
-		"a single service":            {0, shortestCalm},
-		"a few":                       {shortestCalm / 2, shortestCalm},
+		"a single service":            {0, minQuietPeriod},
+		"a few":                       {minQuietPeriod / 2, minQuietPeriod},
 		"many":                        {2 * time.Second, 2 * time.Second},
-		"more than anybody waits for": {5 * time.Second, longestCalm},
+		"more than anybody waits for": {5 * time.Second, maxQuietPeriod},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -26,7 +26,7 @@ func TestRushLastsAsLongAgainAsItWas(t *testing.T) {
 				if r.Active() {
 					t.Error("a rush before anything was written")
 				}
-				r.keepUp(test.length)
+				r.extendFor(test.length)
 				time.Sleep(test.calm - time.Millisecond)
 				if !r.Active() {
 					t.Error("the rush is over too early")
@@ -35,8 +35,8 @@ func TestRushLastsAsLongAgainAsItWas(t *testing.T) {
 				if r.Active() {
 					t.Error("the rush goes on too long")
 				}
-				r.keepUp(0)
-				time.Sleep(shortestCalm + time.Millisecond)
+				r.extendFor(0)
+				time.Sleep(minQuietPeriod + time.Millisecond)
 				if r.Active() {
 					t.Error("the next rush is as long as the one before")
 				}
@@ -48,11 +48,11 @@ func TestRushLastsAsLongAgainAsItWas(t *testing.T) {
 func TestRushThatNeverEndsIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Burst
-		r.keepUp(longestRush - shortestCalm)
+		r.extendFor(maxBurst - minQuietPeriod)
 		if !r.Active() {
 			t.Error("it is over too early")
 		}
-		r.keepUp(2 * longestRush)
+		r.extendFor(2 * maxBurst)
 		if r.Active() {
 			t.Error("it goes on")
 		}
@@ -60,10 +60,10 @@ func TestRushThatNeverEndsIsNone(t *testing.T) {
 }
 
 // keepUp writes something urgent again and again for a while.
-func (r *Burst) keepUp(d time.Duration) {
+func (r *Burst) extendFor(d time.Duration) {
 	r.Extend()
 	for start := time.Now(); time.Since(start) < d; {
-		time.Sleep(min(shortestCalm/4, d))
+		time.Sleep(min(minQuietPeriod/4, d))
 		r.Extend()
 	}
 }
@@ -87,11 +87,11 @@ func TestWhatWaitedComesBackOnce(t *testing.T) {
 				t.Error("it does not wait although there is a rush")
 			}
 		}
-		time.Sleep(shortestCalm / 2)
+		time.Sleep(minQuietPeriod / 2)
 		if queue.Len() != 0 {
 			t.Error("it came back during the rush")
 		}
-		time.Sleep(shortestCalm)
+		time.Sleep(minQuietPeriod)
 		synctest.Wait()
 		if queue.Len() != 1 {
 			t.Errorf("%d keys came back, want 1", queue.Len())

@@ -72,7 +72,7 @@ func (b *block) next(inUse func(netip.Addr) bool) (addr netip.Addr, ok bool) {
 }
 
 // giveBack puts an address that became free at the end of the queue. One that has not been looked at yet will be found anyway.
-func (b *block) giveBack(addr netip.Addr) {
+func (b *block) release(addr netip.Addr) {
 	if !b.usable(addr) {
 		return
 	}

@@ -18,27 +18,27 @@ import (
 // same whether ten or sixty thousand are in use.
 type Pool struct {
 	// Heal is told which services asked in vain when an address became free. It is called without a lock held.
-	Heal func(services ...types.NamespacedName)
+	OnFreed func(services ...types.NamespacedName)
 
 	mu     sync.Mutex
 	blocks []*block
 	// users counts who uses an address: aggregates, memories and reservations alike.
-	users    map[netip.Addr]int
+	claimCounts    map[netip.Addr]int
 	claims   map[claim][]netip.Addr
-	starving map[types.NamespacedName]struct{}
+	refused map[types.NamespacedName]struct{}
 }
 
 // claim is one reason for an address to be in use.
 type claim struct {
 	service types.NamespacedName
-	why     reason
+	kind     claimKind
 }
 
-type reason uint8
+type claimKind uint8
 
 const (
 	// published: an aggregate on the broker has it.
-	published reason = iota
+	published claimKind = iota
 	// remembered: a ServiceImport of this cluster says that the aggregate had it.
 	remembered
 	// reserved: it was offered for a service and no aggregate shows it yet.
@@ -68,7 +68,7 @@ func (e *ExhaustedError) Error() string {
 
 // NewPool returns a pool without blocks.
 func NewPool() *Pool {
-	return &Pool{users: map[netip.Addr]int{}, claims: map[claim][]netip.Addr{}, starving: map[types.NamespacedName]struct{}{}}
+	return &Pool{claimCounts: map[netip.Addr]int{}, claims: map[claim][]netip.Addr{}, refused: map[types.NamespacedName]struct{}{}}
 }
 
 // SetBlocks says which blocks are this member's, one per address family. Blocks that stay keep their state.
@@ -82,45 +82,45 @@ func (p *Pool) SetBlocks(prefixes []netip.Prefix) {
 			continue
 		}
 		b := newBlock(prefix)
-		for addr := range p.users {
+		for addr := range p.claimCounts {
 			b.inUse += boolToInt(b.prefix.Contains(addr))
 		}
 		blocks = append(blocks, b)
 	}
 	p.blocks = blocks
-	p.healAndUnlock(true)
+	p.unlockAndNotify(true)
 }
 
 // Published says which addresses the aggregate of a service has; none when there is no aggregate any more. What was reserved for the
 // service is free again: the aggregate has decided.
-func (p *Pool) Published(service types.NamespacedName, addrs []netip.Addr) {
+func (p *Pool) SetPublished(service types.NamespacedName, addrs []netip.Addr) {
 	p.mu.Lock()
 	freed := p.setClaim(claim{service, published}, addrs)
 	if len(addrs) > 0 {
 		freed = p.setClaim(claim{service, reserved}, nil) || freed
-		delete(p.starving, service)
+		delete(p.refused, service)
 	}
-	p.healAndUnlock(freed)
+	p.unlockAndNotify(freed)
 }
 
 // Remember says which addresses this cluster last saw in the aggregate of a service. They are not given to another service even when
 // the broker has lost the aggregate: clients may still use them.
-func (p *Pool) Remember(service types.NamespacedName, addrs []netip.Addr) {
+func (p *Pool) SetRemembered(service types.NamespacedName, addrs []netip.Addr) {
 	p.mu.Lock()
-	p.healAndUnlock(p.setClaim(claim{service, remembered}, addrs))
+	p.unlockAndNotify(p.setClaim(claim{service, remembered}, addrs))
 }
 
 // Release takes back what was offered for a service that needs nothing any more.
 func (p *Pool) Release(service types.NamespacedName) {
 	p.mu.Lock()
-	delete(p.starving, service)
-	p.healAndUnlock(p.setClaim(claim{service, reserved}, nil))
+	delete(p.refused, service)
+	p.unlockAndNotify(p.setClaim(claim{service, reserved}, nil))
 }
 
 // Offer reserves an address of a family for a service: the wanted one when it is this member's to give and free, else the one that has
 // been free for longest. It offers the same again until Published or Release. Its error is an ExhaustedError; then Heal is
 // told when it is worth asking again.
-func (p *Pool) Offer(service types.NamespacedName, ipv6 bool, wanted netip.Addr) (netip.Addr, error) {
+func (p *Pool) Reserve(service types.NamespacedName, ipv6 bool, wanted netip.Addr) (netip.Addr, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := claim{service, reserved}
@@ -131,12 +131,12 @@ func (p *Pool) Offer(service types.NamespacedName, ipv6 bool, wanted netip.Addr)
 	}
 	i := slices.IndexFunc(p.blocks, func(b *block) bool { return b.prefix.Addr().Is6() == ipv6 })
 	if i < 0 {
-		p.starving[service] = struct{}{}
+		p.refused[service] = struct{}{}
 		return netip.Addr{}, &ExhaustedError{IPv6: ipv6}
 	}
 	addr, ok := p.choose(p.blocks[i], service, wanted)
 	if !ok {
-		p.starving[service] = struct{}{}
+		p.refused[service] = struct{}{}
 		return netip.Addr{}, &ExhaustedError{Block: p.blocks[i].prefix, Used: p.blocks[i].inUse, IPv6: ipv6}
 	}
 	p.setClaim(key, append(slices.Clone(p.claims[key]), addr))
@@ -144,35 +144,35 @@ func (p *Pool) Offer(service types.NamespacedName, ipv6 bool, wanted netip.Addr)
 }
 
 func (p *Pool) choose(b *block, service types.NamespacedName, wanted netip.Addr) (netip.Addr, bool) {
-	if wanted.IsValid() && b.usable(wanted) && p.users[wanted] == p.ownUse(service, wanted) {
+	if wanted.IsValid() && b.usable(wanted) && p.claimCounts[wanted] == p.claimsOf(service, wanted) {
 		return wanted, true
 	}
-	return b.next(func(addr netip.Addr) bool { return p.users[addr] > 0 })
+	return b.next(func(addr netip.Addr) bool { return p.claimCounts[addr] > 0 })
 }
 
 // ownUse is how many of an address' users are the service itself.
-func (p *Pool) ownUse(service types.NamespacedName, addr netip.Addr) int {
+func (p *Pool) claimsOf(service types.NamespacedName, addr netip.Addr) int {
 	n := 0
-	for _, why := range []reason{published, remembered, reserved} {
+	for _, why := range []claimKind{published, remembered, reserved} {
 		n += boolToInt(slices.Contains(p.claims[claim{service, why}], addr))
 	}
 	return n
 }
 
 // Use is how full a block is.
-type Use struct {
+type Usage struct {
 	Block netip.Prefix
 	// Used and Size count addresses; Size is at most the largest int.
 	Used, Size int
 }
 
 // Use tells how full each block is.
-func (p *Pool) Use() []Use {
+func (p *Pool) Usage() []Usage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := make([]Use, len(p.blocks))
+	out := make([]Usage, len(p.blocks))
 	for i, b := range p.blocks {
-		out[i] = Use{Block: b.prefix, Used: b.inUse, Size: b.size()}
+		out[i] = Usage{Block: b.prefix, Used: b.inUse, Size: b.size()}
 	}
 	return out
 }
@@ -189,26 +189,26 @@ func (p *Pool) setClaim(key claim, addrs []netip.Addr) (freed bool) {
 		p.claims[key] = slices.Clone(addrs)
 	}
 	for _, addr := range addrs {
-		if p.users[addr]++; p.users[addr] == 1 {
-			p.count(addr, 1)
+		if p.claimCounts[addr]++; p.claimCounts[addr] == 1 {
+			p.adjustInUse(addr, 1)
 		}
 	}
 	for _, addr := range old {
-		if p.users[addr]--; p.users[addr] == 0 {
-			delete(p.users, addr)
-			freed = p.count(addr, -1) || freed
+		if p.claimCounts[addr]--; p.claimCounts[addr] == 0 {
+			delete(p.claimCounts, addr)
+			freed = p.adjustInUse(addr, -1) || freed
 		}
 	}
 	return freed
 }
 
 // count keeps the blocks' numbers when an address comes into use or becomes free, and tells whether it is in one of them.
-func (p *Pool) count(addr netip.Addr, by int) bool {
+func (p *Pool) adjustInUse(addr netip.Addr, by int) bool {
 	for _, b := range p.blocks {
 		if b.prefix.Contains(addr) {
 			b.inUse += by
 			if by < 0 {
-				b.giveBack(addr)
+				b.release(addr)
 			}
 			return true
 		}
@@ -217,15 +217,15 @@ func (p *Pool) count(addr netip.Addr, by int) bool {
 }
 
 // healAndUnlock ends a change, and tells those who asked in vain if it may help them.
-func (p *Pool) healAndUnlock(freed bool) {
+func (p *Pool) unlockAndNotify(freed bool) {
 	var hungry []types.NamespacedName
-	if freed && len(p.starving) > 0 {
-		for service := range p.starving {
+	if freed && len(p.refused) > 0 {
+		for service := range p.refused {
 			hungry = append(hungry, service)
 		}
-		clear(p.starving)
+		clear(p.refused)
 	}
-	heal := p.Heal
+	heal := p.OnFreed
 	p.mu.Unlock()
 	if heal != nil && len(hungry) > 0 {
 		heal(hungry...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -18,8 +17,9 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Heartbeat renews this member's lease on the broker. The lease also settles who the id belongs to: its holder is the uid of
-// a cluster's kube-system namespace, and a second cluster with the same id does not get it while the first is alive.
+// Heartbeat renews this member's lease on the broker. The lease also decides which cluster owns the
+// id: its holder is the uid of a cluster's kube-system namespace, and a second cluster with the same
+// id cannot acquire it while the first is alive.
 type Heartbeat struct {
 	ClusterID string
 	Namespace string
@@ -28,20 +28,21 @@ type Heartbeat struct {
 	// Client reads and writes the broker directly: a cached lease would always be one renewal old.
 	Client client.Client
 	Log    logr.Logger
-	// Every is how often the lease is renewed; RenewEvery unless a test is in a hurry.
+	// RenewEvery is how often the lease is renewed.
 	RenewEvery time.Duration
-	// Duration is how long others believe it.
+	// LeaseDuration is how long after a renewal other members take this one for alive.
 	LeaseDuration time.Duration
-	// SetBack is told when the broker has an older lease than was written last: it was set back to an older state.
+	// OnBrokerRestored is called if the broker's lease is older than the last one written: the broker
+	// was restored from a backup.
 	OnBrokerRestored func()
 
-	lastVersion int64 // the resourceVersion of the lease as it was written last
+	lastVersion int64 // resource version of the lease as last written
 
-	mu       sync.Mutex
-	holdsID     bool
-	lastErr  error
-	otherRenewal   time.Time // the other holder's last renewal, as it wrote it
-	otherRenewalObserved time.Time // when that was first seen here
+	mu                   sync.Mutex
+	holdsID              bool
+	lastErr              error
+	otherRenewal         time.Time // the other holder's last renewal, as it wrote it
+	otherRenewalObserved time.Time // when that renewal was first observed here
 }
 
 // Start renews until ctx ends. It is run by the leader only.
@@ -50,7 +51,7 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 	defer ticker.Stop()
 	var known *coordinationv1.Lease
 	for {
-		// One slow renewal must not swallow the next ones.
+		// The timeout keeps a slow renewal from delaying the next ones.
 		attempt, cancel := context.WithTimeout(ctx, max(h.RenewEvery, time.Second))
 		lease, err := h.renew(attempt, known, time.Now())
 		cancel()
@@ -64,15 +65,15 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 	}
 }
 
-// settle remembers the outcome and logs it when it changed, not at every beat.
+// recordOutcome records the outcome of a renewal and logs it if it changed.
 func (h *Heartbeat) recordOutcome(renewed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if renewed && !h.holdsID {
-		h.Log.Info("this member's lease on the broker is held")
+		h.Log.Info("acquired this member's lease on the broker")
 	}
 	if err != nil && (h.lastErr == nil || h.lastErr.Error() != err.Error()) {
-		h.Log.Error(err, "cannot renew this member's lease on the broker")
+		h.Log.Error(err, "cannot renew this member's lease on the broker; retrying", "interval", h.RenewEvery)
 	}
 	h.holdsID, h.lastErr = h.holdsID || renewed, err
 	if _, taken := err.(*idTakenError); taken { //nolint:errorlint // made here, never wrapped
@@ -80,21 +81,23 @@ func (h *Heartbeat) recordOutcome(renewed bool, err error) {
 	}
 }
 
-// Held tells whether the id is this cluster's. It stays so while the broker is away.
+// HoldsClusterID reports whether the id belongs to this cluster. It stays true while the broker is
+// unreachable.
 func (h *Heartbeat) HoldsClusterID() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.holdsID
 }
 
-// Problem is why the last renewal failed, nil when it did not.
+// LastError returns why the last renewal failed, or nil if it succeeded.
 func (h *Heartbeat) LastError() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lastErr
 }
 
-// Taken is why this cluster may not use its id, nil when it may or when that is not known.
+// ClusterIDTaken returns an error if another cluster holds this cluster's id. It returns nil if this
+// cluster holds it or if that is not known.
 func (h *Heartbeat) ClusterIDTaken() error {
 	var taken *idTakenError
 	if errors.As(h.LastError(), &taken) {
@@ -105,14 +108,16 @@ func (h *Heartbeat) ClusterIDTaken() error {
 
 type idTakenError struct{ id, holder string }
 
-// Is makes it known to exports, which say it to the user.
+// Is makes the error an objects.ErrClusterIDTaken, by which exports recognize it.
 func (e *idTakenError) Is(target error) bool { return target == objects.ErrClusterIDTaken }
 
 func (e *idTakenError) Error() string {
-	return fmt.Sprintf("the cluster id %s is used by another cluster (kube-system uid %s): run seamark leave here and join with another id", e.id, e.holder)
+	return fmt.Sprintf("the cluster id %s is used by another cluster (kube-system uid %s): "+
+		"run seamark leave here and join with another id", e.id, e.holder)
 }
 
-// renew writes the lease. known is what the last renewal wrote, or nil; it saves reading the lease each time.
+// renew writes the lease. known is what the last renewal wrote, or nil; it saves reading the lease
+// each time.
 func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease, now time.Time) (*coordinationv1.Lease, error) {
 	lease := known
 	if lease == nil {
@@ -120,8 +125,8 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease, now 
 		if err := h.Client.Get(ctx, types.NamespacedName{Namespace: h.Namespace, Name: h.ClusterID}, lease); err != nil {
 			return nil, fmt.Errorf("read lease %s: %w", h.ClusterID, err)
 		}
-		if version := revision(lease); version < h.lastVersion {
-			h.Log.Info("the broker was set back to an older state: looking at everything anew")
+		if version := objects.ResourceVersion(lease); version < h.lastVersion {
+			h.Log.Info("the broker was restored from a backup; listing all its objects again")
 			h.lastVersion = version
 			h.OnBrokerRestored()
 		}
@@ -136,20 +141,12 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease, now 
 	if err := h.Client.Update(ctx, lease); err != nil {
 		return nil, fmt.Errorf("renew lease %s: %w", h.ClusterID, err)
 	}
-	h.lastVersion = revision(lease)
+	h.lastVersion = objects.ResourceVersion(lease)
 	return lease, nil
 }
 
-// revision is the place of an object's last write among all writes to its server (KEP-5504); 0 where a server does otherwise.
-func revision(lease *coordinationv1.Lease) int64 {
-	v, err := strconv.ParseInt(lease.ResourceVersion, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return v
-}
-
-// otherAlive judges another holder as liveness judges anybody: by renewals observed here, not by its clock.
+// otherHolderIsAlive reports whether another holder renews its lease. Like Liveness it goes by
+// renewals observed here, not by the other holder's clock.
 func (h *Heartbeat) otherHolderIsAlive(lease *coordinationv1.Lease, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

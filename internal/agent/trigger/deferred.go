@@ -19,7 +19,7 @@ import (
 const (
 	// shortestCalm and longestCalm bound how long nothing urgent must have been written for a rush to be over.
 	minQuietPeriod = 100 * time.Millisecond
-	maxQuietPeriod  = 3 * time.Second
+	maxQuietPeriod = 3 * time.Second
 	// longestRush is when what looks like a rush is taken for the usual state of the cluster: then nothing waits any more.
 	maxBurst = 15 * time.Second
 )
@@ -28,7 +28,7 @@ const (
 // nobody waits for, such as conditions, is written when it is over; written at once it would take its share of API servers
 // that are busy enough.
 type Burst struct {
-	mu          sync.Mutex
+	mu               sync.Mutex
 	start, lastWrite time.Time
 }
 
@@ -60,9 +60,9 @@ func (r *Burst) quietPeriod() time.Duration {
 type Deferred struct {
 	burst *Burst
 
-	mu     sync.Mutex
-	keys map[types.NamespacedName]struct{}
-	added   chan struct{}
+	mu    sync.Mutex
+	keys  map[types.NamespacedName]struct{}
+	added chan struct{}
 }
 
 // NewLater returns a Later that waits for the end of rush. It serves one controller, by its Source.

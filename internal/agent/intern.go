@@ -8,12 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/agent/apply"
 )
 
-// shareStrings makes equal strings of cached objects one. Every object that arrives brings its own copy of the same few label keys, kinds and messages.
+// internStrings makes equal strings of cached objects share memory. Every decoded object has its own
+// copy of the same few label keys, kinds and messages.
 func internStrings(obj any) {
 	if o, ok := obj.(runtime.Object); ok {
-		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the cache puts it into every copy it gives out
+		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the cache sets it in every copy it returns
 	}
 	if o, ok := obj.(metav1.Object); ok {
 		o.SetLabels(internMap(o.GetLabels()))
@@ -51,9 +54,12 @@ func internMap(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
-	out := make(map[string]string, len(m)) // assigning to a key that is there would keep the old key's bytes
+	out := make(map[string]string, len(m)) // assigning to an existing key would keep the memory of the old key
 	for key, value := range m {
-		out[intern(key)] = intern(value)
+		if key != apply.AnnotationDigest { // hardly any two slices have the same digest
+			value = intern(value)
+		}
+		out[intern(key)] = value
 	}
 	return out
 }

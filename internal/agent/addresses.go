@@ -65,7 +65,7 @@ func (a *agent) lastKnownAddresses(ctx context.Context, service types.Namespaced
 
 // hunger remembers which services have no clusterset IP although they should, for their ServiceExports to say.
 type shortages struct {
-	mu  sync.Mutex
+	mu      sync.Mutex
 	reasons map[types.NamespacedName]error
 	// changed is told when there is something new to say about a service.
 	changed func(...types.NamespacedName)

@@ -53,25 +53,25 @@ type Options struct {
 // agent is what the parts share while they are put together.
 type agent struct {
 	Options
-	membership   objects.Membership
-	manager      manager.Manager
-	broker       cluster.Cluster
-	brokerDirect client.Client
-	localDirect  client.Client
-	state        *member.State
-	nodes        *member.Nodes
-	heartbeat    *member.Heartbeat
-	brokerTransport         *member.Transport
+	membership      objects.Membership
+	manager         manager.Manager
+	broker          cluster.Cluster
+	brokerDirect    client.Client
+	localDirect     client.Client
+	state           *member.State
+	nodes           *member.Nodes
+	heartbeat       *member.Heartbeat
+	brokerTransport *member.Transport
 
-	localWriter, brokerWriter       *apply.Writer
+	localWriter, brokerWriter             *apply.Writer
 	exportPush, importPush, aggregatePush *trigger.Push
-	burst                            trigger.Burst
+	burst                                 trigger.Burst
 
 	metrics        *telemetry.Metrics
 	pool           *vip.Pool
 	blocksKnown    atomic.Bool
 	addressesKnown func() bool
-	shortages         *shortages
+	shortages      *shortages
 
 	resync chan struct{} // asks the attendant to look at everything again
 }

@@ -22,7 +22,7 @@ const (
 	bySourceService   = "seamark.source-service"
 	byImportedService = "seamark.imported-service"
 	byBrokerService   = "seamark.broker-service"
-	byClusterSetIP         = "seamark.clusterset-ip"
+	byClusterSetIP    = "seamark.clusterset-ip"
 )
 
 // AddLocal registers the indexes of a member's own API server.

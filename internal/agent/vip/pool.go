@@ -1,8 +1,10 @@
-// Package vip hands out clusterset IPs: addresses of this member's own blocks that no service of the clusterset uses.
+// Package vip allocates clusterset IPs: addresses of this member's own blocks that no service of the
+// clusterset uses.
 //
-// What is in use is learnt from all aggregates on the broker, whoever wrote them: a block may have belonged to another
-// cluster before, and its services keep their addresses. Addresses rest as long as they can before they are used again,
-// because clients may still hold what they resolved a while ago.
+// Addresses in use are learnt from all aggregates on the broker, whichever member wrote them: a block
+// may have belonged to another cluster before, and its services keep their addresses. The address that
+// has been free for longest is used first, because clients may still use one that they resolved a
+// while ago.
 package vip
 
 import (
@@ -14,40 +16,41 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pool is the addresses of this member's blocks. It is safe for concurrent use. Taking and giving back an address costs the
-// same whether ten or sixty thousand are in use.
+// Pool holds the addresses of this member's blocks. It is safe for concurrent use. Reserving and
+// releasing an address costs the same whether ten or sixty thousand are in use.
 type Pool struct {
-	// Heal is told which services asked in vain when an address became free. It is called without a lock held.
+	// OnFreed is called when an address became free, with the services whose reservation failed before.
+	// It is called without a lock held.
 	OnFreed func(services ...types.NamespacedName)
 
 	mu     sync.Mutex
 	blocks []*block
-	// users counts who uses an address: aggregates, memories and reservations alike.
-	claimCounts    map[netip.Addr]int
-	claims   map[claim][]netip.Addr
-	refused map[types.NamespacedName]struct{}
+	// claimCounts counts the claims on an address, of any kind.
+	claimCounts map[netip.Addr]int
+	claims      map[claim][]netip.Addr
+	refused     map[types.NamespacedName]struct{}
 }
 
-// claim is one reason for an address to be in use.
+// claim is a reason for an address to be in use.
 type claim struct {
 	service types.NamespacedName
-	kind     claimKind
+	kind    claimKind
 }
 
 type claimKind uint8
 
 const (
-	// published: an aggregate on the broker has it.
+	// published: an aggregate on the broker has the address.
 	published claimKind = iota
-	// remembered: a ServiceImport of this cluster says that the aggregate had it.
+	// remembered: according to a ServiceImport of this cluster, the aggregate had the address.
 	remembered
-	// reserved: it was offered for a service and no aggregate shows it yet.
+	// reserved: the address was reserved for a service, and no aggregate has it yet.
 	reserved
 )
 
-// ExhaustedError tells that a member has no address left to give.
+// ExhaustedError is returned if a member has no free address left.
 type ExhaustedError struct {
-	// Block is the member's block of the family asked for, invalid when it has none.
+	// Block is the member's block of the requested family, invalid if it has none.
 	Block netip.Prefix
 	// Used is how many of its addresses are in use.
 	Used int
@@ -60,10 +63,11 @@ func (e *ExhaustedError) Error() string {
 		if e.IPv6 {
 			family = "IPv6"
 		}
-		return fmt.Sprintf("this cluster has no %s block for clusterset IPs: the broker's admin must invite it anew with one (seamark broker invite --clusterset-ip-cidr)", family)
+		return fmt.Sprintf("this cluster has no %s block for clusterset IPs: "+
+			"the broker's admin must invite it again with one (seamark broker invite --clusterset-ip-cidr)", family)
 	}
 	return fmt.Sprintf("all %d addresses of this cluster's block %s are in use: unexport services that are not needed, "+
-		"or have the broker's admin invite this cluster anew with a larger block (seamark broker invite --clusterset-ip-cidr)", e.Used, e.Block)
+		"or have the broker's admin invite this cluster again with a larger block (seamark broker invite --clusterset-ip-cidr)", e.Used, e.Block)
 }
 
 // NewPool returns a pool without blocks.
@@ -71,7 +75,8 @@ func NewPool() *Pool {
 	return &Pool{claimCounts: map[netip.Addr]int{}, claims: map[claim][]netip.Addr{}, refused: map[types.NamespacedName]struct{}{}}
 }
 
-// SetBlocks says which blocks are this member's, one per address family. Blocks that stay keep their state.
+// SetBlocks sets the blocks of this member, one per address family. Blocks that it had before keep
+// their state.
 func (p *Pool) SetBlocks(prefixes []netip.Prefix) {
 	p.mu.Lock()
 	var blocks []*block
@@ -91,8 +96,8 @@ func (p *Pool) SetBlocks(prefixes []netip.Prefix) {
 	p.unlockAndNotify(true)
 }
 
-// Published says which addresses the aggregate of a service has; none when there is no aggregate any more. What was reserved for the
-// service is free again: the aggregate has decided.
+// SetPublished sets the addresses that the aggregate of a service has; none if the aggregate was
+// deleted. A published address ends the reservation of the service.
 func (p *Pool) SetPublished(service types.NamespacedName, addrs []netip.Addr) {
 	p.mu.Lock()
 	freed := p.setClaim(claim{service, published}, addrs)
@@ -103,23 +108,25 @@ func (p *Pool) SetPublished(service types.NamespacedName, addrs []netip.Addr) {
 	p.unlockAndNotify(freed)
 }
 
-// Remember says which addresses this cluster last saw in the aggregate of a service. They are not given to another service even when
-// the broker has lost the aggregate: clients may still use them.
+// SetRemembered sets the addresses that this cluster last observed in the aggregate of a service. They
+// are not allocated to another service even if the broker lost the aggregate: clients may still use
+// them.
 func (p *Pool) SetRemembered(service types.NamespacedName, addrs []netip.Addr) {
 	p.mu.Lock()
 	p.unlockAndNotify(p.setClaim(claim{service, remembered}, addrs))
 }
 
-// Release takes back what was offered for a service that needs nothing any more.
+// Release ends the reservation of a service that needs no address any more.
 func (p *Pool) Release(service types.NamespacedName) {
 	p.mu.Lock()
 	delete(p.refused, service)
 	p.unlockAndNotify(p.setClaim(claim{service, reserved}, nil))
 }
 
-// Offer reserves an address of a family for a service: the wanted one when it is this member's to give and free, else the one that has
-// been free for longest. It offers the same again until Published or Release. Its error is an ExhaustedError; then Heal is
-// told when it is worth asking again.
+// Reserve reserves an address of a family for a service: the wanted one if it is free and in a block of
+// this member, else the one that has been free for longest. It returns the same address until
+// SetPublished or Release. Its error is an ExhaustedError; then OnFreed is called when a retry may
+// succeed.
 func (p *Pool) Reserve(service types.NamespacedName, ipv6 bool, wanted netip.Addr) (netip.Addr, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,23 +157,23 @@ func (p *Pool) choose(b *block, service types.NamespacedName, wanted netip.Addr)
 	return b.next(func(addr netip.Addr) bool { return p.claimCounts[addr] > 0 })
 }
 
-// ownUse is how many of an address' users are the service itself.
+// claimsOf counts the claims of a service on an address.
 func (p *Pool) claimsOf(service types.NamespacedName, addr netip.Addr) int {
 	n := 0
-	for _, why := range []claimKind{published, remembered, reserved} {
-		n += boolToInt(slices.Contains(p.claims[claim{service, why}], addr))
+	for _, kind := range []claimKind{published, remembered, reserved} {
+		n += boolToInt(slices.Contains(p.claims[claim{service, kind}], addr))
 	}
 	return n
 }
 
-// Use is how full a block is.
+// Usage is how many addresses of a block are in use.
 type Usage struct {
 	Block netip.Prefix
 	// Used and Size count addresses; Size is at most the largest int.
 	Used, Size int
 }
 
-// Use tells how full each block is.
+// Usage returns the usage of each block.
 func (p *Pool) Usage() []Usage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +184,7 @@ func (p *Pool) Usage() []Usage {
 	return out
 }
 
-// setClaim replaces a claim and tells whether that freed an address of this member's.
+// setClaim replaces a claim and reports whether that freed an address of this member's blocks.
 func (p *Pool) setClaim(key claim, addrs []netip.Addr) (freed bool) {
 	old := p.claims[key]
 	if slices.Equal(old, addrs) {
@@ -202,7 +209,8 @@ func (p *Pool) setClaim(key claim, addrs []netip.Addr) (freed bool) {
 	return freed
 }
 
-// count keeps the blocks' numbers when an address comes into use or becomes free, and tells whether it is in one of them.
+// adjustInUse updates the count of addresses in use of the block that contains addr, and reports
+// whether there is such a block.
 func (p *Pool) adjustInUse(addr netip.Addr, by int) bool {
 	for _, b := range p.blocks {
 		if b.prefix.Contains(addr) {
@@ -216,19 +224,20 @@ func (p *Pool) adjustInUse(addr netip.Addr, by int) bool {
 	return false
 }
 
-// healAndUnlock ends a change, and tells those who asked in vain if it may help them.
+// unlockAndNotify ends a change. If it freed an address, OnFreed is called with the services whose
+// reservation failed before.
 func (p *Pool) unlockAndNotify(freed bool) {
-	var hungry []types.NamespacedName
+	var retry []types.NamespacedName
 	if freed && len(p.refused) > 0 {
 		for service := range p.refused {
-			hungry = append(hungry, service)
+			retry = append(retry, service)
 		}
 		clear(p.refused)
 	}
-	heal := p.OnFreed
+	onFreed := p.OnFreed
 	p.mu.Unlock()
-	if heal != nil && len(hungry) > 0 {
-		heal(hungry...)
+	if onFreed != nil && len(retry) > 0 {
+		onFreed(retry...)
 	}
 }
 

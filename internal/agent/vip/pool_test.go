@@ -41,7 +41,7 @@ func TestReservationIsStableUntilPublished(t *testing.T) {
 	p := pool("243.0.0.0/29", "fd00:243::/112")
 	first := reserve(t, p, "web")
 	if again := reserve(t, p, "web"); again != first || first != ip("243.0.0.1") {
-		t.Errorf("offered %s, then %s", first, again)
+		t.Errorf("reserved %s, then %s", first, again)
 	}
 	six, err := p.Reserve(service("web"), true, netip.Addr{})
 	if err != nil || six != ip("fd00:243::1") {
@@ -49,75 +49,76 @@ func TestReservationIsStableUntilPublished(t *testing.T) {
 	}
 	p.SetPublished(service("web"), []netip.Addr{first, six})
 	if other := reserve(t, p, "db"); other == first {
-		t.Error("an address in use was offered again")
+		t.Error("an address in use was reserved")
 	}
 	if use := p.Usage()[0]; use.Used != 2 || use.Size != 6 {
 		t.Errorf("use: %+v", use)
 	}
 }
 
-func TestAnotherMembersAnswerFreesTheReservation(t *testing.T) {
+func TestPublishedAddressEndsTheReservation(t *testing.T) {
 	p := pool("243.0.0.0/30")
 	reserve(t, p, "a")
 	reserve(t, p, "b")
-	p.SetPublished(service("a"), []netip.Addr{ip("243.9.0.1")}) // from another's block
+	p.SetPublished(service("a"), []netip.Addr{ip("243.9.0.1")}) // from a block of another member
 	if use := p.Usage()[0]; use.Used != 1 {
 		t.Errorf("use: %+v", use)
 	}
 }
 
-func TestABlockThatWasAnothersNeverGivesWhatIsInUse(t *testing.T) {
+func TestAddressesInUseOfAnInheritedBlockAreNotReserved(t *testing.T) {
 	p := NewPool()
 	p.SetPublished(service("old"), []netip.Addr{ip("243.0.0.1")})
 	p.SetRemembered(service("lost"), []netip.Addr{ip("243.0.0.2")})
 	p.SetBlocks([]netip.Prefix{netip.MustParsePrefix("243.0.0.0/29")})
 	if got := reserve(t, p, "new"); got != ip("243.0.0.3") {
-		t.Errorf("offered %s", got)
+		t.Errorf("reserved %s", got)
 	}
 	if got, err := p.Reserve(service("lost"), false, ip("243.0.0.2")); err != nil || got != ip("243.0.0.2") {
-		t.Errorf("the service that had it did not get it back: %s %v", got, err)
+		t.Errorf("the service that had the address did not get it again: %s %v", got, err)
 	}
-	if got, err := p.Reserve(service("thief"), false, ip("243.0.0.1")); err != nil || got == ip("243.0.0.1") {
-		t.Errorf("an address in use was given because it was wanted: %s %v", got, err)
+	if got, err := p.Reserve(service("other"), false, ip("243.0.0.1")); err != nil || got == ip("243.0.0.1") {
+		t.Errorf("an address in use was reserved because it was wanted: %s %v", got, err)
 	}
 	for _, odd := range []string{"243.0.0.0", "243.0.0.7", "243.0.0.9", "fd00::1"} {
 		if got, err := p.Reserve(service("odd"+odd), false, ip(odd)); err == nil && got == ip(odd) {
-			t.Errorf("%s is not this block's to give", odd)
+			t.Errorf("%s is not an address of this block", odd)
 		}
 	}
 }
 
-func TestExhaustionHeals(t *testing.T) {
+func TestFailedReservationIsRetriedWhenAnAddressIsFreed(t *testing.T) {
 	p := pool("243.0.0.0/30")
-	var healed []types.NamespacedName
-	p.OnFreed = func(services ...types.NamespacedName) { healed = append(healed, services...) }
+	var notified []types.NamespacedName
+	p.OnFreed = func(services ...types.NamespacedName) { notified = append(notified, services...) }
 	p.SetPublished(service("a"), []netip.Addr{reserve(t, p, "a")})
 	p.SetPublished(service("b"), []netip.Addr{reserve(t, p, "b")})
 	_, err := p.Reserve(service("c"), false, netip.Addr{})
 	var exhausted *ExhaustedError
-	if !errors.As(err, &exhausted) || exhausted.Used != 2 || !strings.Contains(err.Error(), "all 2 addresses of this cluster's block 243.0.0.0/30 are in use: unexport") {
+	if !errors.As(err, &exhausted) || exhausted.Used != 2 ||
+		!strings.Contains(err.Error(), "all 2 addresses of this cluster's block 243.0.0.0/30 are in use: unexport") {
 		t.Fatalf("exhausted: %v", err)
 	}
 	if _, err := p.Reserve(service("c"), true, netip.Addr{}); err == nil || !strings.Contains(err.Error(), "no IPv6 block") {
 		t.Errorf("no block: %v", err)
 	}
 	p.SetPublished(service("a"), nil)
-	if !slices.Contains(healed, service("c")) {
-		t.Fatal("nobody told the service that waits")
+	if !slices.Contains(notified, service("c")) {
+		t.Fatal("OnFreed was not called for the service that waits")
 	}
 	if got := reserve(t, p, "c"); got != ip("243.0.0.1") {
 		t.Errorf("the freed address: %s", got)
 	}
-	healed = nil
+	notified = nil
 	p.Release(service("c"))
 	p.SetPublished(service("b"), nil)
-	if len(healed) > 0 {
-		t.Errorf("told %v, who need nothing", healed)
+	if len(notified) > 0 {
+		t.Errorf("OnFreed was called for %v, which need no address", notified)
 	}
 }
 
-// Addresses rest before they are used again.
-func TestAddressesRest(t *testing.T) {
+// An address that was just released is reserved last.
+func TestReleasedAddressIsReservedLast(t *testing.T) {
 	p := pool("243.0.0.0/29")
 	first := reserve(t, p, "a")
 	p.Release(service("a"))
@@ -140,11 +141,11 @@ func TestSmallAndLargeBlocks(t *testing.T) {
 	p.SetPublished(service("b"), []netip.Addr{far})
 	p.SetPublished(service("b"), nil)
 	if got, _ := p.Reserve(service("c"), true, netip.Addr{}); got != ip("fd00:243::2") {
-		t.Errorf("offered %s after another network's address was freed", got)
+		t.Errorf("reserved %s after an address far away in the block was freed", got)
 	}
 }
 
-// Whatever happens, no address has two services and none is lost.
+// In any sequence of calls, no address is allocated twice and none is lost.
 func TestPoolAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := pool("243.0.0.0/28")
@@ -183,7 +184,8 @@ func TestPoolAgainstAModel(t *testing.T) {
 	})
 }
 
-// BenchmarkOffer takes an address from a block of 65,536 of which the given number is in use, and gives it back.
+// BenchmarkReserve reserves an address of a block of 65,536 of which the given number is in use, and
+// releases it.
 func BenchmarkReserve(b *testing.B) {
 	for _, used := range []int{0, 1000, 65000, 65533} {
 		b.Run(fmt.Sprintf("used=%d", used), func(b *testing.B) {

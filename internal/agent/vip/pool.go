@@ -28,7 +28,8 @@ type Pool struct {
 	// claimCounts counts the claims on an address, of any kind.
 	claimCounts map[netip.Addr]int
 	claims      map[claim][]netip.Addr
-	refused     map[types.NamespacedName]struct{}
+	// refused are the services whose reservation failed.
+	refused map[types.NamespacedName]struct{}
 }
 
 // claim is a reason for an address to be in use.

@@ -12,8 +12,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 )
 
-// internStrings makes equal strings of cached objects share memory. Every decoded object has its own
-// copy of the same few label keys, kinds and messages.
+// internStrings makes equal strings of cached objects share memory. Every decoded object has its
+// own copy of the same few label keys, kinds and messages.
 func internStrings(obj any) {
 	if o, ok := obj.(runtime.Object); ok {
 		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the cache sets it in every copy it returns

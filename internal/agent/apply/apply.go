@@ -72,8 +72,8 @@ func NewWriter(c client.Client) *Writer {
 	return &Writer{client: c, pending: map[types.NamespacedName]*pendingWrites{}}
 }
 
-// Apply writes all changes concurrently and returns when all are done. An object that does not exist
-// any more counts as deleted.
+// Apply writes all changes concurrently and returns when all are done. An object that does not
+// exist any more counts as deleted.
 func (w *Writer) Apply(ctx context.Context, key types.NamespacedName, c Changes) error {
 	var group errorGroup
 	for _, obj := range c.Create {
@@ -88,8 +88,8 @@ func (w *Writer) Apply(ctx context.Context, key types.NamespacedName, c Changes)
 	return group.Wait()
 }
 
-// Create creates obj for key. An object of that name whose labels were changed by another client, so
-// that it was not found as managed, is replaced.
+// Create creates obj for key. An object of that name whose labels were changed by another client,
+// so that it was not found as managed, is replaced.
 func (w *Writer) Create(ctx context.Context, key types.NamespacedName, obj client.Object) error {
 	err := w.client.Create(ctx, obj)
 	if apierrors.IsAlreadyExists(err) {

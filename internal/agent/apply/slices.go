@@ -57,8 +57,8 @@ const AnnotationDigest = "seamark.dev/content-digest"
 var digestKey = rand.Text()
 
 // ReplaceByDigest replaces the endpoints and ports of a slice by a digest of them. It is for caches
-// of slices that are only compared with their desired state; DiffSlices accepts such slices in have.
-// A slice that already has a digest keeps it, because caches may transform an object twice.
+// of slices that are only compared with their desired state; DiffSlices accepts such slices in
+// have. A slice that already has a digest keeps it, because caches may transform an object twice.
 func ReplaceByDigest(s *discoveryv1.EndpointSlice) {
 	if _, replaced := s.Annotations[AnnotationDigest]; !replaced {
 		digest := digestOf(s)

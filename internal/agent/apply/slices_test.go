@@ -24,6 +24,10 @@ func slice(address string, change ...func(*discoveryv1.EndpointSlice)) *discover
 
 func annotated(s *discoveryv1.EndpointSlice) { s.Annotations = map[string]string{"x": "y"} }
 
+func ready(value *bool) func(*discoveryv1.EndpointSlice) {
+	return func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = value }
+}
+
 func empty(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = nil, nil }
 
 // A slice kept as a digest is compared like the whole one.
@@ -35,8 +39,8 @@ func TestSlicesWithDigestDifferLikeWholeOnes(t *testing.T) {
 	}{
 		"the same":           {nil, slice("10.0.0.1"), false},
 		"another address":    {nil, slice("10.0.0.2"), true},
-		"no longer ready":    {nil, slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = ptr.To(false) }), true},
-		"readiness unknown":  {nil, slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = nil }), true},
+		"no longer ready":    {nil, slice("10.0.0.1", ready(ptr.To(false))), true},
+		"readiness unknown":  {nil, slice("10.0.0.1", ready(nil)), true},
 		"another port":       {nil, slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = ptr.To[int32](81) }), true},
 		"no endpoints":       {nil, slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil }), true},
 		"nothing at all":     {nil, slice("10.0.0.1", empty), true},

@@ -74,8 +74,8 @@ func AddBroker(ctx context.Context, indexer client.FieldIndexer) error {
 }
 
 // HasOlderClaim reports whether an older aggregate of another service has the same clusterset IP.
-// Members that disagree about their blocks, or one that is malicious, must not redirect the clients of
-// a service to another one.
+// Members that disagree about their blocks, or one that is malicious, must not redirect the clients
+// of a service to another one.
 func HasOlderClaim(ctx context.Context, c client.Reader, addr netip.Addr, service types.NamespacedName) bool {
 	var list mcsv1beta1.ServiceImportList
 	if err := c.List(ctx, &list, client.MatchingFields{byClusterSetIP: addr.String()}); err != nil {
@@ -84,8 +84,8 @@ func HasOlderClaim(ctx context.Context, c client.Reader, addr netip.Addr, servic
 	return isClaimedByOlder(list.Items, objects.AggregateName(service))
 }
 
-// isClaimedByOlder reports whether several aggregates have an address and the oldest of them is not the
-// one of that name. Aggregates of the same age are ordered by name.
+// isClaimedByOlder reports whether several aggregates have an address and the oldest of them is not
+// the one of that name. Aggregates of the same age are ordered by name.
 func isClaimedByOlder(aggregates []mcsv1beta1.ServiceImport, name string) bool {
 	if len(aggregates) < 2 {
 		return false
@@ -106,7 +106,9 @@ func ImportedSlices(ctx context.Context, local client.Reader, service types.Name
 	return localSlices(ctx, local, service, byImportedService)
 }
 
-func localSlices(ctx context.Context, local client.Reader, service types.NamespacedName, index string) ([]*discoveryv1.EndpointSlice, error) {
+func localSlices(
+	ctx context.Context, local client.Reader, service types.NamespacedName, index string,
+) ([]*discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
 	if err := local.List(ctx, &list, client.InNamespace(service.Namespace), client.MatchingFields{index: service.Name}); err != nil {
 		return nil, fmt.Errorf("list EndpointSlices of %s: %w", service, err)
@@ -114,8 +116,8 @@ func localSlices(ctx context.Context, local client.Reader, service types.Namespa
 	return pointers(list.Items), nil
 }
 
-// Records returns all clusters' records of a service. Those whose name and content disagree are left
-// out: see objects.CheckRecord.
+// Records returns all clusters' records of a service. Those whose name and content disagree are
+// left out: see objects.CheckRecord.
 func Records(ctx context.Context, c client.Reader, service types.NamespacedName) ([]*v1alpha1.ExportRecord, error) {
 	var list v1alpha1.ExportRecordList
 	if err := c.List(ctx, &list, client.MatchingFields{byBrokerService: service.String()}); err != nil {
@@ -124,8 +126,8 @@ func Records(ctx context.Context, c client.Reader, service types.NamespacedName)
 	return valid(list.Items, objects.CheckRecord), nil
 }
 
-// BrokerSlices returns all clusters' slices of a service on the broker, without those whose name and
-// labels disagree.
+// BrokerSlices returns all clusters' slices of a service on the broker, without those whose name
+// and labels disagree.
 func BrokerSlices(ctx context.Context, c client.Reader, service types.NamespacedName) ([]*discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
 	if err := c.List(ctx, &list, client.MatchingFields{byBrokerService: service.String()}); err != nil {

@@ -48,8 +48,8 @@ func (f indexFuncs) IndexField(_ context.Context, obj client.Object, field strin
 	return nil
 }
 
-// A slice of a Service and a slice that was imported are found separately, and slices of a broker on
-// the same API server are neither.
+// A slice of a Service and a slice that was imported are found separately, and slices of a broker
+// on the same API server are neither.
 func TestIndexes(t *testing.T) {
 	const slice = "*v1.EndpointSlice "
 	local, broker := indexFuncs{}, indexFuncs{}
@@ -101,7 +101,8 @@ func TestObjectsOfOtherNamesAreLeftOut(t *testing.T) {
 		}}}
 	}
 	items := []discoveryv1.EndpointSlice{
-		named(objects.SliceName(service, "east", "a")), named(objects.SliceName(service, "west", "a")), named(objects.SliceName(service, "east", "b")),
+		named(objects.SliceName(service, "east", "a")), named(objects.SliceName(service, "west", "a")),
+		named(objects.SliceName(service, "east", "b")),
 	}
 	got := valid(items, objects.CheckSlice)
 	if len(got) != 2 || got[0] != &items[0] || got[1] != &items[2] {

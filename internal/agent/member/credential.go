@@ -36,8 +36,8 @@ const (
 	renewRetryInterval = time.Minute
 )
 
-// Credential is this member's token for the broker. It is renewed long before it expires and stored in
-// the membership Secret, where the next leader reads it.
+// Credential is this member's token for the broker. It is renewed long before it expires and stored
+// in the membership Secret, where the next leader reads it.
 type Credential struct {
 	token atomic.Pointer[string]
 }
@@ -144,7 +144,8 @@ func (r *Renewal) WatchMembership(ctx context.Context, c cache.Cache) error {
 	}
 }
 
-// adoptToken uses the token in a Secret whose membership is otherwise the one the agent started with.
+// adoptToken uses the token in a Secret whose membership is otherwise the one the agent started
+// with.
 func (r *Renewal) adoptToken(secret *corev1.Secret) error {
 	m, err := objects.MembershipFrom(secret)
 	if err != nil {
@@ -216,8 +217,8 @@ func (r *Renewal) renew(ctx context.Context) error {
 	return nil
 }
 
-// untilRenewal returns how long to wait before a token is renewed. A token whose times cannot be read
-// is renewed at once.
+// untilRenewal returns how long to wait before a token is renewed. A token whose times cannot be
+// read is renewed at once.
 func untilRenewal(token string, now time.Time) time.Duration {
 	issued, expires, ok := lifetime(token)
 	if !ok {
@@ -226,8 +227,8 @@ func untilRenewal(token string, now time.Time) time.Duration {
 	return max(0, issued.Add(time.Duration(float64(expires.Sub(issued))*renewAtFraction)).Sub(now))
 }
 
-// lifetime reads when a token was issued and when it expires. The times only schedule its renewal, so
-// the signature is not checked.
+// lifetime reads when a token was issued and when it expires. The times only schedule its renewal,
+// so the signature is not checked.
 func lifetime(token string) (issued, expires time.Time, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

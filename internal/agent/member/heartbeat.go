@@ -18,8 +18,8 @@ import (
 )
 
 // Heartbeat renews this member's lease on the broker. The lease also decides which cluster owns the
-// id: its holder is the uid of a cluster's kube-system namespace, and a second cluster with the same
-// id cannot acquire it while the first is alive.
+// id: its holder is the uid of a cluster's kube-system namespace, and a second cluster with the
+// same id cannot acquire it while the first is alive.
 type Heartbeat struct {
 	ClusterID string
 	Namespace string
@@ -96,8 +96,8 @@ func (h *Heartbeat) LastError() error {
 	return h.lastErr
 }
 
-// ClusterIDTaken returns an error if another cluster holds this cluster's id. It returns nil if this
-// cluster holds it or if that is not known.
+// ClusterIDTaken returns an error if another cluster holds this cluster's id. It returns nil if
+// this cluster holds it or if that is not known.
 func (h *Heartbeat) ClusterIDTaken() error {
 	var taken *idTakenError
 	if errors.As(h.LastError(), &taken) {

@@ -19,7 +19,8 @@ import (
 type IdentityReconciler struct {
 	Local      client.Client
 	Membership objects.Membership
-	// StillMember reports whether the membership Secret exists: leaving deletes it before the identity.
+	// StillMember reports whether the membership Secret exists: leaving deletes it before the
+	// identity.
 	StillMember func(ctx context.Context) (bool, error)
 }
 

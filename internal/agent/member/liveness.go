@@ -1,5 +1,5 @@
-// Package member is this cluster as a member of its clusterset: its heartbeat, its view of the other
-// members' liveness, its identity objects, its credential and its settings.
+// Package member is this cluster as a member of its clusterset: its heartbeat, its view of the
+// other members' liveness, its identity objects, its credential and its settings.
 package member
 
 import (

@@ -85,7 +85,8 @@ func TestStaleClusterStaysStaleWhileTheWatchIsDown(t *testing.T) {
 	w.wantStale()
 }
 
-// Clocks of members may be hours apart: only whether the renewal time changed matters, not its value.
+// Clocks of members may be hours apart: only whether the renewal time changed matters, not its
+// value.
 func TestClocksDoNotMatter(t *testing.T) {
 	w := newWatcher(t)
 	for i := range 40 {

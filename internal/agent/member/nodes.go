@@ -27,8 +27,8 @@ type node struct {
 	podCIDRs  []string
 }
 
-// StripNode reduces a Node to what Nodes needs, before it is cached: a Node is large, and a cluster may
-// have thousands.
+// StripNode reduces a Node to what Nodes needs, before it is cached: a Node is large, and a cluster
+// may have thousands.
 func StripNode(obj any) (any, error) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {
@@ -44,8 +44,8 @@ func StripNode(obj any) (any, error) {
 	return slim, nil
 }
 
-// WatchNodes returns a Nodes that is updated from c. It calls regionChanged when a known node changes
-// its region, which is rare.
+// WatchNodes returns a Nodes that is updated from c. It calls regionChanged when a known node
+// changes its region, which is rare.
 func WatchNodes(ctx context.Context, c cache.Cache, regionChanged func()) (*Nodes, error) {
 	n := &Nodes{byName: map[string]node{}, addressCounts: map[netip.Addr]int{}, regionChanged: regionChanged}
 	var err error
@@ -115,8 +115,8 @@ func (n *Nodes) IsAddress(addr netip.Addr) bool {
 	return n.addressCounts[addr] > 0
 }
 
-// PodCIDRs returns the ranges of this cluster's pods as specified in its Nodes, sorted and at most limit
-// of them.
+// PodCIDRs returns the ranges of this cluster's pods as specified in its Nodes, sorted and at most
+// limit of them.
 func (n *Nodes) PodCIDRs(limit int) []string {
 	n.mu.RLock()
 	defer n.mu.RUnlock()

@@ -22,8 +22,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// State is what this member knows of its clusterset: whether it is connected, its settings and which
-// members are alive.
+// State is what this member knows of its clusterset: whether it is connected, its settings and
+// which members are alive.
 type State struct {
 	Membership objects.Membership
 	// Families are the address families of this cluster.
@@ -41,8 +41,8 @@ type State struct {
 	cluster    atomic.Pointer[v1alpha1.Cluster]
 }
 
-// WatchBroker updates the state from the broker's cache. brokerKinds are the kinds that must have been
-// listed before the member counts as connected. changed is called when the settings changed.
+// WatchBroker updates the state from the broker's cache. brokerKinds are the kinds that must have
+// been listed before the member counts as connected. changed is called when the settings changed.
 func (s *State) WatchBroker(ctx context.Context, c cache.Cache, brokerKinds []client.Object, changed func()) error {
 	if err := keepLatest(ctx, c, s.Membership.ClusterSet, &s.clusterSet, changed); err != nil {
 		return err

@@ -21,10 +21,10 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// Transport sends requests to one API server, the broker's or a member's own. It retries watches soon
-// after an outage and bounds the time of writes. If the server was restored from a backup, it makes
-// watches start over: their resource versions are newer than anything the restored server has, and a
-// watch from such a version stays silent until the server reaches it.
+// Transport sends requests to one API server, the broker's or a member's own. It retries watches
+// soon after an outage and bounds the time of writes. If the server was restored from a backup, it
+// makes watches start over: their resource versions are newer than anything the restored server
+// has, and a watch from such a version stays silent until the server reaches it.
 type Transport struct {
 	mu sync.Mutex
 	// watched are the paths of watched collections. The value is true if the collection must be listed
@@ -54,8 +54,8 @@ func (t *Transport) RestartWatches() {
 	}
 }
 
-// mayResume reports whether a watch of a collection may begin at a resource version. A watch without
-// a version begins with the current objects, as a list does.
+// mayResume reports whether a watch of a collection may begin at a resource version. A watch
+// without a version begins with the current objects, as a list does.
 func (t *Transport) mayResume(path, version string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -53,8 +53,8 @@ func TestWatchIsRetriedUntilTheServerIsBack(t *testing.T) {
 	}
 }
 
-// RestartWatches ends every watch. A watch that resumes from its old version gets 410 Gone, so that its
-// client lists again.
+// RestartWatches ends every watch. A watch that resumes from its old version gets 410 Gone, so that
+// its client lists again.
 func TestRestartWatches(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -75,7 +75,9 @@ func TestRestartWatches(t *testing.T) {
 			t.Errorf("a watch from an old version: %d %s %v", status, body, err)
 		}
 	}
-	for _, next := range []string{"/slices?watch=true&resourceVersion=7", "/records?watch=true&sendInitialEvents=true", "/records?watch=true&resourceVersion=8"} {
+	for _, next := range []string{
+		"/slices?watch=true&resourceVersion=7", "/records?watch=true&sendInitialEvents=true", "/records?watch=true&resourceVersion=8",
+	} {
 		if status, _ := get(t, client, server.URL+next); status != http.StatusOK {
 			t.Errorf("%s: %d", next, status)
 		}

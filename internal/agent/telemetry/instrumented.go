@@ -51,8 +51,8 @@ func (r *InstrumentedReconciler) recordArrival(service types.NamespacedName) {
 	}
 }
 
-// Reconcile implements reconcile.Reconciler. An error is always counted, but logged only if it is new
-// for its service, not with every retry.
+// Reconcile implements reconcile.Reconciler. An error is always counted, but logged only if it is
+// new for its service, not with every retry.
 func (r *InstrumentedReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	r.mu.Lock()
 	since, timed := r.arrived[request.NamespacedName]
@@ -84,7 +84,8 @@ func (r *InstrumentedReconciler) Reconcile(ctx context.Context, request reconcil
 	return result, nil
 }
 
-// isNewError reports whether an error differs from the last one of its service. A success forgets it.
+// isNewError reports whether an error differs from the last one of its service. A success forgets
+// it.
 func (r *InstrumentedReconciler) isNewError(service types.NamespacedName, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

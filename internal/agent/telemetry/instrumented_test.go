@@ -32,7 +32,8 @@ func TestErrorsAreLoggedOnce(t *testing.T) {
 		if step.fails != "" {
 			err = errors.New(step.fails)
 		}
-		result, returned := instrumented.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: step.service}})
+		request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: step.service}}
+		result, returned := instrumented.Reconcile(ctx, request)
 		if returned != nil || result.Requeue != (step.fails != "") { //nolint:staticcheck // see Reconcile
 			t.Errorf("step %d: %+v, %v", i, result, returned)
 		}

@@ -1,5 +1,5 @@
-// Package telemetry holds the agent's metrics. All names begin with seamark_. Label values are bounded:
-// clusters, blocks and kinds, never services or addresses.
+// Package telemetry holds the agent's metrics. All names begin with seamark_. Label values are
+// bounded: clusters, blocks and kinds, never services or addresses.
 package telemetry
 
 import (
@@ -64,7 +64,9 @@ func New() *Metrics {
 		Name: "seamark_build_info", Help: "Version of the agent; always 1.",
 	}, []string{"version"})
 	info.WithLabelValues(version.String()).Set(1)
-	m.collectors = []prometheus.Collector{m.Propagation, m.Writes, m.Errors, m.Waits, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, info}
+	m.collectors = []prometheus.Collector{
+		m.Propagation, m.Writes, m.Errors, m.Waits, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, info,
+	}
 	return m
 }
 
@@ -76,8 +78,8 @@ func (m *Metrics) Add(name, help string, labels prometheus.Labels, read func() f
 // AddCollector adds a collector.
 func (m *Metrics) AddCollector(c prometheus.Collector) { m.collectors = append(m.collectors, c) }
 
-// Register exposes the metrics. In a process with several agents, as in tests, only those of the first
-// are exposed.
+// Register exposes the metrics. In a process with several agents, as in tests, only those of the
+// first are exposed.
 func (m *Metrics) Register(registry prometheus.Registerer) error {
 	for _, c := range m.collectors {
 		var already prometheus.AlreadyRegisteredError

@@ -27,8 +27,8 @@ const (
 )
 
 // Burst is a period with many urgent writes: services and endpoints that clients in other clusters
-// wait for. Less urgent writes, such as conditions, are deferred until it is over, so that they do not
-// slow down API servers that are already busy.
+// wait for. Less urgent writes, such as conditions, are deferred until it is over, so that they do
+// not slow down API servers that are already busy.
 type Burst struct {
 	mu               sync.Mutex
 	start, lastWrite time.Time
@@ -53,8 +53,8 @@ func (b *Burst) Active() bool {
 	return now.Sub(b.lastWrite) <= b.quietPeriod() && now.Sub(b.start) < maxBurst
 }
 
-// quietPeriod is as long as the burst was: the clusters that import what was published here need about
-// as long again.
+// quietPeriod is as long as the burst was: the clusters that import what was published here need
+// about as long again.
 func (b *Burst) quietPeriod() time.Duration {
 	return min(max(b.lastWrite.Sub(b.start), minQuietPeriod), maxQuietPeriod)
 }

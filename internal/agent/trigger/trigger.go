@@ -1,6 +1,6 @@
-// Package trigger feeds reconcilers from watches of several API servers. Unlike controller-runtime's
-// own source it does not block a controller until a cache has synced: an agent whose broker is
-// unreachable must still reconcile its own cluster.
+// Package trigger feeds reconcilers from watches of several API servers. Unlike
+// controller-runtime's own source it does not block a controller until a cache has synced: an agent
+// whose broker is unreachable must still reconcile its own cluster.
 package trigger
 
 import (

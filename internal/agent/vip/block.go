@@ -7,8 +7,8 @@ import (
 )
 
 // block allocates the addresses of a prefix: first those not used since this process started, in
-// order, then released ones, the longest free first. Each address is checked once per use, so the cost
-// does not grow with the number in use.
+// order, then released ones, the longest free first. Each address is checked once per use, so the
+// cost does not grow with the number in use.
 type block struct {
 	prefix netip.Prefix
 	// first and last are the offsets of the first and the last usable address, fresh is the offset of
@@ -86,8 +86,8 @@ func (b *block) release(addr netip.Addr) {
 	}
 }
 
-// address returns the address at an offset. Blocks are aligned, so the offset never carries beyond the
-// low 64 bits.
+// address returns the address at an offset. Blocks are aligned, so the offset never carries beyond
+// the low 64 bits.
 func (b *block) address(offset uint64) netip.Addr {
 	if b.prefix.Addr().Is4() {
 		raw := b.prefix.Addr().As4()

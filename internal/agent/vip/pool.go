@@ -1,10 +1,10 @@
-// Package vip allocates clusterset IPs: addresses of this member's own blocks that no service of the
-// clusterset uses.
+// Package vip allocates clusterset IPs: addresses of this member's own blocks that no service of
+// the clusterset uses.
 //
-// Addresses in use are learnt from all aggregates on the broker, whichever member wrote them: a block
-// may have belonged to another cluster before, and its services keep their addresses. The address that
-// has been free for longest is used first, because clients may still use one that they resolved a
-// while ago.
+// Addresses in use are learnt from all aggregates on the broker, whichever member wrote them: a
+// block may have belonged to another cluster before, and its services keep their addresses. The
+// address that has been free for longest is used first, because clients may still use one that they
+// resolved a while ago.
 package vip
 
 import (
@@ -19,8 +19,8 @@ import (
 // Pool holds the addresses of this member's blocks. It is safe for concurrent use. Reserving and
 // releasing an address costs the same whether ten or sixty thousand are in use.
 type Pool struct {
-	// OnFreed is called when an address became free, with the services whose reservation failed before.
-	// It is called without a lock held.
+	// OnFreed is called when an address became free, with the services whose reservation failed
+	// before. It is called without a lock held.
 	OnFreed func(services ...types.NamespacedName)
 
 	mu     sync.Mutex
@@ -109,9 +109,9 @@ func (p *Pool) SetPublished(service types.NamespacedName, addrs []netip.Addr) {
 	p.unlockAndNotify(freed)
 }
 
-// SetRemembered sets the addresses that this cluster last observed in the aggregate of a service. They
-// are not allocated to another service even if the broker lost the aggregate: clients may still use
-// them.
+// SetRemembered sets the addresses that this cluster last observed in the aggregate of a service.
+// They are not allocated to another service even if the broker lost the aggregate: clients may
+// still use them.
 func (p *Pool) SetRemembered(service types.NamespacedName, addrs []netip.Addr) {
 	p.mu.Lock()
 	p.unlockAndNotify(p.setClaim(claim{service, remembered}, addrs))
@@ -124,10 +124,10 @@ func (p *Pool) Release(service types.NamespacedName) {
 	p.unlockAndNotify(p.setClaim(claim{service, reserved}, nil))
 }
 
-// Reserve reserves an address of a family for a service: the wanted one if it is free and in a block of
-// this member, else the one that has been free for longest. It returns the same address until
-// SetPublished or Release. Its error is an ExhaustedError; then OnFreed is called when a retry may
-// succeed.
+// Reserve reserves an address of a family for a service: the wanted one if it is free and in a
+// block of this member, else the one that has been free for longest. It returns the same address
+// until SetPublished or Release. Its error is an ExhaustedError; then OnFreed is called when a
+// retry may succeed.
 func (p *Pool) Reserve(service types.NamespacedName, ipv6 bool, wanted netip.Addr) (netip.Addr, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

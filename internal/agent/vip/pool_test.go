@@ -184,8 +184,8 @@ func TestPoolAgainstAModel(t *testing.T) {
 	})
 }
 
-// BenchmarkReserve reserves an address of a block of 65,536 of which the given number is in use, and
-// releases it.
+// BenchmarkReserve reserves an address of a block of 65,536 of which the given number is in use,
+// and releases it.
 func BenchmarkReserve(b *testing.B) {
 	for _, used := range []int{0, 1000, 65000, 65533} {
 		b.Run(fmt.Sprintf("used=%d", used), func(b *testing.B) {

@@ -1,5 +1,5 @@
-// Command seamark-agent makes its cluster a working member of a clusterset: it publishes exported services, imports those of
-// the other members and keeps the membership alive.
+// Command seamark-agent makes its cluster a working member of a clusterset: it publishes exported
+// services, imports those of the other members and renews the membership.
 package main
 
 import (
@@ -20,20 +20,22 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "seamark-agent",
 		Short: "Publish this cluster's exported services and import those of the clusterset",
-		Long: "seamark-agent runs in each member of a clusterset. It finds its broker and its credential in the Secret that\n" +
-			"`seamark join` wrote, so it needs no more than access to its own cluster.",
+		Long: "seamark-agent runs in each member of a clusterset. It reads the broker's address and its credential from the\n" +
+			"Secret that `seamark join` created, so it only needs access to its own cluster.",
 		Args:    cobra.NoArgs,
 		Version: version.String(),
 	}
 	flags := cmd.Flags()
 	common := daemon.AddFlags(flags, &options.Options)
-	flags.BoolVar(&options.LeaderElection, "leader-elect", false, "run several replicas with one at work")
-	flags.BoolVar(&options.CreateNamespaces, "create-namespaces", false, "create missing namespaces for imported services rather than leaving those services out")
+	flags.BoolVar(&options.LeaderElection, "leader-elect", false, "run several replicas of which one is active")
+	flags.BoolVar(&options.CreateNamespaces, "create-namespaces", false,
+		"create missing namespaces for imported services instead of leaving those services out")
 	flags.DurationVar(&options.RenewEvery, "renew-every", objects.RenewEvery, "how often this member renews its lease on the broker")
-	flags.DurationVar(&options.LeaseDuration, "lease-duration", objects.LeaseDuration, "how long after its last renewal others take this member for alive")
+	flags.DurationVar(&options.LeaseDuration, "lease-duration", objects.LeaseDuration,
+		"how long after its last renewal other members take this one for alive")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if options.LeaseDuration <= options.RenewEvery {
-			return errors.New("--lease-duration must be longer than --renew-every, or every late heartbeat looks like a dead cluster")
+			return errors.New("--lease-duration must be longer than --renew-every: otherwise every renewal would come too late")
 		}
 		if err := common.Begin(); err != nil {
 			return err

@@ -1,12 +1,15 @@
-// Package agent puts the parts of seamark-agent together: one manager for this cluster, a second connection for the broker,
-// and the reconcilers between them.
+// Package agent assembles seamark-agent: one manager for this cluster, a second connection for the
+// broker, and the reconcilers between them.
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -41,52 +44,56 @@ import (
 // Options are the agent's settings that are not part of the membership.
 type Options struct {
 	daemon.Options
-	// LeaderElection lets several replicas run with one at work.
+	// LeaderElection lets several replicas run of which one is active.
 	LeaderElection bool
-	// CreateNamespaces makes missing namespaces rather than leaving their services out.
+	// CreateNamespaces creates missing namespaces instead of leaving their services out.
 	CreateNamespaces bool
-	// RenewEvery and LeaseDuration are the heartbeat's times; zero means member.RenewEvery and member.LeaseDuration.
+	// RenewEvery and LeaseDuration are the times of this member's lease; zero means objects.RenewEvery
+	// and objects.LeaseDuration.
 	RenewEvery    time.Duration
 	LeaseDuration time.Duration
 }
 
-// agent is what the parts share while they are put together.
+// agent holds what the parts share while they are assembled.
 type agent struct {
 	Options
-	membership   objects.Membership
-	manager      manager.Manager
-	broker       cluster.Cluster
-	brokerDirect client.Client
-	localDirect  client.Client
-	state        *member.State
-	nodes        *member.Nodes
-	heartbeat    *member.Heartbeat
-	line         *member.Transport
+	membership      objects.Membership
+	manager         manager.Manager
+	broker          cluster.Cluster
+	brokerDirect    client.Client
+	localDirect     client.Client
+	state           *member.State
+	nodes           *member.Nodes
+	heartbeat       *member.Heartbeat
+	brokerTransport *member.Transport
 
-	localWriter, brokerWriter       *apply.Writer
-	exports, importsPush, aggregate *trigger.Push
-	rush                            trigger.Burst
+	localWriter, brokerWriter             *apply.Writer
+	exportPush, importPush, aggregatePush *trigger.Push
+	burst                                 trigger.Burst
 
 	metrics        *telemetry.Metrics
 	pool           *vip.Pool
 	blocksKnown    atomic.Bool
 	addressesKnown func() bool
-	hunger         *hunger
+	shortages      *shortages
 
-	again chan struct{} // asks the attendant to look at everything again
+	resync chan struct{} // requests a resync of all services
 }
 
-// Run works until ctx ends. It returns an error when it cannot start: a cluster that is no member, or a kubeconfig that does
-// not work. A broker that is away is no reason not to start.
+// Run runs the agent until ctx ends. It returns an error if it cannot start because the cluster is
+// no member or the kubeconfig does not work. It starts even if the broker is unreachable.
 func Run(ctx context.Context, o Options) error {
-	o.RenewEvery = orDefault(o.RenewEvery, objects.RenewEvery)
-	o.LeaseDuration = orDefault(o.LeaseDuration, objects.LeaseDuration)
+	o.RenewEvery = cmp.Or(o.RenewEvery, objects.RenewEvery)
+	o.LeaseDuration = cmp.Or(o.LeaseDuration, objects.LeaseDuration)
 	a := &agent{
-		Options: o, line: member.NewTransport(), exports: &trigger.Push{}, importsPush: &trigger.Push{}, aggregate: &trigger.Push{},
-		again: make(chan struct{}, 1), pool: vip.NewPool(), metrics: telemetry.New(),
+		Options: o, brokerTransport: member.NewTransport(), pool: vip.NewPool(), metrics: telemetry.New(),
+		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{},
+		resync: make(chan struct{}, 1),
 	}
-	a.hunger = &hunger{why: map[types.NamespacedName]error{}, changed: a.exports.Push}
-	for _, step := range []func(context.Context) error{a.readMembership, a.connect, a.follow, a.followAddresses, a.addReconcilers, a.addRunnables, a.addMetrics} {
+	a.shortages = &shortages{reasons: map[types.NamespacedName]error{}, changed: a.exportPush.Push}
+	for _, step := range []func(context.Context) error{
+		a.readMembership, a.connect, a.watchClusterSet, a.watchAddresses, a.addReconcilers, a.addRunnables, a.addMetrics,
+	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -95,24 +102,17 @@ func Run(ctx context.Context, o Options) error {
 	return a.manager.Start(ctx)
 }
 
-func orDefault(d, byDefault time.Duration) time.Duration {
-	if d == 0 {
-		return byDefault
-	}
-	return d
-}
-
-// readMembership finds out who this cluster is.
+// readMembership reads the membership of this cluster.
 func (a *agent) readMembership(ctx context.Context) error {
 	scheme, err := newScheme()
 	if err != nil {
 		return err
 	}
 	a.Local = rest.CopyConfig(a.Local)
-	a.Local.QPS = -1 // the API server's own fairness limits us
+	a.Local.QPS = -1 // the API server's priority and fairness limits the agent
 	a.Local.Wrap(member.NewTransport().Wrap)
 	if a.localDirect, err = client.New(a.Local, client.Options{Scheme: scheme, Mapper: newMapper()}); err != nil {
-		return fmt.Errorf("reach this cluster: %w", err)
+		return fmt.Errorf("connect to this cluster: %w", err)
 	}
 	secret := &corev1.Secret{}
 	err = a.localDirect.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
@@ -126,7 +126,7 @@ func (a *agent) readMembership(ctx context.Context) error {
 	return err
 }
 
-// connect builds the manager of this cluster and the connection to the broker.
+// connect creates the manager of this cluster and the connection to the broker.
 func (a *agent) connect(context.Context) error {
 	scheme, err := newScheme()
 	if err != nil {
@@ -148,7 +148,7 @@ func (a *agent) connect(context.Context) error {
 		LeaderElectionReleaseOnCancel: true,
 		Controller: config.Controller{
 			MaxConcurrentReconciles: 16,
-			SkipNameValidation:      ptr.To(true), // several agents may run in one process: the tests' do
+			SkipNameValidation:      ptr.To(true), // several agents run in one process in tests
 		},
 	})
 	if err != nil {
@@ -156,7 +156,7 @@ func (a *agent) connect(context.Context) error {
 	}
 	credential := member.NewCredential(a.membership.Token)
 	cfg := credential.Config(a.membership)
-	cfg.Wrap(a.line.Wrap)
+	cfg.Wrap(a.brokerTransport.Wrap)
 	a.broker, err = cluster.New(cfg, func(o *cluster.Options) {
 		o.Scheme, o.MapperProvider, o.Logger = scheme, staticMapper, a.Log
 		o.Cache = brokerCache(a.membership.Namespace, a.membership.ClusterID)
@@ -172,65 +172,79 @@ func (a *agent) connect(context.Context) error {
 		Credential: credential, Membership: a.membership, Local: a.localDirect, Broker: a.brokerDirect, Log: a.Log.WithName("credential"),
 	}
 	return errors.Join(a.manager.Add(renewal), a.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		return renewal.Follow(ctx, a.manager.GetCache())
+		return renewal.WatchMembership(ctx, a.manager.GetCache())
 	})))
 }
 
-// follow sets up what the reconcilers read: indexes, nodes, the clusterset's settings, everybody's leases.
-func (a *agent) follow(ctx context.Context) error {
+// watchClusterSet sets up what the reconcilers read: indexes, nodes, the clusterset's settings and
+// all members' leases.
+func (a *agent) watchClusterSet(ctx context.Context) error {
 	if err := index.AddLocal(ctx, a.manager.GetFieldIndexer()); err != nil {
 		return err
 	}
 	if err := index.AddBroker(ctx, a.broker.GetFieldIndexer()); err != nil {
 		return err
 	}
-	holder, families, err := a.inspect(ctx)
+	holder, families, err := a.readClusterFacts(ctx)
 	if err != nil {
 		return err
 	}
 	versions, err := discovery.NewDiscoveryClientForConfig(a.Local)
 	if err != nil {
-		return fmt.Errorf("reach this cluster: %w", err)
+		return fmt.Errorf("connect to this cluster: %w", err)
 	}
-	old, err := beforeSameNode(versions)
+	oldDistribution, err := lacksPreferSameNode(versions)
 	if err != nil {
 		return err
 	}
 	a.heartbeat = &member.Heartbeat{
 		ClusterID: a.membership.ClusterID, Namespace: a.membership.Namespace, Holder: holder,
-		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), Every: a.RenewEvery, Duration: a.LeaseDuration, OnBrokerRestored: a.line.RestartWatches,
+		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration,
+		OnBrokerRestored: a.brokerTransport.RestartWatches,
 	}
-	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.askToLookAgain); err != nil {
+	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.requestResync); err != nil {
 		return err
 	}
 	a.state = &member.State{
-		Membership: a.membership, Families: families, OldDistribution: old, Liveness: member.NewLiveness(a.membership.ClusterID),
-		Held: a.heartbeat.Held, NodesKnown: a.nodes.Synced,
+		Membership: a.membership, Families: families, OldDistribution: oldDistribution, Liveness: member.NewLiveness(a.membership.ClusterID),
+		HoldsClusterID: a.heartbeat.HoldsClusterID, NodesSynced: a.nodes.Synced,
 	}
-	return a.state.Follow(ctx, a.broker.GetCache(),
-		[]client.Object{&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &v1alpha1.ClusterSet{}, &v1alpha1.Cluster{}},
-		a.askToLookAgain)
+	return a.state.WatchBroker(ctx, a.broker.GetCache(), []client.Object{
+		&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &v1alpha1.ClusterSet{}, &v1alpha1.Cluster{},
+	}, a.requestResync)
 }
 
-// addRunnables adds what runs beside the reconcilers, on the leader only.
+// addRunnables adds the tasks that run beside the reconcilers, on the leader only, and the probes.
 func (a *agent) addRunnables(context.Context) error {
 	return errors.Join(
 		a.manager.Add(manager.RunnableFunc(a.broker.Start)),
 		a.manager.Add(a.heartbeat),
-		a.manager.Add(manager.RunnableFunc(a.attend)),
-		a.manager.Add(manager.RunnableFunc(a.tellStatus)),
-		a.manager.Add(manager.RunnableFunc(a.tidy)),
+		a.manager.Add(manager.RunnableFunc(a.pollConnectionAndLiveness)),
+		a.manager.Add(manager.RunnableFunc(a.reportStatus)),
+		a.manager.Add(manager.RunnableFunc(a.releaseMemory)),
 		a.manager.AddHealthzCheck("process", healthz.Ping),
 		a.manager.AddReadyzCheck("caches", a.cachesSynced),
 	)
 }
 
-// inspect asks this cluster what it is: the uid that tells it from every other, and its address families.
-func (a *agent) inspect(ctx context.Context) (holder string, families []corev1.IPFamily, err error) {
+// readClusterFacts returns the uid that identifies this cluster among all others, and its address
+// families.
+func (a *agent) readClusterFacts(ctx context.Context) (holder string, families []corev1.IPFamily, err error) {
 	system := &corev1.Namespace{}
 	if err := a.localDirect.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
 		return "", nil, fmt.Errorf("read namespace %s: %w", metav1.NamespaceSystem, err)
 	}
 	families, err = objects.Families(ctx, a.localDirect)
 	return string(system.UID), families, err
+}
+
+// lacksPreferSameNode reports whether an API server is older than 1.34. Such a server drops the
+// traffic distributions that it does not know.
+func lacksPreferSameNode(c discovery.ServerVersionInterface) (bool, error) {
+	info, err := c.ServerVersion()
+	if err != nil {
+		return false, fmt.Errorf("read the version of this cluster's API server: %w", err)
+	}
+	minor, err := strconv.Atoi(strings.TrimRight(info.Minor, "+"))
+	return err == nil && info.Major == "1" && minor < 34, nil
 }

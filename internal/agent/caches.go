@@ -14,8 +14,9 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// localCache keeps of this cluster's objects what the agent needs. The budget is 80 MiB of resident memory at 1,000 exports;
-// Services and slices are most of it, so what nobody here reads is dropped before it is kept.
+// localCache returns the options of the cache of this cluster's objects. Services and slices are
+// most of it, so their fields that the agent does not read are dropped. The budget is 80 MiB of
+// resident memory at 1,000 exports.
 func localCache() cache.Options {
 	return cache.Options{
 		DefaultTransform: stripMeta,
@@ -29,7 +30,7 @@ func localCache() cache.Options {
 	}
 }
 
-// membershipOnly limits Secrets to the one that makes this cluster a member: nobody else's are ours to read.
+// membershipOnly limits Secrets to the membership Secret: the agent may not read any other.
 func membershipOnly() cache.ByObject {
 	return cache.ByObject{
 		Namespaces: map[string]cache.Config{objects.AgentNamespace: {}},
@@ -37,7 +38,8 @@ func membershipOnly() cache.ByObject {
 	}
 }
 
-// brokerCache keeps the broker's namespace. What this cluster published there is only compared with what it should be.
+// brokerCache returns the options of the cache of the broker's namespace. Slices that this cluster
+// published are only compared with their desired state, so a digest of them is enough.
 func brokerCache(namespace, clusterID string) cache.Options {
 	return cache.Options{
 		DefaultTransform:  stripMeta,
@@ -55,7 +57,7 @@ func stripMeta(obj any) (any, error) {
 	if o, ok := obj.(metav1.Object); ok {
 		o.SetManagedFields(nil)
 	}
-	shareStrings(obj)
+	internStrings(obj)
 	return obj, nil
 }
 
@@ -66,7 +68,8 @@ func stripNamespace(obj any) (any, error) {
 	return obj, nil
 }
 
-// stripService drops labels and annotations too: they never travel. Derived Services stay whole, since they are written back.
+// stripService also drops labels and annotations, which are never exported. Derived Services keep
+// everything, since the agent updates them.
 func stripService(obj any) (any, error) {
 	if svc, ok := obj.(*corev1.Service); ok {
 		if _, derived := objects.DerivedFrom(svc); derived {
@@ -77,8 +80,9 @@ func stripService(obj any) (any, error) {
 	return stripMeta(obj)
 }
 
-// stripSlice drops the pods' references: only names and addresses are of use elsewhere. Imported slices are only compared with what they should
-// be, and those of a broker on this API server are read as the broker's.
+// stripSlice drops the references to pods: other clusters only use names and addresses. Imported
+// slices are only compared with their desired state, so a digest of them is enough. Slices of a
+// broker on this API server are read from the broker's cache.
 func stripSlice(obj any) (any, error) {
 	s, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {

@@ -8,54 +8,60 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/agent/apply"
 )
 
-// shareStrings makes equal strings of cached objects one. Every object that arrives brings its own copy of the same few label keys, kinds and messages.
-func shareStrings(obj any) {
+// internStrings makes equal strings of cached objects share memory. Every decoded object has its
+// own copy of the same few label keys, kinds and messages.
+func internStrings(obj any) {
 	if o, ok := obj.(runtime.Object); ok {
-		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the cache puts it into every copy it gives out
+		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the cache sets it in every copy it returns
 	}
 	if o, ok := obj.(metav1.Object); ok {
-		o.SetLabels(sharedMap(o.GetLabels()))
-		o.SetAnnotations(sharedMap(o.GetAnnotations()))
-		o.SetNamespace(shared(o.GetNamespace()))
+		o.SetLabels(internMap(o.GetLabels()))
+		o.SetAnnotations(internMap(o.GetAnnotations()))
+		o.SetNamespace(intern(o.GetNamespace()))
 		owners := o.GetOwnerReferences()
 		for i := range owners {
-			owners[i].APIVersion, owners[i].Kind = shared(owners[i].APIVersion), shared(owners[i].Kind)
+			owners[i].APIVersion, owners[i].Kind = intern(owners[i].APIVersion), intern(owners[i].Kind)
 		}
 		o.SetOwnerReferences(owners)
 	}
 	switch o := obj.(type) {
 	case *mcsv1beta1.ServiceExport:
-		shareConditions(o.Status.Conditions)
+		internConditions(o.Status.Conditions)
 	case *mcsv1beta1.ServiceImport:
-		shareConditions(o.Status.Conditions)
+		internConditions(o.Status.Conditions)
 		for i := range o.Status.Clusters {
-			o.Status.Clusters[i].Cluster = shared(o.Status.Clusters[i].Cluster)
+			o.Status.Clusters[i].Cluster = intern(o.Status.Clusters[i].Cluster)
 		}
 	case *corev1.Service:
 		for i := range o.Spec.Ports {
-			o.Spec.Ports[i].Name = shared(o.Spec.Ports[i].Name)
+			o.Spec.Ports[i].Name = intern(o.Spec.Ports[i].Name)
 		}
 	}
 }
 
-func shareConditions(conditions []metav1.Condition) {
+func internConditions(conditions []metav1.Condition) {
 	for i := range conditions {
 		c := &conditions[i]
-		c.Type, c.Status, c.Reason, c.Message = shared(c.Type), shared(c.Status), shared(c.Reason), shared(c.Message)
+		c.Type, c.Status, c.Reason, c.Message = intern(c.Type), intern(c.Status), intern(c.Reason), intern(c.Message)
 	}
 }
 
-func sharedMap(m map[string]string) map[string]string {
+func internMap(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
-	out := make(map[string]string, len(m)) // assigning to a key that is there would keep the old key's bytes
+	out := make(map[string]string, len(m)) // assigning to an existing key would keep the memory of the old key
 	for key, value := range m {
-		out[shared(key)] = shared(value)
+		if key != apply.AnnotationDigest { // hardly any two slices have the same digest
+			value = intern(value)
+		}
+		out[intern(key)] = value
 	}
 	return out
 }
 
-func shared[T ~string](s T) T { return unique.Make(s).Value() }
+func intern[T ~string](s T) T { return unique.Make(s).Value() }

@@ -8,35 +8,48 @@ import (
 )
 
 const (
-	// tidyEvery is how often an agent looks whether it holds memory it does not use.
-	tidyEvery = 3 * time.Second
-	// tidyAnyway is when memory is given back although little may be gained: what was scattered at the last time may be free now.
-	tidyAnyway = time.Minute
-	// spare is what may be held in reserve: as much is used again when the next few services change.
-	spare = 16 << 20
+	// releaseCheckInterval is how often the agent checks whether it holds unused memory.
+	releaseCheckInterval = 3 * time.Second
+	// maxReleaseInterval is the time after which memory is released although the unused part has not
+	// grown: fragments that could not be released last time may be free now.
+	maxReleaseInterval = time.Minute
+	// retainedReserve is how much unused memory is kept: the next few changes need it again.
+	retainedReserve = 16 << 20
 )
 
-// tidy gives memory back after a rush. A bulk export needs several times what its results need, and Go's runtime keeps most of that for minutes.
-func (a *agent) tidy(ctx context.Context) error {
-	ticker := time.NewTicker(tidyEvery)
+// releaseMemory returns memory to the operating system after a burst. A bulk export needs several
+// times the memory of its results, and Go's runtime keeps most of that for minutes.
+func (a *agent) releaseMemory(ctx context.Context) error {
+	ticker := time.NewTicker(releaseCheckInterval)
 	defer ticker.Stop()
-	var scattered uint64 // between what was alive last time, and so not to be had
-	var last time.Time
+	var last release
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		if now := unused(); !a.rush.Active() && (now > scattered+spare || (now > spare && time.Since(last) > tidyAnyway)) {
+		if !a.burst.Active() && last.isDue(unusedMemory(), time.Now()) {
 			debug.FreeOSMemory()
-			scattered, last = unused(), time.Now()
+			last = release{at: time.Now(), remaining: unusedMemory()}
 		}
 	}
 }
 
-// unused is how much of this process's memory holds nothing that was alive when garbage was last collected.
-func unused() uint64 {
+// release is the last time memory was returned to the operating system.
+type release struct {
+	at time.Time
+	// remaining was still unused afterwards: fragments between live objects.
+	remaining uint64
+}
+
+// isDue reports whether memory should be released again, with unused bytes now.
+func (r release) isDue(unused uint64, now time.Time) bool {
+	return unused > r.remaining+retainedReserve || (unused > retainedReserve && now.Sub(r.at) > maxReleaseInterval)
+}
+
+// unusedMemory returns how much of the heap held no live objects after the last garbage collection.
+func unusedMemory() uint64 {
 	samples := []metrics.Sample{
 		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
 		{Name: "/gc/heap/live:bytes"},

@@ -22,14 +22,15 @@ const (
 	serverBroker = "broker"
 )
 
-// counted counts writes to a server, and ends the time of the services they were for. Of what an exporter writes at home nothing is
-// on a service's way to its clients.
-func (a *agent) counted(server string, timed *telemetry.InstrumentedReconciler) func(types.NamespacedName, string, client.Object) {
-	onTheWay := server == serverBroker || timed.Hop == "import"
+// countWrites returns a function that counts writes to a server and records those that clients of a
+// service wait for. Clients wait for writes to the broker and for imports, but not for what an
+// exporter writes to its own cluster.
+func (a *agent) countWrites(server string, reconciler *telemetry.InstrumentedReconciler) func(types.NamespacedName, string, client.Object) {
+	clientsWait := server == serverBroker || reconciler.Hop == "import"
 	return func(key types.NamespacedName, verb string, obj client.Object) {
 		a.metrics.Writes.WithLabelValues(server, verb, reflect.TypeOf(obj).Elem().Name()).Inc()
-		if onTheWay && verb != apply.VerbStatus {
-			timed.RecordWrite(key)
+		if clientsWait && verb != apply.VerbStatus {
+			reconciler.RecordWrite(key)
 		}
 	}
 }
@@ -69,42 +70,45 @@ func (a *agent) observeImport(key types.NamespacedName, si *mcsv1beta1.ServiceIm
 	a.metrics.Imports.Set(key, state)
 }
 
-// addMetrics adds what is read when it is asked for, and makes all of them visible.
+// addMetrics adds the metrics that are read at each scrape, and registers all of them.
 func (a *agent) addMetrics(context.Context) error {
-	yes := func(ok bool) float64 {
+	oneIf := func(ok bool) float64 {
 		if ok {
 			return 1
 		}
 		return 0
 	}
-	a.metrics.Add("seamark_broker_connected", "Whether this member hears its own heartbeat through the broker.", nil,
-		func() float64 { return yes(a.state.Connected() && a.state.Liveness.Live()) })
-	a.metrics.Add("seamark_stale_clusters", "Members that have not been heard from.", nil,
+	a.metrics.Add("seamark_broker_connected", "Whether this member observes its own lease renewals through the broker.", nil,
+		func() float64 { return oneIf(a.state.Connected() && a.state.Liveness.BrokerWatchIsLive()) })
+	a.metrics.Add("seamark_stale_clusters", "Members whose lease expired.", nil,
 		func() float64 { return float64(len(a.state.Liveness.Stale())) })
-	a.metrics.AddCollector(&clusterset{agent: a})
+	a.metrics.AddCollector(&clusterSetCollector{agent: a})
 	return a.metrics.Register(ctrlmetrics.Registry)
 }
 
-// clusterset collects what there is one of per member or per address block.
-type clusterset struct{ agent *agent }
+// clusterSetCollector collects metrics that exist once per member or per block of clusterset IPs.
+type clusterSetCollector struct{ agent *agent }
 
 var (
-	leaseAge = prometheus.NewDesc("seamark_lease_age_seconds", "Time since the last renewal of a member's lease was observed.", []string{"cluster"}, nil)
-	poolUsed = prometheus.NewDesc("seamark_clusterset_ip_pool_used", "Addresses in use of this member's block of clusterset IPs.", []string{"block"}, nil)
-	poolSize = prometheus.NewDesc("seamark_clusterset_ip_pool_size", "Addresses of this member's block of clusterset IPs.", []string{"block"}, nil)
+	leaseAge = prometheus.NewDesc("seamark_lease_age_seconds",
+		"Time since the last renewal of a member's lease was observed.", []string{"cluster"}, nil)
+	poolUsed = prometheus.NewDesc("seamark_clusterset_ip_pool_used",
+		"Addresses in use of this member's block of clusterset IPs.", []string{"block"}, nil)
+	poolSize = prometheus.NewDesc("seamark_clusterset_ip_pool_size",
+		"Addresses of this member's block of clusterset IPs.", []string{"block"}, nil)
 )
 
-func (c *clusterset) Describe(out chan<- *prometheus.Desc) {
+func (c *clusterSetCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{leaseAge, poolUsed, poolSize} {
 		out <- d
 	}
 }
 
-func (c *clusterset) Collect(out chan<- prometheus.Metric) {
-	for cluster, age := range c.agent.state.Liveness.Heard(time.Now()) {
+func (c *clusterSetCollector) Collect(out chan<- prometheus.Metric) {
+	for cluster, age := range c.agent.state.Liveness.LeaseAges(time.Now()) {
 		out <- prometheus.MustNewConstMetric(leaseAge, prometheus.GaugeValue, age.Seconds(), cluster)
 	}
-	for _, use := range c.agent.pool.Use() {
+	for _, use := range c.agent.pool.Usage() {
 		out <- prometheus.MustNewConstMetric(poolUsed, prometheus.GaugeValue, float64(use.Used), use.Block.String())
 		out <- prometheus.MustNewConstMetric(poolSize, prometheus.GaugeValue, float64(use.Size), use.Block.String())
 	}

@@ -15,62 +15,64 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// statusEvery is how often the member compares what it tells about itself with what is true. Only a difference is written.
-const statusEvery = time.Minute
+// statusInterval is how often the status of this member's Cluster is compared with the actual
+// state. Only a difference is written.
+const statusInterval = time.Minute
 
-// attendEvery is how soon the attendant notices that the broker has been reached, or that a cluster fell silent.
-const attendEvery = 200 * time.Millisecond
+// pollInterval is how often the connection to the broker and the liveness of members are checked.
+const pollInterval = 200 * time.Millisecond
 
-// askToLookAgain never blocks: one request that waits is as good as many.
-func (a *agent) askToLookAgain() {
+// requestResync never blocks: one pending request is enough.
+func (a *agent) requestResync() {
 	select {
-	case a.again <- struct{}{}:
+	case a.resync <- struct{}{}:
 	default:
 	}
 }
 
-// attend looks at everything when the broker has been reached, when the id turns out to be another's or is free again, and
-// when the settings change; and at the services of a cluster when it falls silent or is back.
-func (a *agent) attend(ctx context.Context) error {
-	ticker := time.NewTicker(attendEvery)
+// pollConnectionAndLiveness resyncs all services when the connection to the broker changes, when
+// the cluster id is taken by another cluster or free again, and when the settings change. It
+// reconciles the services of a cluster when its lease expires or is renewed again.
+func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	connected, taken := false, false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.again:
+		case <-a.resync:
 			if connected {
-				a.lookAgain(ctx)
+				a.resyncAll(ctx)
 			}
 		case <-ticker.C:
 		}
-		if now, lost := a.state.Connected(), a.heartbeat.Taken() != nil; now != connected || lost != taken {
-			connected, taken = now, lost
-			a.Log.Info("the way to the broker changed", "clusterset", a.membership.ClusterSet, "connected", connected, "taken", taken)
-			a.lookAgain(ctx)
+		if nowConnected, nowTaken := a.state.Connected(), a.heartbeat.ClusterIDTaken() != nil; nowConnected != connected || nowTaken != taken {
+			connected, taken = nowConnected, nowTaken
+			a.Log.Info("the connection to the broker changed", "clusterset", a.membership.ClusterSet, "connected", connected, "idTaken", taken)
+			a.resyncAll(ctx)
 		}
-		for _, cluster := range a.state.Liveness.Judge(time.Now()) {
-			a.Log.Info("liveness of a cluster changed", "member", cluster, "stale", a.state.Liveness.Stale()[cluster])
-			keys := a.records(ctx, client.MatchingLabels{mcsv1beta1.LabelSourceCluster: cluster})
-			a.importsPush.Push(keys...)
-			a.aggregate.Push(keys...)
+		for _, cluster := range a.state.Liveness.Update(time.Now()) {
+			a.Log.Info("the liveness of a member changed", "member", cluster, "stale", a.state.Liveness.Stale()[cluster])
+			keys := a.recordedServices(ctx, client.MatchingLabels{mcsv1beta1.LabelSourceCluster: cluster})
+			a.importPush.Push(keys...)
+			a.aggregatePush.Push(keys...)
 		}
 	}
 }
 
-// tellStatus keeps the status of this member's Cluster object true.
-func (a *agent) tellStatus(ctx context.Context) error {
-	told := false
+// reportStatus updates the status of this member's Cluster object.
+func (a *agent) reportStatus(ctx context.Context) error {
+	reported := false
 	for {
-		wait := statusEvery
-		if !told {
-			wait = time.Second
+		delay := statusInterval
+		if !reported {
+			delay = time.Second
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(wait):
+		case <-time.After(delay):
 		}
 		if !a.state.Connected() {
 			continue
@@ -82,15 +84,15 @@ func (a *agent) tellStatus(ctx context.Context) error {
 		want.PodCIDRs = cidrs(a.nodes.PodCIDRs(64))
 		want.ServiceCIDRs = cidrs(objects.ServiceCIDRs(ctx, a.localDirect))
 		if equality.Semantic.DeepEqual(current.Status, want) {
-			told = true
+			reported = true
 			continue
 		}
 		current.Status = want
 		if err := a.brokerDirect.Status().Update(ctx, current); err != nil {
-			a.Log.V(1).Info("cannot tell this member's status; trying again", "error", err.Error())
+			a.Log.V(1).Info("cannot update the status of this member's Cluster; retrying", "error", err.Error())
 			continue
 		}
-		told = true
+		reported = true
 	}
 }
 
@@ -102,13 +104,14 @@ func cidrs(in []string) []v1alpha1.CIDR {
 	return out
 }
 
-// cachesSynced is the readiness of the agent: it has seen its own cluster. A broker that is away does not make it unready,
-// since it keeps what it has and does its work at home.
+// cachesSynced is the readiness check of the agent: the caches of its own cluster have synced. An
+// unreachable broker does not make it unready, since it keeps what it has imported and still
+// reconciles its own cluster.
 func (a *agent) cachesSynced(req *http.Request) error {
 	ctx, cancel := context.WithTimeout(req.Context(), time.Second)
 	defer cancel()
 	if !a.manager.GetCache().WaitForCacheSync(ctx) {
-		return errors.New("the objects of this cluster have not all been listed yet")
+		return errors.New("the caches of this cluster have not synced yet")
 	}
 	return nil
 }

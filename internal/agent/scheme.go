@@ -16,7 +16,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// newScheme knows every kind the agent reads or writes.
+// newScheme returns a scheme with every kind that the agent reads or writes.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -29,15 +29,16 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// newMapper knows the same kinds without asking the API server: an agent must be able to start while its broker is away, and
-// discovery of a whole API server is a few hundred kilobytes for a dozen kinds.
+// newMapper returns a mapper of the same kinds that does not use discovery: an agent must be able
+// to start while its broker is unreachable, and discovery of a whole API server is a few hundred
+// kilobytes for a dozen kinds.
 func newMapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	add := func(gv schema.GroupVersion, scope meta.RESTScope, kinds ...string) {
 		for _, kind := range kinds {
 			plural, singular := meta.UnsafeGuessKindToResource(gv.WithKind(kind))
 			mapper.AddSpecific(gv.WithKind(kind), plural, singular, scope)
-			// A client that lists asks for the kind of the list.
+			// A client that lists looks up the kind of the list.
 			mapper.AddSpecific(gv.WithKind(kind+"List"), plural, singular, scope)
 		}
 	}

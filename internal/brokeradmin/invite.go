@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -236,10 +235,8 @@ func mustYield(mine, other *v1alpha1.Cluster) bool {
 	if mine.UID == other.UID || !overlap(mine.Spec.ClusterSetIPBlocks, other.Spec.ClusterSetIPBlocks) {
 		return false
 	}
-	ours, err1 := strconv.ParseUint(mine.ResourceVersion, 10, 64)
-	theirs, err2 := strconv.ParseUint(other.ResourceVersion, 10, 64)
 	unchanged := other.Generation == 1 && equality.Semantic.DeepEqual(other.Status, v1alpha1.ClusterStatus{})
-	later := err1 == nil && err2 == nil && theirs > ours && unchanged && !other.CreationTimestamp.Before(&mine.CreationTimestamp)
+	later := objects.OlderVersion(mine, other) && unchanged && !other.CreationTimestamp.Before(&mine.CreationTimestamp)
 	return !later
 }
 

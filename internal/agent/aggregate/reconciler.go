@@ -55,14 +55,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if !r.Writer.CacheIsCurrent(ctx, key) {
 		telemetry.Wait(ctx, objects.WaitForCache)
-		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
+		return ctrl.Result{RequeueAfter: apply.CacheTimeout}, nil
 	}
 	in, err := r.gather(ctx, key)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if in.Existing != nil {
-		r.Pool.Published(key, AddressesOf(in.Existing).IPs)
+		r.Pool.SetPublished(key, AddressesOf(in.Existing).IPs)
 	}
 	plan := Decide(in)
 	if !plan.Allocated && plan.Shortage == nil {
@@ -117,7 +117,7 @@ func (r *Reconciler) defers(ctx context.Context, key types.NamespacedName) bool 
 
 func (r *Reconciler) offer(key types.NamespacedName) func(corev1.IPFamily, netip.Addr) (netip.Addr, error) {
 	return func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error) {
-		return r.Pool.Offer(key, family == corev1.IPv6Protocol, wanted)
+		return r.Pool.Reserve(key, family == corev1.IPv6Protocol, wanted)
 	}
 }
 

@@ -1,12 +1,12 @@
-// Package apply writes the difference between what is and what should be, and remembers what it wrote until the watch has
-// shown it: a reconciler that reads a cache older than its own last write would write again.
+// Package apply writes the difference between the actual and the desired state. It records its
+// writes until the cache has observed them: a reconciler that reads a cache older than its own last
+// write would write again.
 package apply
 
 import (
 	"context"
 	"errors"
 	"reflect"
-	"strconv"
 	"sync"
 	"time"
 
@@ -16,58 +16,64 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// EchoPatience bounds how long a key waits for the echo of a write. It is only reached when a server lost the write (it was
-// reset to an older state): then reading the cache again is right.
-const EchoTimeout = 5 * time.Second
+// CacheTimeout bounds how long a key waits for the cache to observe a write. It is only reached if
+// the server lost the write, for example because it was restored from a backup: then deciding from
+// the cache is right.
+const CacheTimeout = 5 * time.Second
 
-// Changes are the writes that turn what is into what should be. Updates carry the resourceVersion they were decided on, so
-// a concurrent writer is noticed rather than overwritten.
+// Changes are the writes that turn the actual into the desired state. Updates carry the
+// resourceVersion they were decided on, so a concurrent write leads to a conflict and is not
+// overwritten.
 type Changes struct {
 	Create []client.Object
 	Update []client.Object
 	Delete []client.Object
 }
 
-// Empty tells that there is nothing to write.
+// Empty reports whether there is nothing to write.
 func (c Changes) Empty() bool { return len(c.Create)+len(c.Update)+len(c.Delete) == 0 }
 
 // Writer applies changes to one API server on behalf of reconcile keys.
 type Writer struct {
-	// Wrote, when set, is told of every write that succeeded: for which key, how and what.
-	Wrote func(key types.NamespacedName, verb string, obj client.Object)
+	// OnWrite, if set, is called after every write that succeeded.
+	OnWrite func(key types.NamespacedName, verb string, obj client.Object)
 
 	client client.Client
 
 	mu      sync.Mutex
-	pending map[types.NamespacedName]*pending
+	pending map[types.NamespacedName]*pendingWrites
 }
 
-type pending struct {
-	writes []echo
+type pendingWrites struct {
+	writes []pendingWrite
 	since  time.Time
 }
 
-// echo is a write the cache has yet to show.
-type echo struct {
+// pendingWrite is a write that the cache has not observed yet.
+type pendingWrite struct {
 	kind    reflect.Type
 	name    types.NamespacedName
 	uid     types.UID
 	version int64 // 0: the object was deleted
 }
 
-// echoOf keeps no more of an object than is needed to recognize it: there may be thousands.
-func echoOf(obj client.Object, version int64) echo {
-	return echo{kind: reflect.TypeOf(obj).Elem(), name: client.ObjectKeyFromObject(obj), uid: obj.GetUID(), version: version}
+// pendingWriteOf keeps only what identifies an object: thousands of writes may be pending.
+func pendingWriteOf(obj client.Object, version int64) pendingWrite {
+	return pendingWrite{kind: reflect.TypeOf(obj).Elem(), name: client.ObjectKeyFromObject(obj), uid: obj.GetUID(), version: version}
 }
 
-// NewWriter returns a writer for the API server behind c. Reads of c must come from a cache that watches what is written.
+// NewWriter returns a writer for the API server behind c. c must read from a cache that watches the
+// kinds that are written.
 func NewWriter(c client.Client) *Writer {
-	return &Writer{client: c, pending: map[types.NamespacedName]*pending{}}
+	return &Writer{client: c, pending: map[types.NamespacedName]*pendingWrites{}}
 }
 
-// Apply makes the changes, all at once, and returns when all are done. An object that is already gone counts as deleted.
+// Apply writes all changes concurrently and returns when all are done. An object that does not
+// exist any more counts as deleted.
 func (w *Writer) Apply(ctx context.Context, key types.NamespacedName, c Changes) error {
 	var group errorGroup
 	for _, obj := range c.Create {
@@ -82,7 +88,8 @@ func (w *Writer) Apply(ctx context.Context, key types.NamespacedName, c Changes)
 	return group.Wait()
 }
 
-// Create creates obj for key. An object of that name that somebody relabelled, so that it was not found as ours, is replaced.
+// Create creates obj for key. An object of that name whose labels were changed by another client,
+// so that it was not found as managed, is replaced.
 func (w *Writer) Create(ctx context.Context, key types.NamespacedName, obj client.Object) error {
 	err := w.client.Create(ctx, obj)
 	if apierrors.IsAlreadyExists(err) {
@@ -91,15 +98,16 @@ func (w *Writer) Create(ctx context.Context, key types.NamespacedName, obj clien
 	if err != nil {
 		return err
 	}
-	w.wrote(key, "create", obj)
+	w.recordWrite(key, "create", obj)
 	return nil
 }
 
-// replace puts obj in the place of one of the same name whose labels say something else. Slices and records have names that
-// nobody else makes; a ServiceImport has the name of a Service, may be anybody's, and is never replaced. Without such an object
-// in the cache the cause is another, and stays.
+// replace deletes an object that has obj's name but other labels, and creates obj. Names of slices
+// and records are generated, so no other client creates them. A ServiceImport has the name of a
+// Service and may belong to the user, so it is never replaced. If the cache has no such object, the
+// error has another cause and is returned.
 func (w *Writer) replace(ctx context.Context, obj client.Object, exists error) error {
-	if _, named := obj.(*mcsv1beta1.ServiceImport); named {
+	if _, isImport := obj.(*mcsv1beta1.ServiceImport); isImport {
 		return exists
 	}
 	old, ok := obj.DeepCopyObject().(client.Object)
@@ -119,7 +127,7 @@ func (w *Writer) Update(ctx context.Context, key types.NamespacedName, obj clien
 	if err := w.client.Update(ctx, obj); err != nil {
 		return err
 	}
-	w.wrote(key, "update", obj)
+	w.recordWrite(key, "update", obj)
 	return nil
 }
 
@@ -128,49 +136,50 @@ func (w *Writer) UpdateStatus(ctx context.Context, key types.NamespacedName, obj
 	if err := w.client.Status().Update(ctx, obj); err != nil {
 		return err
 	}
-	w.wrote(key, VerbStatus, obj)
+	w.recordWrite(key, VerbStatus, obj)
 	return nil
 }
 
-// Delete deletes exactly the obj that was read: one that changed since, or a new one of the same name, stays.
+// Delete deletes exactly the obj that was read. An object that changed since, or a new one of the
+// same name, is kept.
 func (w *Writer) Delete(ctx context.Context, key types.NamespacedName, obj client.Object) error {
 	err := w.client.Delete(ctx, obj, client.Preconditions{UID: ptr.To(obj.GetUID()), ResourceVersion: ptr.To(obj.GetResourceVersion())})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if w.Wrote != nil {
-		w.Wrote(key, "delete", obj)
+	if w.OnWrite != nil {
+		w.OnWrite(key, "delete", obj)
 	}
-	w.remember(key, echoOf(obj, 0))
+	w.addPending(key, pendingWriteOf(obj, 0))
 	return nil
 }
 
-// VerbStatus is the verb of a write to the status alone: for people, not on the way of a service to its clients.
+// VerbStatus is the verb of a write to the status alone. Clients of a service do not wait for it.
 const VerbStatus = "update_status"
 
-func (w *Writer) wrote(key types.NamespacedName, verb string, obj client.Object) {
-	if w.Wrote != nil {
-		w.Wrote(key, verb, obj)
+func (w *Writer) recordWrite(key types.NamespacedName, verb string, obj client.Object) {
+	if w.OnWrite != nil {
+		w.OnWrite(key, verb, obj)
 	}
-	if version := resourceVersion(obj); version > 0 {
-		w.remember(key, echoOf(obj, version))
+	if version := objects.ResourceVersion(obj); version > 0 {
+		w.addPending(key, pendingWriteOf(obj, version))
 	}
 }
 
-func (w *Writer) remember(key types.NamespacedName, e echo) {
+func (w *Writer) addPending(key types.NamespacedName, write pendingWrite) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.pending[key]
 	if p == nil {
-		p = &pending{}
+		p = &pendingWrites{}
 		w.pending[key] = p
 	}
 	p.since = time.Now()
-	p.writes = append(p.writes, e)
+	p.writes = append(p.writes, write)
 }
 
-// Settled tells whether the cache shows everything written for key. While it does not, deciding again would repeat writes;
-// the echo itself will trigger the next reconcile.
+// CacheIsCurrent reports whether the cache has observed everything written for key. Until then a
+// reconcile would repeat writes. The event of the write itself triggers the next reconcile.
 func (w *Writer) CacheIsCurrent(ctx context.Context, key types.NamespacedName) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,8 +187,8 @@ func (w *Writer) CacheIsCurrent(ctx context.Context, key types.NamespacedName) b
 	if p == nil {
 		return true
 	}
-	for _, e := range p.writes {
-		if !w.shown(ctx, e) && time.Since(p.since) < EchoTimeout {
+	for _, write := range p.writes {
+		if !w.isObserved(ctx, write) && time.Since(p.since) < CacheTimeout {
 			return false
 		}
 	}
@@ -187,30 +196,22 @@ func (w *Writer) CacheIsCurrent(ctx context.Context, key types.NamespacedName) b
 	return true
 }
 
-func (w *Writer) shown(ctx context.Context, e echo) bool {
-	seen, ok := reflect.New(e.kind).Interface().(client.Object)
+func (w *Writer) isObserved(ctx context.Context, write pendingWrite) bool {
+	observed, ok := reflect.New(write.kind).Interface().(client.Object)
 	if !ok {
 		return true
 	}
-	err := w.client.Get(ctx, e.name, seen)
-	if e.version == 0 {
-		return apierrors.IsNotFound(err) || (err == nil && seen.GetUID() != e.uid)
+	err := w.client.Get(ctx, write.name, observed)
+	if write.version == 0 {
+		return apierrors.IsNotFound(err) || (err == nil && observed.GetUID() != write.uid)
 	}
-	// Not in the cache: either not yet, or deleted since. Not yet is far more likely, and patience bounds the other.
-	return err == nil && resourceVersion(seen) >= e.version
+	// An object that is not in the cache is either not observed yet or deleted since. The former is
+	// far more likely, and CacheTimeout bounds the latter.
+	return err == nil && objects.ResourceVersion(observed) >= write.version
 }
 
-// resourceVersion is an integer that grows with every write (KEP-5504); 0 where a server does otherwise, which turns the
-// waiting off.
-func resourceVersion(obj client.Object) int64 {
-	v, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return v
-}
-
-// errorGroup runs functions side by side and joins all their errors: one failed write must not hide another.
+// errorGroup runs functions concurrently and joins all their errors: one failed write must not hide
+// another.
 type errorGroup struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex

@@ -1,15 +1,18 @@
 package apply
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
-	"strings"
+	"encoding/base64"
+	"maps"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// DiffSlices adds to c what turns the slices that are into those that should be. A slice whose address type changed is
-// deleted: the type is immutable, and the reconcile that sees it gone creates the new one.
+// DiffSlices adds to c the writes that turn the slices in have into those in want. A slice whose
+// address type changed is deleted: the type is immutable, and the reconcile that observes the
+// deletion creates the new slice.
 func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 	byName := make(map[string]*discoveryv1.EndpointSlice, len(have))
 	for _, s := range have {
@@ -27,7 +30,6 @@ func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 			updated := old.DeepCopy()
 			updated.Labels, updated.Annotations, updated.OwnerReferences = s.Labels, s.Annotations, s.OwnerReferences
 			updated.Endpoints, updated.Ports = s.Endpoints, s.Ports
-			updated.SetSelfLink("")
 			c.Update = append(c.Update, updated)
 		}
 	}
@@ -38,35 +40,56 @@ func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 	}
 }
 
-func sameSlice(a, b *discoveryv1.EndpointSlice) bool {
-	return content(a) == content(b) &&
-		equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
-		equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+// sameSlice reports whether a cached slice, whole or with a digest, is what it should be.
+func sameSlice(have, want *discoveryv1.EndpointSlice) bool {
+	return digestOf(have) == digestOf(want) &&
+		equality.Semantic.DeepEqual(have.Labels, want.Labels) &&
+		equality.Semantic.DeepEqual(withoutDigest(have.Annotations), want.Annotations) &&
+		equality.Semantic.DeepEqual(have.OwnerReferences, want.OwnerReferences)
 }
 
-const shortened = "digest:"
+// AnnotationDigest holds the digest of the endpoints and ports that ReplaceByDigest removed. It
+// exists only in the agent's cache and is never written to an API server.
+const AnnotationDigest = "seamark.dev/content-digest"
 
-// Shorten replaces endpoints and ports by a digest of them, for caches of slices that are only ever compared with what they should be: DiffSlices
-// takes such slices as what is. The digest is kept in a field that no API server uses any more, and is never written.
+// digestKey makes digests differ between processes. A client that writes the annotation to an API
+// server can therefore not hide a change of the endpoints: its value matches no digest.
+var digestKey = rand.Text()
+
+// ReplaceByDigest replaces the endpoints and ports of a slice by a digest of them. It is for caches
+// of slices that are only compared with their desired state; DiffSlices accepts such slices in
+// have. A slice that already has a digest keeps it, because caches may transform an object twice.
 func ReplaceByDigest(s *discoveryv1.EndpointSlice) {
-	if len(s.Endpoints)+len(s.Ports) == 0 && strings.HasPrefix(s.GetSelfLink(), shortened) {
-		return // done before
+	if _, replaced := s.Annotations[AnnotationDigest]; !replaced {
+		digest := digestOf(s)
+		if s.Annotations == nil {
+			s.Annotations = make(map[string]string, 1)
+		}
+		s.Annotations[AnnotationDigest] = digest
 	}
-	s.SetSelfLink("")
-	s.SetSelfLink(content(s))
 	s.Endpoints, s.Ports = nil, nil
 }
 
-// content tells endpoints and ports apart from others. It is a digest that cannot be forged: endpoints come from other clusters.
-func content(s *discoveryv1.EndpointSlice) string {
-	if digest := s.GetSelfLink(); strings.HasPrefix(digest, shortened) {
+// digestOf returns a digest of the endpoints and ports of a slice. It is cryptographic because
+// endpoints come from other clusters, which must not be able to craft a collision.
+func digestOf(s *discoveryv1.EndpointSlice) string {
+	if digest, replaced := s.Annotations[AnnotationDigest]; replaced {
 		return digest
 	}
 	bare := discoveryv1.EndpointSlice{Endpoints: s.Endpoints, Ports: s.Ports}
 	bytes, err := bare.Marshal()
 	if err != nil {
-		panic(err) // memory holds nothing that cannot be written down
+		panic(err) // marshalling to memory cannot fail
 	}
-	sum := sha256.Sum256(bytes)
-	return shortened + string(sum[:])
+	sum := sha256.Sum256(append(bytes, digestKey...))
+	return base64.RawStdEncoding.EncodeToString(sum[:])
+}
+
+func withoutDigest(annotations map[string]string) map[string]string {
+	if _, replaced := annotations[AnnotationDigest]; !replaced {
+		return annotations
+	}
+	rest := maps.Clone(annotations)
+	delete(rest, AnnotationDigest)
+	return rest
 }

@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -20,30 +22,47 @@ func slice(address string, change ...func(*discoveryv1.EndpointSlice)) *discover
 	return s
 }
 
+func annotated(s *discoveryv1.EndpointSlice) { s.Annotations = map[string]string{"x": "y"} }
+
+func ready(value *bool) func(*discoveryv1.EndpointSlice) {
+	return func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = value }
+}
+
+func empty(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = nil, nil }
+
 // A slice kept as a digest is compared like the whole one.
-func TestShortenedSlicesDifferLikeWholeOnes(t *testing.T) {
+func TestSlicesWithDigestDifferLikeWholeOnes(t *testing.T) {
 	for name, test := range map[string]struct {
+		have   []func(*discoveryv1.EndpointSlice)
 		want   *discoveryv1.EndpointSlice
 		update bool
 	}{
-		"the same":           {slice("10.0.0.1"), false},
-		"another address":    {slice("10.0.0.2"), true},
-		"no longer ready":    {slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = ptr.To(false) }), true},
-		"readiness unknown":  {slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = nil }), true},
-		"another port":       {slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = ptr.To[int32](81) }), true},
-		"no endpoints":       {slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil }), true},
-		"nothing at all":     {slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = nil, nil }), true},
-		"a label more":       {slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Labels["x"] = "y" }), true},
-		"an annotation more": {slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Annotations = map[string]string{"x": "y"} }), true},
+		"the same":           {nil, slice("10.0.0.1"), false},
+		"another address":    {nil, slice("10.0.0.2"), true},
+		"no longer ready":    {nil, slice("10.0.0.1", ready(ptr.To(false))), true},
+		"readiness unknown":  {nil, slice("10.0.0.1", ready(nil)), true},
+		"another port":       {nil, slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = ptr.To[int32](81) }), true},
+		"no endpoints":       {nil, slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil }), true},
+		"nothing at all":     {nil, slice("10.0.0.1", empty), true},
+		"a label more":       {nil, slice("10.0.0.1", func(s *discoveryv1.EndpointSlice) { s.Labels["x"] = "y" }), true},
+		"an annotation more": {nil, slice("10.0.0.1", annotated), true},
+		"the same annotation": {
+			[]func(*discoveryv1.EndpointSlice){annotated}, slice("10.0.0.1", annotated), false,
+		},
+		"an annotation less": {[]func(*discoveryv1.EndpointSlice){annotated}, slice("10.0.0.1"), true},
+		"another address and an annotation": {
+			[]func(*discoveryv1.EndpointSlice){annotated}, slice("10.0.0.2", annotated), true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			whole, short := slice("10.0.0.1"), slice("10.0.0.1")
-			ReplaceByDigest(short)
-			ReplaceByDigest(short) // caches may do it again
-			if len(short.Endpoints)+len(short.Ports) > 0 {
+			whole, digested := slice("10.0.0.1", test.have...), slice("10.0.0.1", test.have...)
+			ReplaceByDigest(digested)
+			ReplaceByDigest(digested) // caches may do it again
+			if len(digested.Endpoints)+len(digested.Ports) > 0 {
 				t.Error("nothing was dropped")
 			}
-			for kind, have := range map[string]*discoveryv1.EndpointSlice{"whole": whole, "shortened": short} {
+			for kind, have := range map[string]*discoveryv1.EndpointSlice{"whole": whole, "digested": digested} {
+				before := maps.Clone(have.Annotations)
 				var c Changes
 				DiffSlices(&c, []*discoveryv1.EndpointSlice{have}, []*discoveryv1.EndpointSlice{test.want})
 				if got := len(c.Update) == 1; got != test.update || len(c.Create)+len(c.Delete) > 0 {
@@ -51,26 +70,54 @@ func TestShortenedSlicesDifferLikeWholeOnes(t *testing.T) {
 				}
 				for _, o := range c.Update {
 					written := o.(*discoveryv1.EndpointSlice)
-					if written.GetSelfLink() != "" || len(written.Endpoints) != len(test.want.Endpoints) {
+					if !maps.Equal(written.Annotations, test.want.Annotations) || len(written.Endpoints) != len(test.want.Endpoints) {
 						t.Errorf("%s: would write %+v", kind, written)
 					}
+				}
+				if !maps.Equal(have.Annotations, before) {
+					t.Errorf("%s: the cached object was changed: %v", kind, have.Annotations)
 				}
 			}
 		})
 	}
 }
 
-// Slices without endpoints and ports are told apart from slices that were shortened.
-func TestShortenEmpty(t *testing.T) {
-	empty := slice("", func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = nil, nil })
-	ReplaceByDigest(empty)
+// Slices without endpoints and ports differ from slices whose content was replaced by a digest.
+func TestDigestOfEmptySlice(t *testing.T) {
+	have := slice("", empty)
+	ReplaceByDigest(have)
 	for want, update := range map[*discoveryv1.EndpointSlice]bool{
-		slice("", func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Ports = nil, nil }): false, slice("10.0.0.1"): true,
+		slice("", empty): false, slice("10.0.0.1"): true,
 	} {
 		var c Changes
-		DiffSlices(&c, []*discoveryv1.EndpointSlice{empty}, []*discoveryv1.EndpointSlice{want})
+		DiffSlices(&c, []*discoveryv1.EndpointSlice{have}, []*discoveryv1.EndpointSlice{want})
 		if (len(c.Update) == 1) != update {
 			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// The annotation is the agent's own. A slice that another client wrote with it is restored, whether
+// or not the value is a digest of the endpoints.
+func TestDigestFromAPIServerIsNotTrusted(t *testing.T) {
+	for name, have := range map[string]*discoveryv1.EndpointSlice{
+		"with endpoints":    slice("10.0.0.1"),
+		"without endpoints": slice("10.0.0.1", empty),
+	} {
+		have.Annotations = map[string]string{AnnotationDigest: "n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg"}
+		ReplaceByDigest(have)
+		want := slice("10.0.0.1")
+		var c Changes
+		DiffSlices(&c, []*discoveryv1.EndpointSlice{have}, []*discoveryv1.EndpointSlice{want})
+		if len(c.Update) != 1 {
+			t.Errorf("%s: %+v", name, c)
+			continue
+		}
+		written := c.Update[0].(*discoveryv1.EndpointSlice)
+		if len(written.Annotations) > 0 || !slices.EqualFunc(written.Endpoints, want.Endpoints, func(a, b discoveryv1.Endpoint) bool {
+			return slices.Equal(a.Addresses, b.Addresses)
+		}) {
+			t.Errorf("%s: would write %+v", name, written)
 		}
 	}
 }

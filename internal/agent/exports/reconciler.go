@@ -68,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	key := req.NamespacedName
 	if !r.LocalWriter.CacheIsCurrent(ctx, key) || !r.BrokerWriter.CacheIsCurrent(ctx, key) {
 		telemetry.Wait(ctx, objects.WaitForCache)
-		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
+		return ctrl.Result{RequeueAfter: apply.CacheTimeout}, nil
 	}
 	settings, connected := r.Settings()
 	in, existing, err := r.gather(ctx, key, settings, connected)

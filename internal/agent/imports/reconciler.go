@@ -55,7 +55,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	key := req.NamespacedName
 	if !r.Writer.CacheIsCurrent(ctx, key) {
 		telemetry.Wait(ctx, objects.WaitForCache)
-		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
+		return ctrl.Result{RequeueAfter: apply.CacheTimeout}, nil
 	}
 	have, err := r.existing(ctx, key)
 	if err != nil {

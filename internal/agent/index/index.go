@@ -1,4 +1,4 @@
-// Package index finds what belongs to a service in the caches without walking them.
+// Package index finds the objects of a service in the caches without iterating over all of them.
 package index
 
 import (
@@ -22,7 +22,7 @@ const (
 	bySourceService   = "seamark.source-service"
 	byImportedService = "seamark.imported-service"
 	byBrokerService   = "seamark.broker-service"
-	byAddress         = "seamark.clusterset-ip"
+	byClusterSetIP    = "seamark.clusterset-ip"
 )
 
 // AddLocal registers the indexes of a member's own API server.
@@ -67,36 +67,48 @@ func AddBroker(ctx context.Context, indexer client.FieldIndexer) error {
 		}
 		return nil
 	}
-	if err := indexer.IndexField(ctx, &mcsv1beta1.ServiceImport{}, byAddress, byIPs); err != nil {
-		return fmt.Errorf("index aggregates by address: %w", err)
+	if err := indexer.IndexField(ctx, &mcsv1beta1.ServiceImport{}, byClusterSetIP, byIPs); err != nil {
+		return fmt.Errorf("index aggregates by clusterset IP: %w", err)
 	}
 	return nil
 }
 
-// HasOlderClaim tells whether the aggregate of another service has had an address for longer: two members with a wrong idea of their
-// blocks, or one that means harm, must not send a service's clients to another.
+// HasOlderClaim reports whether an older aggregate of another service has the same clusterset IP.
+// Members that disagree about their blocks, or one that is malicious, must not redirect the clients
+// of a service to another one.
 func HasOlderClaim(ctx context.Context, c client.Reader, addr netip.Addr, service types.NamespacedName) bool {
 	var list mcsv1beta1.ServiceImportList
-	if err := c.List(ctx, &list, client.MatchingFields{byAddress: addr.String()}); err != nil || len(list.Items) < 2 {
+	if err := c.List(ctx, &list, client.MatchingFields{byClusterSetIP: addr.String()}); err != nil {
 		return false
 	}
-	first := slices.MinFunc(list.Items, func(a, b mcsv1beta1.ServiceImport) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	return first.Name != objects.AggregateName(service)
+	return isClaimedByOlder(list.Items, objects.AggregateName(service))
 }
 
-// SourceSlices are the EndpointSlices of a Service of this cluster.
+// isClaimedByOlder reports whether several aggregates have an address and the oldest of them is not
+// the one of that name. Aggregates of the same age are ordered by name.
+func isClaimedByOlder(aggregates []mcsv1beta1.ServiceImport, name string) bool {
+	if len(aggregates) < 2 {
+		return false
+	}
+	oldest := slices.MinFunc(aggregates, func(a, b mcsv1beta1.ServiceImport) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return oldest.Name != name
+}
+
+// SourceSlices returns the EndpointSlices of a Service of this cluster.
 func SourceSlices(ctx context.Context, local client.Reader, service types.NamespacedName) ([]*discoveryv1.EndpointSlice, error) {
 	return localSlices(ctx, local, service, bySourceService)
 }
 
-// ImportedSlices are the EndpointSlices this cluster holds for an imported service.
+// ImportedSlices returns the EndpointSlices that this cluster has for an imported service.
 func ImportedSlices(ctx context.Context, local client.Reader, service types.NamespacedName) ([]*discoveryv1.EndpointSlice, error) {
 	return localSlices(ctx, local, service, byImportedService)
 }
 
-func localSlices(ctx context.Context, local client.Reader, service types.NamespacedName, index string) ([]*discoveryv1.EndpointSlice, error) {
+func localSlices(
+	ctx context.Context, local client.Reader, service types.NamespacedName, index string,
+) ([]*discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
 	if err := local.List(ctx, &list, client.InNamespace(service.Namespace), client.MatchingFields{index: service.Name}); err != nil {
 		return nil, fmt.Errorf("list EndpointSlices of %s: %w", service, err)
@@ -104,35 +116,35 @@ func localSlices(ctx context.Context, local client.Reader, service types.Namespa
 	return pointers(list.Items), nil
 }
 
-// Records are all clusters' records of a service. Those whose name and content disagree are left out: see
-// broker.CheckRecord.
+// Records returns all clusters' records of a service. Those whose name and content disagree are
+// left out: see objects.CheckRecord.
 func Records(ctx context.Context, c client.Reader, service types.NamespacedName) ([]*v1alpha1.ExportRecord, error) {
 	var list v1alpha1.ExportRecordList
 	if err := c.List(ctx, &list, client.MatchingFields{byBrokerService: service.String()}); err != nil {
 		return nil, fmt.Errorf("list records of %s: %w", service, err)
 	}
-	out := make([]*v1alpha1.ExportRecord, 0, len(list.Items))
-	for i := range list.Items {
-		if objects.CheckRecord(&list.Items[i]) == nil {
-			out = append(out, &list.Items[i])
-		}
-	}
-	return out, nil
+	return valid(list.Items, objects.CheckRecord), nil
 }
 
-// BrokerSlices are all clusters' slices of a service on the broker, without those whose name and labels disagree.
+// BrokerSlices returns all clusters' slices of a service on the broker, without those whose name
+// and labels disagree.
 func BrokerSlices(ctx context.Context, c client.Reader, service types.NamespacedName) ([]*discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
 	if err := c.List(ctx, &list, client.MatchingFields{byBrokerService: service.String()}); err != nil {
-		return nil, fmt.Errorf("list broker slices of %s: %w", service, err)
+		return nil, fmt.Errorf("list EndpointSlices of %s on the broker: %w", service, err)
 	}
-	out := make([]*discoveryv1.EndpointSlice, 0, len(list.Items))
-	for i := range list.Items {
-		if objects.CheckSlice(&list.Items[i]) == nil {
-			out = append(out, &list.Items[i])
+	return valid(list.Items, objects.CheckSlice), nil
+}
+
+// valid returns pointers to the items that pass check.
+func valid[T any](items []T, check func(*T) error) []*T {
+	out := make([]*T, 0, len(items))
+	for i := range items {
+		if check(&items[i]) == nil {
+			out = append(out, &items[i])
 		}
 	}
-	return out, nil
+	return out
 }
 
 func pointers[T any](items []T) []*T {

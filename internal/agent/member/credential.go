@@ -19,37 +19,38 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 const (
-	// TokenLifetime bounds how long a stolen token is of use, and how long a member may be cut off from its broker without
-	// being invited again.
+	// TokenLifetime bounds how long a stolen token can be used, and how long a member may be cut off
+	// from its broker without being invited again.
 	TokenLifetime = 72 * time.Hour
-	// renewAfter is the part of a token's life after which it is renewed.
-	renewAfter = 0.2
-	retryToken = time.Minute
+	// renewAtFraction is the fraction of a token's lifetime after which it is renewed.
+	renewAtFraction    = 0.2
+	renewRetryInterval = time.Minute
 )
 
-// Credential is this member's token for the broker. It is renewed long before it ends and kept in the membership Secret, from
-// where the next agent takes it.
+// Credential is this member's token for the broker. It is renewed long before it expires and stored
+// in the membership Secret, where the next leader reads it.
 type Credential struct {
 	token atomic.Pointer[string]
 }
 
-// NewCredential starts with the token of a membership.
+// NewCredential returns a credential with the token of a membership.
 func NewCredential(token string) *Credential {
 	c := &Credential{}
 	c.token.Store(&token)
 	return c
 }
 
-// Config is the broker's client configuration with the credential's current token on each request.
+// Config returns the broker's client configuration. Each request carries the credential's current
+// token.
 func (c *Credential) Config(m objects.Membership) *rest.Config {
 	cfg := m.Config()
 	cfg.BearerToken = ""
@@ -72,7 +73,7 @@ func (b *bearer) RoundTrip(req *http.Request) (*http.Response, error) {
 // WrappedRoundTripper lets client-go find the transport below, to close its connections.
 func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.next }
 
-// Renewal keeps the credential fresh.
+// Renewal renews the credential before it expires.
 type Renewal struct {
 	Credential *Credential
 	Membership objects.Membership
@@ -81,10 +82,11 @@ type Renewal struct {
 	Log        logr.Logger
 }
 
-// Start renews until ctx ends. It is run by the leader only, which first takes over what its predecessor renewed.
+// Start renews until ctx ends. It is run by the leader only, which first reads the token that its
+// predecessor renewed.
 func (r *Renewal) Start(ctx context.Context) error {
 	if err := r.reload(ctx); err != nil {
-		r.Log.Error(err, "cannot read the membership again; going on with the token from the start")
+		r.Log.Error(err, "cannot read the stored token; using the one read at start")
 	}
 	for {
 		wait := untilRenewal(*r.Credential.token.Load(), time.Now())
@@ -94,44 +96,45 @@ func (r *Renewal) Start(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 		if err := r.renew(ctx); err != nil {
-			r.Log.Error(err, "cannot renew the token for the broker; trying again", "in", retryToken)
+			r.Log.Error(err, "cannot renew the token for the broker; retrying", "interval", renewRetryInterval)
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(retryToken):
+			case <-time.After(renewRetryInterval):
 			}
 		}
 	}
 }
 
-// Follow takes over the token that joining again has stored. It returns an error when the cluster left or became another
-// member: the agent must end then, or it would put back what leaving takes away. It is run by the leader only.
-func (r *Renewal) Follow(ctx context.Context, c cache.Cache) error {
+// WatchMembership uses the token that joining again has stored. It returns an error if the cluster
+// left or joined as another member: the agent must exit then, or it would restore the objects that
+// leaving deletes. It is run by the leader only.
+func (r *Renewal) WatchMembership(ctx context.Context, c cache.Cache) error {
 	informer, err := c.GetInformer(ctx, &corev1.Secret{})
 	if err != nil {
 		return fmt.Errorf("watch secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
 	}
 	ended := make(chan error, 1)
-	look := func(secret *corev1.Secret) {
-		if err := r.takeOver(secret); err != nil {
+	check := func(secret *corev1.Secret) {
+		if err := r.adoptToken(secret); err != nil {
 			select {
 			case ended <- err:
-			default: // it has ended for another reason
+			default: // another error was reported before
 			}
 		}
 	}
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { look(asSecret(obj)) },
-		UpdateFunc: func(_, obj any) { look(asSecret(obj)) },
-		DeleteFunc: func(any) { look(nil) },
+	registration, err := informer.AddEventHandler(trigger.EventHandler[*corev1.Secret]{
+		Add:    check,
+		Update: func(_, secret *corev1.Secret) { check(secret) },
+		Delete: func(*corev1.Secret, bool) { check(nil) },
 	})
 	if err != nil {
 		return fmt.Errorf("watch secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
 	}
-	defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only where there is none
-	// A replica that waited for its turn may have missed that the cluster left.
+	defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for an unknown registration
+	// A replica that was not the leader may have missed that the cluster left.
 	if _, err := r.secret(ctx); apierrors.IsNotFound(err) {
-		look(nil)
+		check(nil)
 	}
 	select {
 	case <-ctx.Done():
@@ -141,13 +144,9 @@ func (r *Renewal) Follow(ctx context.Context, c cache.Cache) error {
 	}
 }
 
-func asSecret(obj any) *corev1.Secret {
-	secret, _ := obj.(*corev1.Secret)
-	return secret
-}
-
-// takeOver uses the token of a membership that is otherwise the one the agent was started with.
-func (r *Renewal) takeOver(secret *corev1.Secret) error {
+// adoptToken uses the token in a Secret whose membership is otherwise the one the agent started
+// with.
+func (r *Renewal) adoptToken(secret *corev1.Secret) error {
 	m, err := objects.MembershipFrom(secret)
 	if err != nil {
 		return fmt.Errorf("the membership ended: %w", err)
@@ -155,10 +154,10 @@ func (r *Renewal) takeOver(secret *corev1.Secret) error {
 	token := m.Token
 	m.Token = r.Membership.Token
 	if !equality.Semantic.DeepEqual(m, r.Membership) {
-		return errors.New("the membership changed: the agent must start again")
+		return errors.New("the membership changed: the agent must restart")
 	}
 	if old := r.Credential.token.Swap(&token); *old != token {
-		r.Log.Info("using the token for the broker that was stored")
+		r.Log.Info("using the stored token for the broker")
 	}
 	return nil
 }
@@ -185,8 +184,8 @@ func (r *Renewal) secret(ctx context.Context) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// renew asks the broker for a new token as the member itself and stores it before it is used: a token nobody stored would be
-// lost with this process.
+// renew requests a new token from the broker with the current one, and stores it before it is used:
+// a token that is not stored would be lost with this process.
 func (r *Renewal) renew(ctx context.Context) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
 		Namespace: r.Membership.Namespace, Name: objects.MemberAccount(r.Membership.ClusterID),
@@ -195,7 +194,7 @@ func (r *Renewal) renew(ctx context.Context) error {
 		ExpirationSeconds: ptr.To(int64(TokenLifetime.Seconds())),
 	}}
 	if err := r.Broker.SubResource("token").Create(ctx, account, request); err != nil {
-		return fmt.Errorf("ask the broker for a new token: %w", err)
+		return fmt.Errorf("request a new token from the broker: %w", err)
 	}
 	secret, err := r.secret(ctx)
 	if err != nil {
@@ -218,17 +217,18 @@ func (r *Renewal) renew(ctx context.Context) error {
 	return nil
 }
 
-// untilRenewal is how long a token can still be used before it should be renewed. One whose times cannot be read is renewed
-// at once.
+// untilRenewal returns how long to wait before a token is renewed. A token whose times cannot be
+// read is renewed at once.
 func untilRenewal(token string, now time.Time) time.Duration {
 	issued, expires, ok := lifetime(token)
 	if !ok {
 		return 0
 	}
-	return max(0, issued.Add(time.Duration(float64(expires.Sub(issued))*renewAfter)).Sub(now))
+	return max(0, issued.Add(time.Duration(float64(expires.Sub(issued))*renewAtFraction)).Sub(now))
 }
 
-// lifetime reads the times of a token. They are only used to plan its renewal, so the signature does not matter here.
+// lifetime reads when a token was issued and when it expires. The times only schedule its renewal,
+// so the signature is not checked.
 func lifetime(token string) (issued, expires time.Time, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -14,15 +14,17 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// IdentityReconciler puts back identity objects that were changed or deleted while the cluster is a member.
+// IdentityReconciler restores identity objects that were changed or deleted while the cluster is a
+// member.
 type IdentityReconciler struct {
 	Local      client.Client
 	Membership objects.Membership
-	// StillMember tells whether the membership Secret is there: leaving takes it away before the identity.
+	// StillMember reports whether the membership Secret exists: leaving deletes it before the
+	// identity.
 	StillMember func(ctx context.Context) (bool, error)
 }
 
-// Reconcile looks at all of them, whichever changed: they are few.
+// Reconcile checks all identity objects, whichever changed: they are few.
 func (r *IdentityReconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	member, err := r.StillMember(ctx)
 	if err != nil || !member {
@@ -30,7 +32,7 @@ func (r *IdentityReconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctr
 	}
 	for _, want := range objects.Identity(r.Membership) {
 		if err := r.ensure(ctx, want); err != nil {
-			return ctrl.Result{}, fmt.Errorf("identity object %s: %w", want.GetName(), err)
+			return ctrl.Result{}, fmt.Errorf("restore identity object %s: %w", want.GetName(), err)
 		}
 	}
 	return ctrl.Result{}, nil

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// watcher drives a Liveness through time: every step is a second.
+// watcher advances a Liveness in time: every step is a second.
 type watcher struct {
 	*testing.T
 	l   *Liveness
 	now time.Time
 }
 
-func watching(t *testing.T) *watcher {
+func newWatcher(t *testing.T) *watcher {
 	return &watcher{t, NewLiveness("me"), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
 
-// run lets seconds pass; each second the named clusters renew, and all is judged.
+// run lets seconds pass. Each second the named clusters renew, and liveness is updated.
 func (w *watcher) run(seconds int, renewing ...string) (changed []string) {
 	for range seconds {
 		w.now = w.now.Add(time.Second)
 		for _, cluster := range renewing {
 			w.l.Observe(cluster, w.now, 20*time.Second, w.now)
 		}
-		changed = append(changed, w.l.Judge(w.now)...)
+		changed = append(changed, w.l.Update(w.now)...)
 	}
 	return changed
 }
@@ -41,8 +41,8 @@ func (w *watcher) wantStale(clusters ...string) {
 	}
 }
 
-func TestClusterThatStopsRenewingTurnsStaleAndComesBack(t *testing.T) {
-	w := watching(t)
+func TestClusterIsStaleUntilItRenewsAgain(t *testing.T) {
+	w := newWatcher(t)
 	w.run(10, "me", "east", "west")
 	w.wantStale()
 	w.run(19, "me", "west")
@@ -57,23 +57,23 @@ func TestClusterThatStopsRenewingTurnsStaleAndComesBack(t *testing.T) {
 	w.wantStale()
 }
 
-// An observer that is cut off hears nobody: that says nothing about the others.
-func TestNobodyTurnsStaleWhileTheObserverIsDeaf(t *testing.T) {
-	w := watching(t)
+// An observer that is cut off observes no renewals: that proves nothing about the other clusters.
+func TestNoClusterTurnsStaleWhileTheWatchIsDown(t *testing.T) {
+	w := newWatcher(t)
 	w.run(10, "me", "east", "west")
 	w.run(3600)
 	w.wantStale()
-	if w.l.Live() {
-		t.Fatal("live without hearing its own heartbeat")
+	if w.l.BrokerWatchIsLive() {
+		t.Fatal("live without observing its own renewals")
 	}
 	w.run(15, "me", "west")
-	w.wantStale() // east gets its full time again
+	w.wantStale() // the lease of east lasts its full duration again
 	w.run(10, "me", "west")
 	w.wantStale("east")
 }
 
-func TestWhatWasStaleStaysStaleWhileDeaf(t *testing.T) {
-	w := watching(t)
+func TestStaleClusterStaysStaleWhileTheWatchIsDown(t *testing.T) {
+	w := newWatcher(t)
 	w.run(5, "me", "east")
 	w.run(25, "me")
 	w.wantStale("east")
@@ -85,25 +85,26 @@ func TestWhatWasStaleStaysStaleWhileDeaf(t *testing.T) {
 	w.wantStale()
 }
 
-// Clocks of members may be hours apart: only whether a renewal changed matters, never what time it says.
+// Clocks of members may be hours apart: only whether the renewal time changed matters, not its
+// value.
 func TestClocksDoNotMatter(t *testing.T) {
-	w := watching(t)
+	w := newWatcher(t)
 	for i := range 40 {
 		w.now = w.now.Add(time.Second)
 		w.l.Observe("me", w.now, 20*time.Second, w.now)
 		w.l.Observe("ahead", w.now.Add(time.Hour), 20*time.Second, w.now)
 		w.l.Observe("behind", w.now.Add(-24*time.Hour), 20*time.Second, w.now)
 		w.l.Observe("backwards", w.now.Add(-time.Duration(i)*time.Minute), 20*time.Second, w.now)
-		w.l.Judge(w.now)
+		w.l.Update(w.now)
 		w.wantStale()
 	}
 	w.run(25, "me")
 	w.wantStale("ahead", "backwards", "behind")
 }
 
-// A lease seen again unchanged, after a relist say, is no renewal.
+// A lease received again unchanged, for example after a relist, is no renewal.
 func TestRelistIsNoRenewal(t *testing.T) {
-	w := watching(t)
+	w := newWatcher(t)
 	w.run(5, "me", "east")
 	frozen := w.now
 	for range 30 {
@@ -114,7 +115,7 @@ func TestRelistIsNoRenewal(t *testing.T) {
 }
 
 func TestRemovedClusterIsForgotten(t *testing.T) {
-	w := watching(t)
+	w := newWatcher(t)
 	w.run(2, "me", "east")
 	w.run(25, "me")
 	w.wantStale("east")

@@ -2,24 +2,23 @@ package member
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
-// Nodes knows of this cluster's nodes what exports and imports need: their regions, their addresses, their pods' ranges.
+// Nodes holds what exports and imports need of this cluster's nodes: their regions, their addresses
+// and the ranges of their pods.
 type Nodes struct {
-	mu     sync.RWMutex
-	byName map[string]node
-	counts map[netip.Addr]int
-	synced toolscache.InformerSynced
-	// moved is called when a node that was known changed its region.
-	moved func()
+	mu            sync.RWMutex
+	byName        map[string]node
+	addressCounts map[netip.Addr]int
+	synced        func() bool
+	// regionChanged is called when a known node changed its region.
+	regionChanged func()
 }
 
 type node struct {
@@ -28,7 +27,8 @@ type node struct {
 	podCIDRs  []string
 }
 
-// StripNode reduces a Node to what Nodes needs before it is cached: a Node is large, and there may be thousands.
+// StripNode reduces a Node to what Nodes needs, before it is cached: a Node is large, and a cluster
+// may have thousands.
 func StripNode(obj any) (any, error) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {
@@ -44,58 +44,43 @@ func StripNode(obj any) (any, error) {
 	return slim, nil
 }
 
-// WatchNodes returns a Nodes that follows c and calls moved when a node changes its region, which is rare.
-func WatchNodes(ctx context.Context, c cache.Cache, moved func()) (*Nodes, error) {
-	n := &Nodes{byName: map[string]node{}, counts: map[netip.Addr]int{}, moved: moved}
-	informer, err := c.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, fmt.Errorf("watch nodes: %w", err)
-	}
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    n.set,
-		UpdateFunc: func(_, obj any) { n.set(obj) },
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			if gone, ok := obj.(*corev1.Node); ok {
-				n.replace(gone.Name, nil)
-			}
-		},
+// WatchNodes returns a Nodes that is updated from c. It calls regionChanged when a known node
+// changes its region, which is rare.
+func WatchNodes(ctx context.Context, c cache.Cache, regionChanged func()) (*Nodes, error) {
+	n := &Nodes{byName: map[string]node{}, addressCounts: map[netip.Addr]int{}, regionChanged: regionChanged}
+	var err error
+	n.synced, err = Watch(ctx, c, &corev1.Node{}, func(observed *corev1.Node, deleted bool) {
+		if deleted {
+			n.replace(observed.Name, nil)
+		} else {
+			n.set(observed)
+		}
 	})
-	if err != nil {
-		return nil, fmt.Errorf("watch nodes: %w", err)
-	}
-	n.synced = registration.HasSynced
-	return n, nil
+	return n, err
 }
 
-// Synced tells whether all nodes are known.
+// Synced reports whether all nodes are known.
 func (n *Nodes) Synced() bool { return n.synced() }
 
-func (n *Nodes) set(obj any) {
-	seen, ok := obj.(*corev1.Node)
-	if !ok {
-		return
-	}
-	entry := node{region: seen.Labels[corev1.LabelTopologyRegion], podCIDRs: seen.Spec.PodCIDRs}
-	for _, a := range seen.Status.Addresses {
+func (n *Nodes) set(observed *corev1.Node) {
+	entry := node{region: observed.Labels[corev1.LabelTopologyRegion], podCIDRs: observed.Spec.PodCIDRs}
+	for _, a := range observed.Status.Addresses {
 		if addr, err := netip.ParseAddr(a.Address); err == nil {
 			entry.addresses = append(entry.addresses, addr)
 		}
 	}
-	n.replace(seen.Name, &entry)
+	n.replace(observed.Name, &entry)
 }
 
 func (n *Nodes) replace(name string, entry *node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if old, known := n.byName[name]; known && entry != nil && old.region != entry.region {
-		defer n.moved()
+		defer n.regionChanged()
 	}
 	for _, addr := range n.byName[name].addresses {
-		if n.counts[addr]--; n.counts[addr] == 0 {
-			delete(n.counts, addr)
+		if n.addressCounts[addr]--; n.addressCounts[addr] == 0 {
+			delete(n.addressCounts, addr)
 		}
 	}
 	delete(n.byName, name)
@@ -104,18 +89,18 @@ func (n *Nodes) replace(name string, entry *node) {
 	}
 	n.byName[name] = *entry
 	for _, addr := range entry.addresses {
-		n.counts[addr]++
+		n.addressCounts[addr]++
 	}
 }
 
-// RegionOf is the region of a node, "" where it is unknown.
+// RegionOf returns the region of a node, or "" if it is unknown.
 func (n *Nodes) RegionOf(name string) string {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return n.byName[name].region
 }
 
-// IsNode tells whether this cluster has a node of that name.
+// IsNode reports whether this cluster has a node of that name.
 func (n *Nodes) IsNode(name string) bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -123,14 +108,15 @@ func (n *Nodes) IsNode(name string) bool {
 	return known
 }
 
-// IsAddress tells whether an address is one of this cluster's nodes'.
+// IsAddress reports whether an address belongs to a node of this cluster.
 func (n *Nodes) IsAddress(addr netip.Addr) bool {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	return n.counts[addr] > 0
+	return n.addressCounts[addr] > 0
 }
 
-// PodCIDRs are the ranges of this cluster's pods as its nodes tell them, sorted, at most limit of them.
+// PodCIDRs returns the ranges of this cluster's pods as specified in its Nodes, sorted and at most
+// limit of them.
 func (n *Nodes) PodCIDRs(limit int) []string {
 	n.mu.RLock()
 	defer n.mu.RUnlock()

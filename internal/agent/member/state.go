@@ -14,50 +14,39 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// State is what this member knows of its clusterset: whether it is connected, what it may do, who is alive.
+// State is what this member knows of its clusterset: whether it is connected, its settings and
+// which members are alive.
 type State struct {
 	Membership objects.Membership
 	// Families are the address families of this cluster.
 	Families []corev1.IPFamily
-	// OldDistribution tells an API server before 1.34; see imports.Settings.
+	// OldDistribution is true for an API server before 1.34; see imports.Settings.
 	OldDistribution bool
-	// Held tells whether the id is this cluster's, NodesKnown whether its nodes are; nothing is exchanged before.
-	Held       func() bool
-	NodesKnown func() bool
-	Liveness   *Liveness
+	// HoldsClusterID reports whether the id belongs to this cluster, NodesSynced whether all its nodes
+	// are known. Nothing is published or imported before.
+	HoldsClusterID func() bool
+	NodesSynced    func() bool
+	Liveness       *Liveness
 
 	synced     atomic.Bool
 	clusterSet atomic.Pointer[v1alpha1.ClusterSet]
 	cluster    atomic.Pointer[v1alpha1.Cluster]
 }
 
-// Follow keeps the state up to date from the broker's cache. brokerKinds are the kinds that must have been listed before the
-// broker's view counts; changed is called when the settings changed.
-func (s *State) Follow(ctx context.Context, c cache.Cache, brokerKinds []client.Object, changed func()) error {
-	if _, err := Watch(ctx, c, &v1alpha1.ClusterSet{}, func(set *v1alpha1.ClusterSet, gone bool) {
-		if set.Name == s.Membership.ClusterSet && !gone {
-			old := s.clusterSet.Swap(set)
-			if old == nil || old.Generation != set.Generation {
-				changed()
-			}
-		}
-	}); err != nil {
+// WatchBroker updates the state from the broker's cache. brokerKinds are the kinds that must have
+// been listed before the member counts as connected. changed is called when the settings changed.
+func (s *State) WatchBroker(ctx context.Context, c cache.Cache, brokerKinds []client.Object, changed func()) error {
+	if err := keepLatest(ctx, c, s.Membership.ClusterSet, &s.clusterSet, changed); err != nil {
 		return err
 	}
-	if _, err := Watch(ctx, c, &v1alpha1.Cluster{}, func(cluster *v1alpha1.Cluster, gone bool) {
-		if cluster.Name == s.Membership.ClusterID && !gone {
-			old := s.cluster.Swap(cluster)
-			if old == nil || old.Generation != cluster.Generation {
-				changed()
-			}
-		}
-	}); err != nil {
+	if err := keepLatest(ctx, c, s.Membership.ClusterID, &s.cluster, changed); err != nil {
 		return err
 	}
-	if _, err := Watch(ctx, c, &coordinationv1.Lease{}, s.observe); err != nil {
+	if _, err := Watch(ctx, c, &coordinationv1.Lease{}, s.observeLease); err != nil {
 		return err
 	}
 	var synced []toolscache.InformerSynced
@@ -77,50 +66,51 @@ func (s *State) Follow(ctx context.Context, c cache.Cache, brokerKinds []client.
 	return nil
 }
 
-func (s *State) observe(lease *coordinationv1.Lease, gone bool) {
-	if gone {
+// keepLatest stores the object of that name in latest, and calls changed when its spec changed. A
+// deleted object is kept: members go on with the last known settings.
+func keepLatest[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, c cache.Cache, name string, latest *atomic.Pointer[T], changed func()) error {
+	_, err := Watch(ctx, c, P(new(T)), func(obj P, deleted bool) {
+		if obj.GetName() != name || deleted {
+			return
+		}
+		if old := latest.Swap(obj); old == nil || P(old).GetGeneration() != obj.GetGeneration() {
+			changed()
+		}
+	})
+	return err
+}
+
+func (s *State) observeLease(lease *coordinationv1.Lease, deleted bool) {
+	if deleted {
 		s.Liveness.Forget(lease.Name)
 		return
 	}
 	if lease.Spec.RenewTime == nil {
-		return // invited, but not there yet
+		return // invited, but not joined yet
 	}
 	s.Liveness.Observe(lease.Name, lease.Spec.RenewTime.Time, objects.LeaseDurationOf(lease), time.Now())
 }
 
-// Watch tells seen about every object of a kind in a cache, when it comes, changes and goes. synced tells whether it has been told
-// about all that were there.
-func Watch[T client.Object](ctx context.Context, c cache.Cache, kind T, seen func(obj T, gone bool)) (synced func() bool, err error) {
-	informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, fmt.Errorf("watch %T: %w", kind, err)
-	}
-	tell := func(obj any, gone bool) {
-		if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-			obj = tombstone.Obj
-		}
-		if typed, ok := obj.(T); ok {
-			seen(typed, gone)
-		}
-	}
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { tell(obj, false) },
-		UpdateFunc: func(_, obj any) { tell(obj, false) },
-		DeleteFunc: func(obj any) { tell(obj, true) },
+// Watch calls observe for every object of a kind in a cache, when it is added, updated or deleted.
+// synced reports whether observe has been called for all objects of the first list.
+func Watch[T client.Object](ctx context.Context, c cache.Cache, kind T, observe func(obj T, deleted bool)) (synced func() bool, err error) {
+	return trigger.Handle(ctx, c, kind, trigger.EventHandler[T]{
+		Add:    func(obj T) { observe(obj, false) },
+		Update: func(_, obj T) { observe(obj, false) },
+		Delete: func(obj T, _ bool) { observe(obj, true) },
 	})
-	if err != nil {
-		return nil, fmt.Errorf("watch %T: %w", kind, err)
-	}
-	return registration.HasSynced, nil
 }
 
-// Connected tells whether the broker's objects are known and the id is this cluster's. It stays so when the broker goes away
-// later: its last known state is then as good as any.
+// Connected reports whether the broker's objects are known and the id belongs to this cluster. It
+// stays true if the broker becomes unreachable later: its last known state remains valid.
 func (s *State) Connected() bool {
-	return s.synced.Load() && s.cluster.Load() != nil && s.clusterSet.Load() != nil && s.NodesKnown() && s.Held()
+	return s.synced.Load() && s.cluster.Load() != nil && s.clusterSet.Load() != nil && s.NodesSynced() && s.HoldsClusterID()
 }
 
-// Blocks are the blocks of clusterset IPs that this member allocates from.
+// Blocks returns the blocks of clusterset IPs that this member allocates from.
 func (s *State) Blocks() []netip.Prefix {
 	cluster := s.cluster.Load()
 	if cluster == nil {
@@ -135,8 +125,8 @@ func (s *State) Blocks() []netip.Prefix {
 	return out
 }
 
-// Cluster is this member's own object on the broker, nil until it is known.
+// Cluster returns this member's own object on the broker, or nil until it is known.
 func (s *State) Cluster() *v1alpha1.Cluster { return s.cluster.Load() }
 
-// ClusterSet is the clusterset's object on the broker, nil until it is known.
+// ClusterSet returns the clusterset's object on the broker, or nil until it is known.
 func (s *State) ClusterSet() *v1alpha1.ClusterSet { return s.clusterSet.Load() }

@@ -12,166 +12,173 @@ import (
 )
 
 const (
-	// knockEvery is how often a watch that lost its server asks for it again. Reflectors themselves ask every 30 to 60 seconds
-	// after a longer outage, and all that time nobody would learn what the others changed.
-	knockEvery = time.Second
-	// answerWithin is how long a write may take. A server that hangs must not hold the workers, and exports must say so.
-	answerWithin = 10 * time.Second
+	// watchRetryInterval is how often a watch is retried while its server is unreachable. Reflectors
+	// back off to 30 to 60 seconds after a longer outage, which would delay other members' changes by
+	// as much.
+	watchRetryInterval = time.Second
+	// writeTimeout bounds a write. A server that hangs must not block the workers, and exports must
+	// report it.
+	writeTimeout = 10 * time.Second
 )
 
-// Line is the way to an API server, the broker's or a member's own. It brings watches back soon after an outage, ends writes
-// that nobody answers, and makes watches start over when the server was set back to an older state: their resource versions
-// are of a future that never came, and a watch that goes on from there is silent until it comes again.
+// Transport sends requests to one API server, the broker's or a member's own. It retries watches
+// soon after an outage and bounds the time of writes. If the server was restored from a backup, it
+// makes watches start over: their resource versions are newer than anything the restored server
+// has, and a watch from such a version stays silent until the server reaches it.
 type Transport struct {
 	mu sync.Mutex
-	// followed are the collections that are watched; true while what was learnt of one is void and it must be listed anew.
-	followed map[string]bool
-	open     map[*stream]struct{}
+	// watched are the paths of watched collections. The value is true if the collection must be listed
+	// again before its watch may resume.
+	watched     map[string]bool
+	openWatches map[*cancelableBody]struct{}
 }
 
-// NewLine returns a line that has not been used yet.
+// NewTransport returns a transport that has not been used yet.
 func NewTransport() *Transport {
-	return &Transport{followed: map[string]bool{}, open: map[*stream]struct{}{}}
+	return &Transport{watched: map[string]bool{}, openWatches: map[*cancelableBody]struct{}{}}
 }
 
-// Wrap makes the requests of a transport go over the line.
-func (l *Transport) Wrap(next http.RoundTripper) http.RoundTripper { return &overLine{l, next} }
+// Wrap returns a RoundTripper that sends requests by next, with t's retries and timeouts.
+func (t *Transport) Wrap(next http.RoundTripper) http.RoundTripper { return &roundTripper{t, next} }
 
-// SetBack tells that the server was set back to an older state: every watch ends, and none goes on from where it was.
-func (l *Transport) RestartWatches() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for path := range l.followed {
-		l.followed[path] = true
+// RestartWatches ends all watches and lets none resume from its resource version. It is called when
+// the server was restored from a backup.
+func (t *Transport) RestartWatches() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for path := range t.watched {
+		t.watched[path] = true
 	}
-	for s := range l.open {
-		s.cancel()
+	for watch := range t.openWatches {
+		watch.cancel()
 	}
 }
 
-// resumable tells whether a watch of a collection may begin at a resource version. One that begins at none sees the present
-// as a list does.
-func (l *Transport) resumable(path, version string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	void := l.followed[path] && version != "" && version != "0"
-	l.followed[path] = void
-	return !void
+// mayResume reports whether a watch of a collection may begin at a resource version. A watch
+// without a version begins with the current objects, as a list does.
+func (t *Transport) mayResume(path, version string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	mustList := t.watched[path] && version != "" && version != "0"
+	t.watched[path] = mustList
+	return !mustList
 }
 
-// listed makes good again what was void.
-func (l *Transport) listed(path string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.followed, path) // the watch that follows it brings it back
+// recordList records that a collection was listed, so its watch may resume.
+func (t *Transport) recordList(path string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.watched, path) // the watch after the list adds it again
 }
 
-func (l *Transport) add(s *stream) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open[s] = struct{}{}
+func (t *Transport) addWatch(watch *cancelableBody) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.openWatches[watch] = struct{}{}
 }
 
-func (l *Transport) remove(s *stream) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.open, s)
+func (t *Transport) removeWatch(watch *cancelableBody) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.openWatches, watch)
 }
 
-type overLine struct {
-	line *Transport
-	next http.RoundTripper
+type roundTripper struct {
+	transport *Transport
+	next      http.RoundTripper
 }
 
 // WrappedRoundTripper lets client-go find the transport below, to close its connections.
-func (o *overLine) WrappedRoundTripper() http.RoundTripper { return o.next }
+func (r *roundTripper) WrappedRoundTripper() http.RoundTripper { return r.next }
 
 // RoundTrip implements http.RoundTripper.
-func (o *overLine) RoundTrip(req *http.Request) (*http.Response, error) {
+func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	query := req.URL.Query()
 	watch, _ := strconv.ParseBool(query.Get("watch"))
 	switch {
 	case watch:
-		return o.watch(req, query.Get("resourceVersion"))
+		return r.watch(req, query.Get("resourceVersion"))
 	case req.Method == http.MethodGet:
-		o.line.listed(req.URL.Path)
-		return o.next.RoundTrip(req)
+		r.transport.recordList(req.URL.Path)
+		return r.next.RoundTrip(req)
 	}
-	return o.bounded(req)
+	return r.write(req)
 }
 
-// bounded gives a request a limited time.
-func (o *overLine) bounded(req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(req.Context(), answerWithin)
-	resp, err := o.next.RoundTrip(req.Clone(ctx))
+// write sends a request with a timeout.
+func (r *roundTripper) write(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(req.Context(), writeTimeout)
+	resp, err := r.next.RoundTrip(req.Clone(ctx))
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	resp.Body = &stream{ReadCloser: resp.Body, cancel: cancel, end: func(*stream) {}}
+	resp.Body = &cancelableBody{ReadCloser: resp.Body, cancel: cancel, onClose: func(*cancelableBody) {}}
 	return resp, nil
 }
 
-// watch knocks until the server opens or the request is given up.
-func (o *overLine) watch(req *http.Request, version string) (*http.Response, error) {
+// watch retries until the server accepts the watch or the request is canceled.
+func (r *roundTripper) watch(req *http.Request, version string) (*http.Response, error) {
 	for {
-		if !o.line.resumable(req.URL.Path, version) {
-			return expired(req), nil
+		if !r.transport.mayResume(req.URL.Path, version) {
+			return expiredResponse(req), nil
 		}
-		resp, err := o.open(req)
-		if err == nil && !away(resp.StatusCode) {
+		resp, err := r.openWatch(req)
+		if err == nil && !isUnavailable(resp.StatusCode) {
 			return resp, nil
 		}
 		select {
 		case <-req.Context().Done():
 			return resp, err
-		case <-time.After(knockEvery/2 + rand.N(knockEvery)):
+		case <-time.After(watchRetryInterval/2 + rand.N(watchRetryInterval)):
 		}
 		if resp != nil {
-			_ = resp.Body.Close() // it only says that nobody is there
+			_ = resp.Body.Close() // its content does not matter
 		}
 	}
 }
 
-// open starts one watch that SetBack can end.
-func (o *overLine) open(req *http.Request) (*http.Response, error) {
+// openWatch starts one watch that RestartWatches can end.
+func (r *roundTripper) openWatch(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
-	s := &stream{cancel: cancel, end: o.line.remove}
-	o.line.add(s)
-	resp, err := o.next.RoundTrip(req.Clone(ctx))
+	body := &cancelableBody{cancel: cancel, onClose: r.transport.removeWatch}
+	r.transport.addWatch(body)
+	resp, err := r.next.RoundTrip(req.Clone(ctx))
 	if err != nil {
-		s.end(s)
+		body.onClose(body)
 		cancel()
 		return nil, err
 	}
-	s.ReadCloser = resp.Body
-	resp.Body = s
+	body.ReadCloser = resp.Body
+	resp.Body = body
 	return resp, nil
 }
 
-// away tells answers of what stands before a server that is not there, or not yet.
-func away(status int) bool {
+// isUnavailable reports whether a status comes from a proxy before a server that is down, or from a
+// server that is starting or overloaded.
+func isUnavailable(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusBadGateway || status == http.StatusServiceUnavailable
 }
 
-// stream is the body of an answer that can be ended from outside.
-type stream struct {
+// cancelableBody is the body of a response whose request can be canceled.
+type cancelableBody struct {
 	io.ReadCloser
-	cancel context.CancelFunc
-	end    func(*stream)
+	cancel  context.CancelFunc
+	onClose func(*cancelableBody)
 }
 
 // Close implements io.Closer.
-func (s *stream) Close() error {
-	s.end(s)
-	s.cancel()
-	return s.ReadCloser.Close()
+func (b *cancelableBody) Close() error {
+	b.onClose(b)
+	b.cancel()
+	return b.ReadCloser.Close()
 }
 
-// expired is what an API server answers to a watch from a resource version that it does not have any more: list anew.
-func expired(req *http.Request) *http.Response {
+// expiredResponse is what an API server answers to a watch from a resource version that it does not
+// have any more. It makes the client list again.
+func expiredResponse(req *http.Request) *http.Response {
 	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,` +
-		`"message":"the server was set back to an older state"}`
+		`"message":"the server was restored from a backup"}`
 	return &http.Response{
 		StatusCode: http.StatusGone, Status: "410 Gone", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
 		Header:        http.Header{"Content-Type": []string{"application/json"}},

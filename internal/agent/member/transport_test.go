@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// get begins to read and returns what the answer is and a way to read the rest.
+// get sends a request and returns the status of the response and a function that reads its body.
 func get(t *testing.T, c *http.Client, url string) (status int, rest func() (string, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -32,11 +32,11 @@ func get(t *testing.T, c *http.Client, url string) (status int, rest func() (str
 	}
 }
 
-// A watch that finds nobody asks again until somebody is there; the reader learns nothing of it.
-func TestWatchKnocksUntilTheBrokerIsBack(t *testing.T) {
-	var asked atomic.Int32
+// A watch is retried until the server accepts it; the client does not notice.
+func TestWatchIsRetriedUntilTheServerIsBack(t *testing.T) {
+	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		switch asked.Add(1) {
+		switch requests.Add(1) {
 		case 1:
 			panic(http.ErrAbortHandler) // the connection breaks
 		case 2:
@@ -48,33 +48,36 @@ func TestWatchKnocksUntilTheBrokerIsBack(t *testing.T) {
 	t.Cleanup(server.Close)
 	client := &http.Client{Transport: NewTransport().Wrap(http.DefaultTransport)}
 	_, rest := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
-	if body, err := rest(); err != nil || body != "events" || asked.Load() != 3 {
-		t.Errorf("got %q, %v after %d requests", body, err, asked.Load())
+	if body, err := rest(); err != nil || body != "events" || requests.Load() != 3 {
+		t.Errorf("got %q, %v after %d requests", body, err, requests.Load())
 	}
 }
 
-// After the broker was set back every watch ends, and those that want to go on are told to list anew, each once.
-func TestSetBackMakesWatchesStartOver(t *testing.T) {
+// RestartWatches ends every watch. A watch that resumes from its old version gets 410 Gone, so that
+// its client lists again.
+func TestRestartWatches(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}))
 	t.Cleanup(server.Close)
-	line := NewTransport()
-	client := &http.Client{Transport: line.Wrap(http.DefaultTransport)}
+	transport := NewTransport()
+	client := &http.Client{Transport: transport.Wrap(http.DefaultTransport)}
 	_, rest := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
-	line.RestartWatches()
+	transport.RestartWatches()
 	if _, err := rest(); !errors.Is(err, context.Canceled) {
 		t.Errorf("the running watch ended with %v", err)
 	}
 	for range 2 {
 		status, rest := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
 		if body, err := rest(); err != nil || status != http.StatusGone || !strings.Contains(body, `"reason":"Expired"`) {
-			t.Errorf("a watch from before: %d %s %v", status, body, err)
+			t.Errorf("a watch from an old version: %d %s %v", status, body, err)
 		}
 	}
-	for _, next := range []string{"/slices?watch=true&resourceVersion=7", "/records?watch=true&sendInitialEvents=true", "/records?watch=true&resourceVersion=8"} {
+	for _, next := range []string{
+		"/slices?watch=true&resourceVersion=7", "/records?watch=true&sendInitialEvents=true", "/records?watch=true&resourceVersion=8",
+	} {
 		if status, _ := get(t, client, server.URL+next); status != http.StatusOK {
 			t.Errorf("%s: %d", next, status)
 		}

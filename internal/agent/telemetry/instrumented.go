@@ -5,129 +5,136 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seamark-dev/seamark/internal/objects"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Timed is a reconciler that tells how long changes waited and took. Its queue notes when a service first came in; what the
-// reconciler wrote for it ends the time. A change that led to no write is not counted: nobody waited for it.
+// InstrumentedReconciler measures how long changes take from their arrival in the queue until the
+// reconciler has written what follows from them. A change that led to no write is not measured: no
+// client waited for it.
 type InstrumentedReconciler struct {
 	reconcile.Reconciler
-	// Name of the reconciler, and the hop its writes are part of.
+	// Name is the name of the reconciler, Hop the hop that its writes are part of.
 	Name, Hop string
 	Metrics   *Metrics
 
-	mu      sync.Mutex
-	arrived map[types.NamespacedName]time.Time
-	wrote   map[types.NamespacedName]bool
-	said    map[types.NamespacedName]string // the error that was logged last
-	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
+	mu           sync.Mutex
+	arrived      map[types.NamespacedName]time.Time
+	wrote        map[types.NamespacedName]bool
+	loggedErrors map[types.NamespacedName]string // the error that was logged last for a service
+	queue        workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// Wrote says that something was written for a service.
-func (t *InstrumentedReconciler) RecordWrite(service types.NamespacedName) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.wrote == nil {
-		t.wrote = map[types.NamespacedName]bool{}
+// RecordWrite records that something was written for a service.
+func (r *InstrumentedReconciler) RecordWrite(service types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wrote == nil {
+		r.wrote = map[types.NamespacedName]bool{}
 	}
-	t.wrote[service] = true
+	r.wrote[service] = true
 }
 
-func (t *InstrumentedReconciler) saw(service types.NamespacedName) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.arrived == nil {
-		t.arrived = map[types.NamespacedName]time.Time{}
+func (r *InstrumentedReconciler) recordArrival(service types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.arrived == nil {
+		r.arrived = map[types.NamespacedName]time.Time{}
 	}
-	if _, waiting := t.arrived[service]; !waiting {
-		t.arrived[service] = time.Now()
+	if _, waiting := r.arrived[service]; !waiting {
+		r.arrived[service] = time.Now()
 	}
 }
 
-// Reconcile implements reconcile.Reconciler. An error is logged when it is new for its service, not again with every retry, and always counted.
-func (t *InstrumentedReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	t.mu.Lock()
-	since, timed := t.arrived[request.NamespacedName]
-	delete(t.arrived, request.NamespacedName)
-	t.mu.Unlock()
+// Reconcile implements reconcile.Reconciler. An error is always counted, but logged only if it is
+// new for its service, not with every retry.
+func (r *InstrumentedReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	r.mu.Lock()
+	since, timed := r.arrived[request.NamespacedName]
+	delete(r.arrived, request.NamespacedName)
+	r.mu.Unlock()
 	var waits objects.WaitReason
-	result, err := t.Reconciler.Reconcile(context.WithValue(ctx, waitKey{}, &waits), request)
+	result, err := r.Reconciler.Reconcile(context.WithValue(ctx, waitKey{}, &waits), request)
 	if waits != "" {
-		t.Metrics.Waits.WithLabelValues(t.Name, string(waits)).Inc()
+		r.Metrics.Waits.WithLabelValues(r.Name, string(waits)).Inc()
 	}
-	t.Metrics.Waiting.set(request.NamespacedName, t.Name, waits)
-	if t.isNews(request.NamespacedName, err) {
-		ctrl.LoggerFrom(ctx).Error(err, "cannot bring this up to date; trying again until it works")
+	r.Metrics.Waiting.set(request.NamespacedName, r.Name, waits)
+	if r.isNewError(request.NamespacedName, err) {
+		ctrl.LoggerFrom(ctx).Error(err, "reconcile failed; retrying")
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	wrote := t.wrote[request.NamespacedName]
-	delete(t.wrote, request.NamespacedName)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wrote := r.wrote[request.NamespacedName]
+	delete(r.wrote, request.NamespacedName)
 	switch {
 	case err != nil:
-		t.Metrics.Errors.WithLabelValues(t.Name).Inc()
+		r.Metrics.Errors.WithLabelValues(r.Name).Inc()
 		if timed {
-			t.arrived[request.NamespacedName] = since // the wait goes on
+			r.arrived[request.NamespacedName] = since // the change is still waiting
 		}
-		return reconcile.Result{Requeue: true}, nil //nolint:staticcheck // an error would be logged by the controller, every time
+		return reconcile.Result{Requeue: true}, nil //nolint:staticcheck // the controller would log an error every time
 	case wrote && timed:
-		t.Metrics.Propagation.WithLabelValues(t.Hop).Observe(time.Since(since).Seconds())
+		r.Metrics.Propagation.WithLabelValues(r.Hop).Observe(time.Since(since).Seconds())
 	}
 	return result, nil
 }
 
-// isNews tells an error that differs from the last one of its service. One that ended is forgotten.
-func (t *InstrumentedReconciler) isNews(service types.NamespacedName, err error) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// isNewError reports whether an error differs from the last one of its service. A success forgets
+// it.
+func (r *InstrumentedReconciler) isNewError(service types.NamespacedName, err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err == nil {
-		delete(t.said, service)
+		delete(r.loggedErrors, service)
 		return false
 	}
-	if t.said == nil {
-		t.said = map[types.NamespacedName]string{}
+	if r.loggedErrors == nil {
+		r.loggedErrors = map[types.NamespacedName]string{}
 	}
-	before, said := t.said[service]
-	t.said[service] = err.Error()
-	return !said || before != err.Error()
+	before, logged := r.loggedErrors[service]
+	r.loggedErrors[service] = err.Error()
+	return !logged || before != err.Error()
 }
 
-// NewQueue makes the controller's queue.
-func (t *InstrumentedReconciler) NewQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	queue := &noting{
+// NewQueue returns the controller's queue.
+func (r *InstrumentedReconciler) NewQueue(
+	name string, limiter workqueue.TypedRateLimiter[reconcile.Request],
+) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	queue := &recordingQueue{
 		PriorityQueue: priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter }),
-		saw:           t.saw,
+		recordArrival: r.recordArrival,
 	}
-	t.Metrics.Errors.WithLabelValues(t.Name) // shown from the start, at zero
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.queue = queue
+	r.Metrics.Errors.WithLabelValues(r.Name) // exposed from the start, at zero
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue = queue
 	return queue
 }
 
-// Depth is how many services wait.
-func (t *InstrumentedReconciler) Depth() float64 {
-	t.mu.Lock()
-	queue := t.queue
-	t.mu.Unlock()
+// Depth returns how many services are in the queue.
+func (r *InstrumentedReconciler) Depth() float64 {
+	r.mu.Lock()
+	queue := r.queue
+	r.mu.Unlock()
 	if queue == nil {
 		return 0
 	}
 	return float64(queue.Len())
 }
 
-// noting is a queue that notes when something comes in at once. What comes in later, or again after a failure, was seen before.
-type noting struct {
+// recordingQueue records when a service is added for immediate processing. A service that is added
+// with a delay or after a failure was recorded before.
+type recordingQueue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
-	saw func(types.NamespacedName)
+	recordArrival func(types.NamespacedName)
 }
 
-func (q *noting) Add(request reconcile.Request) {
-	q.saw(request.NamespacedName)
+func (q *recordingQueue) Add(request reconcile.Request) {
+	q.recordArrival(request.NamespacedName)
 	q.PriorityQueue.Add(request)
 }

@@ -1,5 +1,5 @@
-// Package telemetry is what the agent tells Prometheus. All names begin with seamark_; labels are bounded: clusters, blocks and kinds,
-// never services or addresses.
+// Package telemetry holds the agent's metrics. All names begin with seamark_. Label values are
+// bounded: clusters, blocks and kinds, never services or addresses.
 package telemetry
 
 import (
@@ -12,14 +12,15 @@ import (
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 )
 
-// Metrics are the agent's.
+// Metrics are the agent's metrics.
 type Metrics struct {
-	// Propagation is how long a change took from when this agent saw it until it was written, by hop: publish (this cluster to the
-	// broker), aggregate (on the broker), import (broker, or this cluster itself, to the imports here).
+	// Propagation is the time from when this agent observed a change until it had written what follows
+	// from it, by hop: publish (this cluster to the broker), aggregate (on the broker), import (the
+	// broker, or this cluster itself, to the imports here).
 	Propagation *prometheus.HistogramVec
-	// Writes counts requests that change something, by server (local, broker), verb and kind.
+	// Writes counts writes by server (local, broker), verb and kind.
 	Writes *prometheus.CounterVec
-	// Errors counts reconciles that failed and are tried again.
+	// Errors counts reconciles that failed and are retried.
 	Errors *prometheus.CounterVec
 	// Waits counts reconciles that decided not to write yet, by reconciler and reason.
 	Waits *prometheus.CounterVec
@@ -27,27 +28,27 @@ type Metrics struct {
 	Waiting WaitList
 	// Exports and Imports count services by state.
 	Exports, Imports *Tally
-	// Conflicts counts this cluster's exports that disagree with others.
+	// Conflicts counts this cluster's exports whose service has a conflict.
 	Conflicts *Tally
 
-	own []prometheus.Collector
+	collectors []prometheus.Collector
 }
 
-// propagationBuckets reach from what a quiet API server takes to what users give up at.
+// propagationBuckets reach from the latency of an idle API server to a minute.
 var propagationBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
-// New returns metrics that nobody sees until Register.
+// New returns metrics. They are not exposed before Register.
 func New() *Metrics {
 	m := &Metrics{
 		Propagation: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "seamark_propagation_seconds", Buckets: propagationBuckets,
-			Help: "Time from when the agent saw a change until it had written what follows from it, by hop: publish, aggregate, import.",
+			Help: "Time from when the agent observed a change until it had written what follows from it, by hop: publish, aggregate, import.",
 		}, []string{"hop"}),
 		Writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "seamark_api_writes_total", Help: "Requests of the agent that change something, by API server, verb and kind.",
+			Name: "seamark_api_writes_total", Help: "Writes of the agent, by API server, verb and kind.",
 		}, []string{"server", "verb", "kind"}),
 		Errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "seamark_reconcile_errors_total", Help: "Reconciles that failed and are tried again.",
+			Name: "seamark_reconcile_errors_total", Help: "Reconciles that failed and are retried.",
 		}, []string{"reconciler"}),
 		Waits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "seamark_reconcile_waits_total", Help: "Reconciles that decided not to write yet, by reconciler and reason.",
@@ -57,25 +58,30 @@ func New() *Metrics {
 		Conflicts: newTally("seamark_export_conflicts", "ServiceExports of this cluster whose service has a conflict.", "conflict"),
 	}
 	for _, hop := range []string{"publish", "aggregate", "import"} {
-		m.Propagation.WithLabelValues(hop) // shown from the start, at zero
+		m.Propagation.WithLabelValues(hop) // exposed from the start, at zero
 	}
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "seamark_build_info", Help: "Version of the agent; always 1."}, []string{"version"})
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "seamark_build_info", Help: "Version of the agent; always 1.",
+	}, []string{"version"})
 	info.WithLabelValues(version.String()).Set(1)
-	m.own = []prometheus.Collector{m.Propagation, m.Writes, m.Errors, m.Waits, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, info}
+	m.collectors = []prometheus.Collector{
+		m.Propagation, m.Writes, m.Errors, m.Waits, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, info,
+	}
 	return m
 }
 
-// Add adds a value that is read when it is asked for.
+// Add adds a gauge whose value is read at each scrape.
 func (m *Metrics) Add(name, help string, labels prometheus.Labels, read func() float64) {
-	m.own = append(m.own, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read))
+	m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read))
 }
 
 // AddCollector adds a collector.
-func (m *Metrics) AddCollector(c prometheus.Collector) { m.own = append(m.own, c) }
+func (m *Metrics) AddCollector(c prometheus.Collector) { m.collectors = append(m.collectors, c) }
 
-// Register makes the metrics visible. In a process with several agents, as tests have them, those of the first are.
+// Register exposes the metrics. In a process with several agents, as in tests, only those of the
+// first are exposed.
 func (m *Metrics) Register(registry prometheus.Registerer) error {
-	for _, c := range m.own {
+	for _, c := range m.collectors {
 		var already prometheus.AlreadyRegisteredError
 		if err := registry.Register(c); err != nil && !errors.As(err, &already) {
 			return err
@@ -84,7 +90,7 @@ func (m *Metrics) Register(registry prometheus.Registerer) error {
 	return nil
 }
 
-// Tally counts services by state without ever walking them all.
+// Tally counts services by state without iterating over them.
 type Tally struct {
 	gauge *prometheus.GaugeVec
 
@@ -93,14 +99,17 @@ type Tally struct {
 }
 
 func newTally(name, help string, states ...string) *Tally {
-	t := &Tally{gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"state"}), state: map[types.NamespacedName]string{}}
+	t := &Tally{
+		gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"state"}),
+		state: map[types.NamespacedName]string{},
+	}
 	for _, s := range states {
 		t.gauge.WithLabelValues(s)
 	}
 	return t
 }
 
-// Set says which state a service is in; "" takes it out.
+// Set sets the state of a service; "" removes it.
 func (t *Tally) Set(service types.NamespacedName, state string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 type waitKey struct{}
 
 // Wait records that the reconciler that runs with ctx decided not to write yet, and why. The last
-// call of a reconcile counts. The reason is logged at debug level, counted, and answered to whoever
-// asks about the service.
+// call of a reconcile counts. The reason is logged at debug level, counted, and served at
+// objects.WaitingPath.
 func Wait(ctx context.Context, reason objects.WaitReason) {
 	ctrl.LoggerFrom(ctx).V(1).Info("waiting", "reason", reason)
 	if recorded, ok := ctx.Value(waitKey{}).(*objects.WaitReason); ok {
@@ -68,7 +68,7 @@ func (l *WaitList) Of(service types.NamespacedName) []objects.Waiting {
 	return out
 }
 
-// ServeHTTP answers what one service waits for, as a JSON list of objects.Waiting.
+// ServeHTTP responds with what one service waits for, as a JSON list of objects.Waiting.
 func (l *WaitList) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	namespace, name, ok := strings.Cut(r.URL.Query().Get(objects.ServiceParameter), "/")
 	if !ok || namespace == "" || name == "" {
@@ -76,5 +76,5 @@ func (l *WaitList) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(l.Of(types.NamespacedName{Namespace: namespace, Name: name})) // the client is gone
+	_ = json.NewEncoder(w).Encode(l.Of(types.NamespacedName{Namespace: namespace, Name: name})) // fails only if the client is gone
 }

@@ -17,109 +17,113 @@ import (
 )
 
 const (
-	// shortestCalm and longestCalm bound how long nothing urgent must have been written for a rush to be over.
-	shortestCalm = 100 * time.Millisecond
-	longestCalm  = 3 * time.Second
-	// longestRush is when what looks like a rush is taken for the usual state of the cluster: then nothing waits any more.
-	longestRush = 15 * time.Second
+	// minQuietPeriod and maxQuietPeriod bound the time without urgent writes after which a burst is
+	// over.
+	minQuietPeriod = 100 * time.Millisecond
+	maxQuietPeriod = 3 * time.Second
+	// maxBurst is the time after which urgent writes count as the usual load of the cluster: then
+	// nothing is deferred any more.
+	maxBurst = 15 * time.Second
 )
 
-// Rush is a time in which much is written that users wait for: services and endpoints on their way to other clusters. What
-// nobody waits for, such as conditions, is written when it is over; written at once it would take its share of API servers
-// that are busy enough.
+// Burst is a period with many urgent writes: services and endpoints that clients in other clusters
+// wait for. Less urgent writes, such as conditions, are deferred until it is over, so that they do
+// not slow down API servers that are already busy.
 type Burst struct {
-	mu          sync.Mutex
-	began, last time.Time
+	mu               sync.Mutex
+	start, lastWrite time.Time
 }
 
-// Note tells that something urgent is being written.
-func (r *Burst) Extend() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// Extend records an urgent write. It starts a burst or prolongs the current one.
+func (b *Burst) Extend() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	now := time.Now()
-	if now.Sub(r.last) > r.calm() {
-		r.began = now
+	if now.Sub(b.lastWrite) > b.quietPeriod() {
+		b.start = now
 	}
-	r.last = now
+	b.lastWrite = now
 }
 
-// On tells whether there is a rush.
-func (r *Burst) Active() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// Active reports whether there is a burst now.
+func (b *Burst) Active() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	now := time.Now()
-	return now.Sub(r.last) <= r.calm() && now.Sub(r.began) < longestRush
+	return now.Sub(b.lastWrite) <= b.quietPeriod() && now.Sub(b.start) < maxBurst
 }
 
-// calm is as long as the rush was: those who import what was published here are not done when we are.
-func (r *Burst) calm() time.Duration {
-	return min(max(r.last.Sub(r.began), shortestCalm), longestCalm)
+// quietPeriod is as long as the burst was: the clusters that import what was published here need
+// about as long again.
+func (b *Burst) quietPeriod() time.Duration {
+	return min(max(b.lastWrite.Sub(b.start), minQuietPeriod), maxQuietPeriod)
 }
 
-// Later brings keys back to their controller after the rush.
+// Deferred enqueues keys again after the burst.
 type Deferred struct {
-	rush *Burst
+	burst *Burst
 
-	mu     sync.Mutex
-	parked map[types.NamespacedName]struct{}
-	wake   chan struct{}
+	mu    sync.Mutex
+	keys  map[types.NamespacedName]struct{}
+	added chan struct{}
 }
 
-// NewLater returns a Later that waits for the end of rush. It serves one controller, by its Source.
-func NewDeferred(rush *Burst) *Deferred {
-	return &Deferred{rush: rush, parked: map[types.NamespacedName]struct{}{}, wake: make(chan struct{}, 1)}
+// NewDeferred returns a Deferred that waits for the end of burst. It serves one controller, by its
+// Source.
+func NewDeferred(burst *Burst) *Deferred {
+	return &Deferred{burst: burst, keys: map[types.NamespacedName]struct{}{}, added: make(chan struct{}, 1)}
 }
 
-// Urgent tells that something users wait for is being written.
-func (l *Deferred) MarkUrgent() { l.rush.Extend() }
+// MarkUrgent records a write that clients wait for.
+func (d *Deferred) MarkUrgent() { d.burst.Extend() }
 
-// Wait tells whether there is a rush; then key comes back to its controller when it is over.
-func (l *Deferred) Defer(key types.NamespacedName) bool {
-	if !l.rush.Active() {
+// Defer reports whether there is a burst. If so, key is enqueued again when it is over.
+func (d *Deferred) Defer(key types.NamespacedName) bool {
+	if !d.burst.Active() {
 		return false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.parked[key] = struct{}{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.keys[key] = struct{}{}
 	select {
-	case l.wake <- struct{}{}:
-	default: // it is awake
+	case d.added <- struct{}{}:
+	default: // already signaled
 	}
 	return true
 }
 
-// Source feeds the controller with the keys that waited.
-func (l *Deferred) Source() source.Source {
+// Source feeds the controller with the keys that were deferred.
+func (d *Deferred) Source() source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		go l.run(ctx, queue)
+		go d.run(ctx, queue)
 		return nil
 	})
 }
 
-func (l *Deferred) run(ctx context.Context, queue Queue) {
+func (d *Deferred) run(ctx context.Context, queue Queue) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.wake:
+		case <-d.added:
 		}
-		for l.rush.Active() {
+		for d.burst.Active() {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(shortestCalm / 4):
+			case <-time.After(minQuietPeriod / 4):
 			}
 		}
-		l.mu.Lock()
-		keys := slices.Collect(maps.Keys(l.parked))
-		clear(l.parked)
-		l.mu.Unlock()
-		addLast(queue, keys)
+		d.mu.Lock()
+		keys := slices.Collect(maps.Keys(d.keys))
+		clear(d.keys)
+		d.mu.Unlock()
+		addWithLowPriority(queue, keys)
 	}
 }
 
-// addLast enqueues keys behind all others.
-func addLast(queue Queue, keys []types.NamespacedName) {
+// addWithLowPriority enqueues keys behind all others.
+func addWithLowPriority(queue Queue, keys []types.NamespacedName) {
 	prioritized, ok := queue.(priorityqueue.PriorityQueue[reconcile.Request])
 	for _, key := range keys {
 		request := reconcile.Request{NamespacedName: key}

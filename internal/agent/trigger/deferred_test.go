@@ -10,94 +10,94 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-func TestRushLastsAsLongAgainAsItWas(t *testing.T) {
+func TestBurstEndsAfterItsQuietPeriod(t *testing.T) {
 	for name, test := range map[string]struct {
 		length time.Duration
-		calm   time.Duration
+		quiet  time.Duration
 	}{
-		"a single service":            {0, shortestCalm},
-		"a few":                       {shortestCalm / 2, shortestCalm},
-		"many":                        {2 * time.Second, 2 * time.Second},
-		"more than anybody waits for": {5 * time.Second, longestCalm},
+		"a single service":        {0, minQuietPeriod},
+		"a few":                   {minQuietPeriod / 2, minQuietPeriod},
+		"many":                    {2 * time.Second, 2 * time.Second},
+		"longer than the maximum": {5 * time.Second, maxQuietPeriod},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var r Burst
-				if r.Active() {
-					t.Error("a rush before anything was written")
+				var b Burst
+				if b.Active() {
+					t.Error("a burst before anything was written")
 				}
-				r.keepUp(test.length)
-				time.Sleep(test.calm - time.Millisecond)
-				if !r.Active() {
-					t.Error("the rush is over too early")
+				b.extendFor(test.length)
+				time.Sleep(test.quiet - time.Millisecond)
+				if !b.Active() {
+					t.Error("the burst is over too early")
 				}
 				time.Sleep(2 * time.Millisecond)
-				if r.Active() {
-					t.Error("the rush goes on too long")
+				if b.Active() {
+					t.Error("the burst lasts too long")
 				}
-				r.keepUp(0)
-				time.Sleep(shortestCalm + time.Millisecond)
-				if r.Active() {
-					t.Error("the next rush is as long as the one before")
+				b.extendFor(0)
+				time.Sleep(minQuietPeriod + time.Millisecond)
+				if b.Active() {
+					t.Error("the next burst is as long as the one before")
 				}
 			})
 		})
 	}
 }
 
-func TestRushThatNeverEndsIsNone(t *testing.T) {
+func TestLastingLoadIsNoBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r Burst
-		r.keepUp(longestRush - shortestCalm)
-		if !r.Active() {
-			t.Error("it is over too early")
+		var b Burst
+		b.extendFor(maxBurst - minQuietPeriod)
+		if !b.Active() {
+			t.Error("the burst is over too early")
 		}
-		r.keepUp(2 * longestRush)
-		if r.Active() {
-			t.Error("it goes on")
+		b.extendFor(2 * maxBurst)
+		if b.Active() {
+			t.Error("the burst lasts longer than its maximum")
 		}
 	})
 }
 
-// keepUp writes something urgent again and again for a while.
-func (r *Burst) keepUp(d time.Duration) {
-	r.Extend()
+// extendFor records urgent writes for a while.
+func (b *Burst) extendFor(d time.Duration) {
+	b.Extend()
 	for start := time.Now(); time.Since(start) < d; {
-		time.Sleep(min(shortestCalm/4, d))
-		r.Extend()
+		time.Sleep(min(minQuietPeriod/4, d))
+		b.Extend()
 	}
 }
 
-func TestWhatWaitedComesBackOnce(t *testing.T) {
+func TestDeferredKeyIsEnqueuedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var rush Burst
-		later := NewDeferred(&rush)
+		var burst Burst
+		deferred := NewDeferred(&burst)
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer queue.ShutDown()
-		if err := later.Source().Start(t.Context(), queue); err != nil {
+		if err := deferred.Source().Start(t.Context(), queue); err != nil {
 			t.Fatal(err)
 		}
 		web := types.NamespacedName{Namespace: "shop", Name: "web"}
-		if later.Defer(web) {
-			t.Error("it waits although there is no rush")
+		if deferred.Defer(web) {
+			t.Error("the key is deferred although there is no burst")
 		}
-		later.MarkUrgent()
+		deferred.MarkUrgent()
 		for range 2 {
-			if !later.Defer(web) {
-				t.Error("it does not wait although there is a rush")
+			if !deferred.Defer(web) {
+				t.Error("the key is not deferred although there is a burst")
 			}
 		}
-		time.Sleep(shortestCalm / 2)
+		time.Sleep(minQuietPeriod / 2)
 		if queue.Len() != 0 {
-			t.Error("it came back during the rush")
+			t.Error("the key was enqueued during the burst")
 		}
-		time.Sleep(shortestCalm)
+		time.Sleep(minQuietPeriod)
 		synctest.Wait()
 		if queue.Len() != 1 {
-			t.Errorf("%d keys came back, want 1", queue.Len())
+			t.Errorf("%d keys were enqueued, want 1", queue.Len())
 		}
-		if got, _ := queue.Get(); got.NamespacedName != web || later.Defer(web) {
-			t.Errorf("%s came back, or waits again", got)
+		if got, _ := queue.Get(); got.NamespacedName != web || deferred.Defer(web) {
+			t.Errorf("%s was enqueued, or is deferred again", got)
 		}
 	})
 }

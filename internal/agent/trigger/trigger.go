@@ -1,90 +1,72 @@
-// Package trigger feeds reconcilers from watches of several API servers. Unlike controller-runtime's own source it does not
-// hold a controller back until a cache has synced: an agent whose broker is away must still do its work at home.
+// Package trigger feeds reconcilers from watches of several API servers. Unlike
+// controller-runtime's own source it does not block a controller until a cache has synced: an agent
+// whose broker is unreachable must still reconcile its own cluster.
 package trigger
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Queue is what a controller reads its keys from.
+// Queue is the work queue of a controller.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// KeysOf names the services an object matters to.
+// KeysOf returns the services that an object matters to.
 type KeysOf[T client.Object] func(T) []types.NamespacedName
 
-// Watch enqueues the services of every object of T's kind that appears, changes or goes in c.
+// Watch enqueues the services of every object of T's kind that is added, updated or deleted in c.
 func Watch[T client.Object](c cache.Cache, obj T, keys KeysOf[T]) source.Source {
 	return WatchLost(c, obj, keys, nil)
 }
 
-// WatchLost is Watch that also tells of objects that vanished unseen: they were missing when the watch came back after a
-// gap, so nobody knows whether they were deleted or the server lost them. It tells of those, too, that are older than they
-// were.
+// WatchLost is Watch that also calls lost for objects that the server may have lost. Those are
+// objects whose deletion the watch missed, which may be a deletion or a loss, and objects that are
+// older than they were, because the server was restored from a backup.
 func WatchLost[T client.Object](c cache.Cache, obj T, keys KeysOf[T], lost func(T)) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		informer, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false))
-		if err != nil {
-			return fmt.Errorf("watch %T: %w", obj, err)
-		}
-		_, err = informer.AddEventHandler(handler(queue, keys, lost))
+		_, err := Handle(ctx, c, obj, enqueueing(queue, keys, lost))
 		return err
 	})
 }
 
-func handler[T client.Object](queue Queue, keys KeysOf[T], lost func(T)) toolscache.ResourceEventHandler {
-	enqueue := func(obj any) {
-		if typed, ok := obj.(T); ok {
-			for _, key := range keys(typed) {
-				queue.Add(reconcile.Request{NamespacedName: key})
-			}
+func enqueueing[T client.Object](queue Queue, keys KeysOf[T], lost func(T)) EventHandler[T] {
+	enqueue := func(obj T) {
+		for _, key := range keys(obj) {
+			queue.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: enqueue,
-		UpdateFunc: func(before, after any) {
-			b, okBefore := before.(T)
-			a, okAfter := after.(T)
-			if okBefore && okAfter && b.GetResourceVersion() == a.GetResourceVersion() {
+	return EventHandler[T]{
+		Add: enqueue,
+		Update: func(before, after T) {
+			if before.GetResourceVersion() == after.GetResourceVersion() {
 				return // a resync: nothing changed
 			}
-			if okBefore && okAfter && lost != nil && older(a, b) {
-				lost(a)
+			if lost != nil && objects.OlderVersion(after, before) {
+				lost(after)
 			}
 			enqueue(before) // it may have belonged to another service
 			enqueue(after)
 		},
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-				if typed, ok := obj.(T); ok && lost != nil {
-					lost(typed)
-				}
+		Delete: func(obj T, observed bool) {
+			if lost != nil && !observed {
+				lost(obj)
 			}
 			enqueue(obj)
 		},
 	}
 }
 
-// older tells whether a was written before b: resource versions grow with every write (KEP-5504).
-func older(a, b client.Object) bool {
-	va, errA := strconv.ParseInt(a.GetResourceVersion(), 10, 64)
-	vb, errB := strconv.ParseInt(b.GetResourceVersion(), 10, 64)
-	return errA == nil && errB == nil && va < vb
-}
-
-// Push is a source for keys that come from elsewhere than a watch. The zero value is ready; what is pushed before the
-// controller runs is dropped, because a controller that starts looks at everything anyway.
+// Push is a source for keys that do not come from a watch. The zero value is ready. Keys pushed
+// before the controller runs are dropped: a controller that starts reconciles everything anyway.
 type Push struct {
 	queue atomic.Pointer[Queue]
 }

@@ -6,16 +6,18 @@ import (
 	"net/netip"
 )
 
-// block hands out the addresses of a prefix: first those never used since this process started, in order, then those given back, the
-// longest free first. Each address is looked at once per use, so the cost does not grow with the number in use.
+// block allocates the addresses of a prefix: first those not used since this process started, in
+// order, then released ones, the longest free first. Each address is checked once per use, so the
+// cost does not grow with the number in use.
 type block struct {
 	prefix netip.Prefix
-	// first and last are the offsets of the first and the last usable address, fresh of the first not yet looked at.
+	// first and last are the offsets of the first and the last usable address, fresh is the offset of
+	// the first address that has not been checked yet.
 	first, fresh, last uint64
-	// returned are offsets below fresh that were free once, the longest free first. Some may be in use again by now: whoever
-	// learns that an address is in use does not search here.
-	returned []uint64
-	queued   map[uint64]struct{} // what returned holds
+	// released are offsets below fresh that were released, the longest free first. Some may be in use
+	// again: an address is not removed from here when it is claimed for another reason.
+	released []uint64
+	queued   map[uint64]struct{} // the offsets in released
 	inUse    int
 }
 
@@ -29,8 +31,8 @@ func newBlock(prefix netip.Prefix) *block {
 		b.last = 1<<bits - 1
 	}
 	if bits >= 2 {
-		// The first address names the network and, in IPv6, any router; the last is IPv4's broadcast. Some systems treat them
-		// specially even where no interface has the prefix.
+		// The first address is the network's and, in IPv6, the anycast address of its routers; the last
+		// is IPv4's broadcast. Some systems treat them specially even where no interface has the prefix.
 		b.first++
 		b.last--
 	}
@@ -42,7 +44,7 @@ func (b *block) size() int {
 	return int(min(b.last-b.first+1, math.MaxInt64))
 }
 
-// usable tells whether an address is one that this block gives out.
+// usable reports whether this block allocates an address.
 func (b *block) usable(addr netip.Addr) bool {
 	if !b.prefix.Contains(addr) {
 		return false
@@ -51,7 +53,7 @@ func (b *block) usable(addr netip.Addr) bool {
 	return b.address(offset) == addr && offset >= b.first && offset <= b.last
 }
 
-// next is a free address; ok is false when all are in use.
+// next returns a free address; ok is false if all are in use.
 func (b *block) next(inUse func(netip.Addr) bool) (addr netip.Addr, ok bool) {
 	for b.fresh <= b.last {
 		addr := b.address(b.fresh)
@@ -60,10 +62,10 @@ func (b *block) next(inUse func(netip.Addr) bool) (addr netip.Addr, ok bool) {
 			return addr, true
 		}
 	}
-	for len(b.returned) > 0 {
-		addr := b.address(b.returned[0])
-		delete(b.queued, b.returned[0])
-		b.returned = b.returned[1:]
+	for len(b.released) > 0 {
+		addr := b.address(b.released[0])
+		delete(b.queued, b.released[0])
+		b.released = b.released[1:]
 		if !inUse(addr) {
 			return addr, true
 		}
@@ -71,19 +73,21 @@ func (b *block) next(inUse func(netip.Addr) bool) (addr netip.Addr, ok bool) {
 	return netip.Addr{}, false
 }
 
-// giveBack puts an address that became free at the end of the queue. One that has not been looked at yet will be found anyway.
-func (b *block) giveBack(addr netip.Addr) {
+// release adds an address that became free to the end of the queue. An address at fresh or above is
+// found without that.
+func (b *block) release(addr netip.Addr) {
 	if !b.usable(addr) {
 		return
 	}
 	offset := b.offset(addr)
 	if _, queued := b.queued[offset]; !queued && offset < b.fresh {
 		b.queued[offset] = struct{}{}
-		b.returned = append(b.returned, offset)
+		b.released = append(b.released, offset)
 	}
 }
 
-// address is the one at an offset. Blocks are aligned, so adding never carries beyond the low 64 bits.
+// address returns the address at an offset. Blocks are aligned, so the offset never carries beyond
+// the low 64 bits.
 func (b *block) address(offset uint64) netip.Addr {
 	if b.prefix.Addr().Is4() {
 		raw := b.prefix.Addr().As4()

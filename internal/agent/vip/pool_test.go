@@ -28,123 +28,124 @@ func pool(blocks ...string) *Pool {
 	return p
 }
 
-func offer(t *testing.T, p *Pool, name string) netip.Addr {
+func reserve(t *testing.T, p *Pool, name string) netip.Addr {
 	t.Helper()
-	addr, err := p.Offer(service(name), false, netip.Addr{})
+	addr, err := p.Reserve(service(name), false, netip.Addr{})
 	if err != nil {
 		t.Fatalf("an address for %s: %v", name, err)
 	}
 	return addr
 }
 
-func TestOfferIsStableUntilPublished(t *testing.T) {
+func TestReservationIsStableUntilPublished(t *testing.T) {
 	p := pool("243.0.0.0/29", "fd00:243::/112")
-	first := offer(t, p, "web")
-	if again := offer(t, p, "web"); again != first || first != ip("243.0.0.1") {
-		t.Errorf("offered %s, then %s", first, again)
+	first := reserve(t, p, "web")
+	if again := reserve(t, p, "web"); again != first || first != ip("243.0.0.1") {
+		t.Errorf("reserved %s, then %s", first, again)
 	}
-	six, err := p.Offer(service("web"), true, netip.Addr{})
+	six, err := p.Reserve(service("web"), true, netip.Addr{})
 	if err != nil || six != ip("fd00:243::1") {
 		t.Errorf("IPv6: %s %v", six, err)
 	}
-	p.Published(service("web"), []netip.Addr{first, six})
-	if other := offer(t, p, "db"); other == first {
-		t.Error("an address in use was offered again")
+	p.SetPublished(service("web"), []netip.Addr{first, six})
+	if other := reserve(t, p, "db"); other == first {
+		t.Error("an address in use was reserved")
 	}
-	if use := p.Use()[0]; use.Used != 2 || use.Size != 6 {
+	if use := p.Usage()[0]; use.Used != 2 || use.Size != 6 {
 		t.Errorf("use: %+v", use)
 	}
 }
 
-func TestAnotherMembersAnswerFreesTheReservation(t *testing.T) {
+func TestPublishedAddressEndsTheReservation(t *testing.T) {
 	p := pool("243.0.0.0/30")
-	offer(t, p, "a")
-	offer(t, p, "b")
-	p.Published(service("a"), []netip.Addr{ip("243.9.0.1")}) // from another's block
-	if use := p.Use()[0]; use.Used != 1 {
+	reserve(t, p, "a")
+	reserve(t, p, "b")
+	p.SetPublished(service("a"), []netip.Addr{ip("243.9.0.1")}) // from a block of another member
+	if use := p.Usage()[0]; use.Used != 1 {
 		t.Errorf("use: %+v", use)
 	}
 }
 
-func TestABlockThatWasAnothersNeverGivesWhatIsInUse(t *testing.T) {
+func TestAddressesInUseOfAnInheritedBlockAreNotReserved(t *testing.T) {
 	p := NewPool()
-	p.Published(service("old"), []netip.Addr{ip("243.0.0.1")})
-	p.Remember(service("lost"), []netip.Addr{ip("243.0.0.2")})
+	p.SetPublished(service("old"), []netip.Addr{ip("243.0.0.1")})
+	p.SetRemembered(service("lost"), []netip.Addr{ip("243.0.0.2")})
 	p.SetBlocks([]netip.Prefix{netip.MustParsePrefix("243.0.0.0/29")})
-	if got := offer(t, p, "new"); got != ip("243.0.0.3") {
-		t.Errorf("offered %s", got)
+	if got := reserve(t, p, "new"); got != ip("243.0.0.3") {
+		t.Errorf("reserved %s", got)
 	}
-	if got, err := p.Offer(service("lost"), false, ip("243.0.0.2")); err != nil || got != ip("243.0.0.2") {
-		t.Errorf("the service that had it did not get it back: %s %v", got, err)
+	if got, err := p.Reserve(service("lost"), false, ip("243.0.0.2")); err != nil || got != ip("243.0.0.2") {
+		t.Errorf("the service that had the address did not get it again: %s %v", got, err)
 	}
-	if got, err := p.Offer(service("thief"), false, ip("243.0.0.1")); err != nil || got == ip("243.0.0.1") {
-		t.Errorf("an address in use was given because it was wanted: %s %v", got, err)
+	if got, err := p.Reserve(service("other"), false, ip("243.0.0.1")); err != nil || got == ip("243.0.0.1") {
+		t.Errorf("an address in use was reserved because it was wanted: %s %v", got, err)
 	}
 	for _, odd := range []string{"243.0.0.0", "243.0.0.7", "243.0.0.9", "fd00::1"} {
-		if got, err := p.Offer(service("odd"+odd), false, ip(odd)); err == nil && got == ip(odd) {
-			t.Errorf("%s is not this block's to give", odd)
+		if got, err := p.Reserve(service("odd"+odd), false, ip(odd)); err == nil && got == ip(odd) {
+			t.Errorf("%s is not an address of this block", odd)
 		}
 	}
 }
 
-func TestExhaustionHeals(t *testing.T) {
+func TestFailedReservationIsRetriedWhenAnAddressIsFreed(t *testing.T) {
 	p := pool("243.0.0.0/30")
-	var healed []types.NamespacedName
-	p.Heal = func(services ...types.NamespacedName) { healed = append(healed, services...) }
-	p.Published(service("a"), []netip.Addr{offer(t, p, "a")})
-	p.Published(service("b"), []netip.Addr{offer(t, p, "b")})
-	_, err := p.Offer(service("c"), false, netip.Addr{})
+	var notified []types.NamespacedName
+	p.OnFreed = func(services ...types.NamespacedName) { notified = append(notified, services...) }
+	p.SetPublished(service("a"), []netip.Addr{reserve(t, p, "a")})
+	p.SetPublished(service("b"), []netip.Addr{reserve(t, p, "b")})
+	_, err := p.Reserve(service("c"), false, netip.Addr{})
 	var exhausted *ExhaustedError
-	if !errors.As(err, &exhausted) || exhausted.Used != 2 || !strings.Contains(err.Error(), "all 2 addresses of this cluster's block 243.0.0.0/30 are in use: unexport") {
+	if !errors.As(err, &exhausted) || exhausted.Used != 2 ||
+		!strings.Contains(err.Error(), "all 2 addresses of this cluster's block 243.0.0.0/30 are in use: unexport") {
 		t.Fatalf("exhausted: %v", err)
 	}
-	if _, err := p.Offer(service("c"), true, netip.Addr{}); err == nil || !strings.Contains(err.Error(), "no IPv6 block") {
+	if _, err := p.Reserve(service("c"), true, netip.Addr{}); err == nil || !strings.Contains(err.Error(), "no IPv6 block") {
 		t.Errorf("no block: %v", err)
 	}
-	p.Published(service("a"), nil)
-	if !slices.Contains(healed, service("c")) {
-		t.Fatal("nobody told the service that waits")
+	p.SetPublished(service("a"), nil)
+	if !slices.Contains(notified, service("c")) {
+		t.Fatal("OnFreed was not called for the service that waits")
 	}
-	if got := offer(t, p, "c"); got != ip("243.0.0.1") {
+	if got := reserve(t, p, "c"); got != ip("243.0.0.1") {
 		t.Errorf("the freed address: %s", got)
 	}
-	healed = nil
+	notified = nil
 	p.Release(service("c"))
-	p.Published(service("b"), nil)
-	if len(healed) > 0 {
-		t.Errorf("told %v, who need nothing", healed)
+	p.SetPublished(service("b"), nil)
+	if len(notified) > 0 {
+		t.Errorf("OnFreed was called for %v, which need no address", notified)
 	}
 }
 
-// Addresses rest before they are used again.
-func TestAddressesRest(t *testing.T) {
+// An address that was just released is reserved last.
+func TestReleasedAddressIsReservedLast(t *testing.T) {
 	p := pool("243.0.0.0/29")
-	first := offer(t, p, "a")
+	first := reserve(t, p, "a")
 	p.Release(service("a"))
-	if second := offer(t, p, "b"); second == first {
+	if second := reserve(t, p, "b"); second == first {
 		t.Error("an address was used again at once although others were free")
 	}
 }
 
 func TestSmallAndLargeBlocks(t *testing.T) {
 	for block, size := range map[string]int{"243.0.0.4/32": 1, "243.0.0.4/31": 2, "243.0.0.0/16": 65534, "fd00::/128": 1} {
-		if got := pool(block).Use()[0].Size; got != size {
+		if got := pool(block).Usage()[0].Size; got != size {
 			t.Errorf("%s has %d addresses, want %d", block, got, size)
 		}
 	}
 	p := pool("fd00:243::/40") // more than 64 bits of hosts
-	if got, err := p.Offer(service("a"), true, netip.Addr{}); err != nil || got != ip("fd00:243::1") {
+	if got, err := p.Reserve(service("a"), true, netip.Addr{}); err != nil || got != ip("fd00:243::1") {
 		t.Errorf("%s %v", got, err)
 	}
 	far := ip("fd00:243:0:7::1")
-	p.Published(service("b"), []netip.Addr{far})
-	p.Published(service("b"), nil)
-	if got, _ := p.Offer(service("c"), true, netip.Addr{}); got != ip("fd00:243::2") {
-		t.Errorf("offered %s after another network's address was freed", got)
+	p.SetPublished(service("b"), []netip.Addr{far})
+	p.SetPublished(service("b"), nil)
+	if got, _ := p.Reserve(service("c"), true, netip.Addr{}); got != ip("fd00:243::2") {
+		t.Errorf("reserved %s after an address far away in the block was freed", got)
 	}
 }
 
-// Whatever happens, no address has two services and none is lost.
+// In any sequence of calls, no address is allocated twice and none is lost.
 func TestPoolAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := pool("243.0.0.0/28")
@@ -156,7 +157,7 @@ func TestPoolAgainstAModel(t *testing.T) {
 				if _, has := published[name]; has {
 					continue
 				}
-				addr, err := p.Offer(service(name), false, netip.Addr{})
+				addr, err := p.Reserve(service(name), false, netip.Addr{})
 				if err != nil {
 					if len(published) < 14 {
 						t.Fatalf("%d of 14 in use, and none left: %v", len(published), err)
@@ -169,37 +170,38 @@ func TestPoolAgainstAModel(t *testing.T) {
 					}
 				}
 				published[name] = addr
-				p.Published(service(name), []netip.Addr{addr})
+				p.SetPublished(service(name), []netip.Addr{addr})
 			case 2:
 				delete(published, name)
-				p.Published(service(name), nil)
+				p.SetPublished(service(name), nil)
 			case 3:
 				p.Release(service(name))
 			}
 		}
-		if use := p.Use()[0]; use.Used != len(published) {
+		if use := p.Usage()[0]; use.Used != len(published) {
 			t.Fatalf("%d in use, the pool says %d", len(published), use.Used)
 		}
 	})
 }
 
-// BenchmarkOffer takes an address from a block of 65,536 of which the given number is in use, and gives it back.
-func BenchmarkOffer(b *testing.B) {
+// BenchmarkReserve reserves an address of a block of 65,536 of which the given number is in use,
+// and releases it.
+func BenchmarkReserve(b *testing.B) {
 	for _, used := range []int{0, 1000, 65000, 65533} {
 		b.Run(fmt.Sprintf("used=%d", used), func(b *testing.B) {
 			p := pool("243.0.0.0/16")
 			for i := range used {
 				name := service(fmt.Sprint("s", i))
-				addr, err := p.Offer(name, false, netip.Addr{})
+				addr, err := p.Reserve(name, false, netip.Addr{})
 				if err != nil {
 					b.Fatal(err)
 				}
-				p.Published(name, []netip.Addr{addr})
+				p.SetPublished(name, []netip.Addr{addr})
 			}
 			web := service("web")
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := p.Offer(web, false, netip.Addr{}); err != nil {
+				if _, err := p.Reserve(web, false, netip.Addr{}); err != nil {
 					b.Fatal(err)
 				}
 				p.Release(web)

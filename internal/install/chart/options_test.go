@@ -14,6 +14,8 @@ import (
 	"helm.sh/helm/v4/pkg/strvals"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // rendered renders the chart with values written as for --set, and returns its objects by kind and name.
@@ -149,6 +151,12 @@ func TestOptions(t *testing.T) {
 			same("Deployment seamark-dns", agentPod+"/priorityClassName", "high")},
 		{"agent.replicas=1", there("PodDisruptionBudget seamark-agent"), there("no PodDisruptionBudget seamark-agent", "PodDisruptionBudget seamark-dns")},
 		{"agent.replicas=3", same("Deployment seamark-agent", "spec/replicas", int64(2)), same("Deployment seamark-agent", "spec/replicas", int64(3))},
+		{"agent.lease.renewEvery=2s",
+			holds("Deployment seamark-agent", agentContainer+"/args", "--renew-every="+objects.RenewEvery.String()),
+			holds("Deployment seamark-agent", agentContainer+"/args", "--renew-every=2s")},
+		{"agent.lease.duration=1m",
+			holds("Deployment seamark-agent", agentContainer+"/args", "--lease-duration="+objects.LeaseDuration.String()),
+			holds("Deployment seamark-agent", agentContainer+"/args", "--lease-duration=1m")},
 		{"dns.replicas=5", same("Deployment seamark-dns", "spec/replicas", int64(2)), same("Deployment seamark-dns", "spec/replicas", int64(5))},
 		{"agent.resources.limits.memory=1Gi", same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "512Mi"),
 			same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "1Gi")},
@@ -200,6 +208,10 @@ func TestSchema(t *testing.T) {
 		{"agent.replica=3", "at '/agent': additional properties 'replica' not allowed"},
 		{"dns.replicas=0", "at '/dns/replicas': minimum: got 0, want 1"},
 		{"agent.replicas=two", "at '/agent/replicas': got string, want integer"},
+		{"agent.lease.duration=soon", "at '/agent/lease/duration'"},
+		{"agent.lease.renewEvery=0s", "at '/agent/lease/renewEvery'"},
+		{"agent.lease.renew=5s", "at '/agent/lease': additional properties 'renew' not allowed"},
+		{"dns.lease.duration=20s", "at '/dns': additional properties 'lease' not allowed"},
 		{"image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"},
 		{"image.tag=a/b", "at '/image/tag'"},
 		{"image.repository=Example.org/x", "at '/image/repository'"},

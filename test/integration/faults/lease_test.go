@@ -53,15 +53,16 @@ func awaitNoStaleEndpointsKept(t *testing.T, m *fleet.Member, ns, name string) {
 	})
 }
 
-// staleEndpointsKept returns the condition StaleEndpointsKept of an import, or nil if it has a status
-// without it.
+// staleEndpointsKept returns the condition StaleEndpointsKept of an import that is ready, or nil if
+// it does not have the condition. Ready must not repeat what that condition says.
 func staleEndpointsKept(m *fleet.Member, ns, name string) (*metav1.Condition, error) {
 	si, err := m.Import(ns, name)
 	if err != nil {
 		return nil, err
 	}
-	if meta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)) == nil {
-		return nil, fmt.Errorf("it has no Ready condition yet")
+	ready := meta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
+	if ready == nil || ready.Status != metav1.ConditionTrue || strings.Contains(ready.Message, "heard from") {
+		return nil, fmt.Errorf("the Ready condition is %+v", ready)
 	}
 	return meta.FindStatusCondition(si.Status.Conditions, string(v1alpha1.ServiceImportConditionStaleEndpointsKept)), nil
 }

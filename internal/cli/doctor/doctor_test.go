@@ -106,7 +106,7 @@ func TestChecks(t *testing.T) {
 		"no dns":              {func(f *Facts) { f.Clusters[0].DNS = nil }, "dns-server", "east", Warn, "no Deployment seamark-dns"},
 		"dns broken":          {func(f *Facts) { f.Clusters[0].DNS.Ready = 0 }, "dns-server", "east", Fail, "none of 2"},
 		"not forwarded":       {func(f *Facts) { f.Clusters[0].Corefile = ".:53 {\n}\n" }, "dns-forward", "east", Fail, "does not forward clusterset.local"},
-		"forwarded elsewhere": {func(f *Facts) { f.Clusters[0].DNSAddresses = []string{"10.96.0.99"} }, "dns-forward", "east", Fail, "somewhere else"},
+		"forwarded elsewhere": {func(f *Facts) { f.Clusters[0].DNSAddresses = []string{"10.96.0.99"} }, "dns-forward", "east", Fail, "not to seamark-dns (10.96.0.99)"},
 		"forward damaged":     {func(f *Facts) { f.Clusters[0].Corefile = "# BEGIN seamark\n" }, "dns-forward", "east", Fail, "damaged"},
 		"no coredns":          {func(f *Facts) { f.Clusters[0].CorefileProblem = "no ConfigMap" }, "dns-forward", "east", Skip, "no ConfigMap"},
 		"dns not asked":       {func(f *Facts) { f.Clusters[0].Answer = &explain.Answer{NotAsked: "no pod"} }, "dns-answer", "east", Skip, "no pod"},

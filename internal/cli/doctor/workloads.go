@@ -7,6 +7,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // shown is how many names a line tells before it counts.
@@ -80,7 +81,7 @@ func checkForward(f *Facts) []Result {
 		if c.CorefileProblem != "" {
 			return skip("%s", c.CorefileProblem)
 		}
-		if problem, fix := explain.Forwarding(c.Corefile, c.DNSAddresses); problem != "" {
+		if problem, fix := explain.Forwarding(c.Corefile, objects.DefaultZone, c.DNSAddresses); problem != "" {
 			return fail(fix, "%s", problem)
 		}
 		return pass("clusterset.local goes to %s", strings.Join(c.DNSAddresses, ", "))

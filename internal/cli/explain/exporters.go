@@ -15,8 +15,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/agent/exports"
-	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // explainBroker tells what keeps the whole picture from being seen.
@@ -122,60 +120,82 @@ func (e *explainer) notExported() {
 	e.find(notExported, "", detail, cure)
 }
 
-// judgeExport says how an export is by its own conditions, and adds what is wrong with it.
+// judgeExport returns the state of an export in words, by the Service and its own conditions, and
+// adds what is wrong with it.
 func (e *explainer) judgeExport(c *Cluster, record *v1alpha1.ExportRecord) string {
 	valid := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
-	ready := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 	switch {
 	case !c.Member:
-		e.find(notMember, c.ID, fmt.Sprintf("the ServiceExport in %s is idle: the cluster is not a member of a clusterset", c.ID), "seamark join --help")
+		e.find(notMember, c.ID, fmt.Sprintf("the ServiceExport in %s is idle: the cluster is not a member of a clusterset", c.ID),
+			"seamark join --help")
 		return "idle: not a member"
 	case c.Service == nil:
 		e.find(noService, c.ID, fmt.Sprintf("there is a ServiceExport %s/%s in %s, but no Service of that name", e.Namespace, e.Name, c.ID),
-			fmt.Sprintf("create the Service (%s), or take the export back (seamark unexport service %s -n %s%s)",
+			fmt.Sprintf("create the Service (%s), or delete the export (seamark unexport service %s -n %s%s)",
 				c.kubectl("-n %s get services", e.Namespace), e.Name, e.Namespace, c.contextFlag()))
 		return "not exported: no Service"
 	case c.Service.Spec.Type == corev1.ServiceTypeExternalName:
 		e.find(externalName, c.ID, fmt.Sprintf("the Service %s/%s in %s only points to %s", e.Namespace, e.Name, c.ID, c.Service.Spec.ExternalName),
-			"create the same ExternalName Service in each cluster instead, and take the export back")
+			"create the same ExternalName Service in each cluster instead, and delete the export")
 		return "not exported: ExternalName"
-	case valid != nil && valid.Status == metav1.ConditionFalse && valid.Reason == string(exports.ReasonNamespaceNotAllowed):
+	case valid == nil || valid.ObservedGeneration < c.Export.Generation:
+		e.find(agentHasNotSeen, c.ID, fmt.Sprintf("the ServiceExport in %s has no conditions for its present spec: no agent of that cluster has reconciled it", c.ID),
+			c.agentCure())
+		return "not exported: no agent"
+	case valid.Status != metav1.ConditionTrue:
+		return e.judgeInvalid(c, valid)
+	}
+	return e.judgeReady(c, record)
+}
+
+// judgeInvalid adds why an export is not valid although its Service can be exported.
+func (e *explainer) judgeInvalid(c *Cluster, valid *metav1.Condition) string {
+	switch mcsv1beta1.ServiceExportConditionReason(valid.Reason) {
+	case v1alpha1.ServiceExportReasonNamespaceNotAllowed:
 		e.find(namespaceNotAllowed, c.ID, valid.Message, fmt.Sprintf(
 			"the broker's admin lists the namespaces of this member: seamark broker invite %s --renew --allow-namespaces %s,…", c.ID, e.Namespace))
 		return "not exported: namespace not allowed"
-	case valid == nil || valid.ObservedGeneration < c.Export.Generation:
-		e.find(agentHasNotSeen, c.ID, fmt.Sprintf("the ServiceExport in %s has no conditions: no agent of that cluster has looked at it", c.ID), c.agentCure())
-		return "not exported: no agent"
-	case valid.Status == metav1.ConditionFalse:
-		e.find(refusedByBroker, c.ID, valid.Message, c.agentCure())
+	case mcsv1beta1.ServiceExportReasonNoService, mcsv1beta1.ServiceExportReasonInvalidServiceType:
+		e.find(agentHasNotSeen, c.ID, fmt.Sprintf("the ServiceExport in %s describes an earlier state of the Service: %s", c.ID, valid.Message), c.agentCure())
 		return "not exported: " + valid.Reason
 	}
-	return e.judgeReady(c, ready, record)
+	e.find(refusedByBroker, c.ID, valid.Message, c.agentCure())
+	return "not exported: " + valid.Reason
 }
 
-func (e *explainer) judgeReady(c *Cluster, ready *metav1.Condition, record *v1alpha1.ExportRecord) string {
-	asked := e.Broker.Problem == ""
+// judgeReady adds why a valid export is not published.
+func (e *explainer) judgeReady(c *Cluster, record *v1alpha1.ExportRecord) string {
+	ready := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 	switch {
 	case ready == nil:
-		e.find(agentHasNotSeen, c.ID, fmt.Sprintf("the ServiceExport in %s does not say whether it is published", c.ID), c.agentCure())
+		e.find(agentHasNotSeen, c.ID, fmt.Sprintf("the ServiceExport in %s has no Ready condition", c.ID), c.agentCure())
 		return "unknown"
-	case ready.Status == metav1.ConditionTrue && asked && record == nil:
-		e.find(notPublished, c.ID, fmt.Sprintf("the export in %s says it is published, but the broker has no record of it", c.ID), c.agentCure())
+	case ready.Status == metav1.ConditionTrue && e.Broker.Problem == "" && record == nil:
+		e.find(notPublished, c.ID, fmt.Sprintf("the ServiceExport in %s is Ready, but the broker has no record of it", c.ID), c.agentCure())
 		return "not published"
 	case ready.Status == metav1.ConditionTrue:
 		return e.judgeRecord(c, c.ID)
-	case strings.Contains(ready.Message, objects.ErrClusterIDTaken.Error()) || strings.Contains(ready.Message, "is used by another cluster"):
-		e.find(idTaken, c.ID, ready.Message, fmt.Sprintf("in the cluster that should not have the id: seamark leave%s, then join with another --clusterid", c.contextFlag()))
+	}
+	switch mcsv1beta1.ServiceExportConditionReason(ready.Reason) {
+	case v1alpha1.ServiceExportReasonClusterIDTaken:
+		e.find(idTaken, c.ID, ready.Message,
+			fmt.Sprintf("in the cluster that should not have the id: seamark leave%s, then join with another --clusterid", c.contextFlag()))
 		return "not published: id taken"
-	case ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed):
-		e.find(refusedByBroker, c.ID, ready.Message, "let the broker's admin see what it refuses: its message names the rule; "+
-			"a removed member joins again (seamark broker invite "+c.ID+" --renew)")
+	case v1alpha1.ServiceExportReasonRefusedByBroker:
+		e.find(refusedByBroker, c.ID, ready.Message, "the message names the rule of the broker that refused it: show it to the broker's admin. "+
+			"A removed member joins again (seamark broker invite "+c.ID+" --renew)")
 		return "not published: refused"
-	case strings.HasPrefix(ready.Message, "published, but without a clusterset IP"):
-		return "published, without a clusterset IP" // told where addresses are explained
+	case v1alpha1.ServiceExportReasonNoClusterSetIPLeft:
+		return "published, without a clusterset IP" // explainAddress adds the finding
+	case v1alpha1.ServiceExportReasonNotMember:
+		e.find(agentHasNotSeen, c.ID, fmt.Sprintf("no agent has reconciled the ServiceExport since %s joined again: %s", c.ID, ready.Message), c.agentCure())
+		return "not published: no agent"
+	case mcsv1beta1.ServiceExportReasonPending:
+		e.find(notPublished, c.ID, fmt.Sprintf("the ServiceExport in %s is not Ready: %s", c.ID, ready.Message), "if that lasts longer than some seconds: "+c.agentCure())
+		return "being published"
 	}
 	e.find(waitingForBroker, c.ID, ready.Message,
-		"the export completes by itself when the broker answers: seamark doctor"+c.contextFlag()+" tells what is in the way")
+		"the export completes by itself when the broker answers; seamark doctor"+c.contextFlag()+" checks the connection")
 	return "waiting for the broker"
 }
 

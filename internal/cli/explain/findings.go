@@ -80,7 +80,7 @@ var (
 
 	clusterUnreachable = Problem{"cluster-unreachable", "a cluster could not be looked into", Note, HopExport}
 	brokerUnreachable  = Problem{"broker-unreachable", "the broker cannot be asked", Fail, HopBroker}
-	notPublished       = Problem{"not-published", "the broker does not have the export", Fail, HopBroker}
+	notPublished       = Problem{"not-published", "the broker does not have the export as it is now", Fail, HopBroker}
 	waitingForBroker   = Problem{"waiting-for-broker", "the agent cannot reach the broker", Fail, HopBroker}
 
 	typeConflict   = Problem{"type-conflict", "some exports are headless and some are not", Fail, HopMerge}

@@ -77,10 +77,11 @@ func (e *explainer) judgeImport(c *Cluster) string {
 		e.find(importNotReady, c.ID, "the ServiceImport has no conditions yet", "if that lasts longer than some seconds: "+c.agentCure())
 		return "being imported"
 	}
+	refused := e.judgeRefused(c)
 	if ready.Status != metav1.ConditionTrue {
 		return e.judgeNotReady(c, ready)
 	}
-	e.judgeEndpoints(c, ready)
+	e.judgeEndpoints(c, refused)
 	return "imported"
 }
 
@@ -100,29 +101,53 @@ func (e *explainer) importMissing(c *Cluster) {
 	e.find(importMissing, c.ID, detail, cure)
 }
 
-// judgeNotReady sorts out why an import has no address.
+// judgeNotReady adds why an import has no address.
 func (e *explainer) judgeNotReady(c *Cluster, ready *metav1.Condition) string {
 	derived := objects.DerivedServiceName(e.Name)
-	switch {
-	case ready.Reason == string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported):
+	switch mcsv1beta1.ServiceImportConditionReason(ready.Reason) {
+	case mcsv1beta1.ServiceImportReasonIPFamilyNotSupported:
 		e.find(familyNotSupported, c.ID, ready.Message,
 			"make the Service dual-stack where it is exported (ipFamilyPolicy: PreferDualStack), or use it from a cluster that has its family")
 		return "not usable: IP family"
-	case strings.Contains(ready.Message, "that is not Seamark's"):
-		e.find(derivedForeign, c.ID, ready.Message, fmt.Sprintf("%s, or rename it; Seamark then makes its own", c.kubectl("-n %s delete service %s", e.Namespace, derived)))
+	case v1alpha1.ServiceImportReasonDerivedServiceForeign:
+		e.find(derivedForeign, c.ID, ready.Message,
+			fmt.Sprintf("%s, or rename it; Seamark then creates its own", c.kubectl("-n %s delete service %s", e.Namespace, derived)))
 		return "not usable: name taken"
-	case strings.Contains(ready.Message, "cannot be written"):
-		e.find(derivedRefused, c.ID, ready.Message, "see what the API server says of the Service "+derived+": a quota, a policy or an exhausted range; "+c.agentCure())
+	case v1alpha1.ServiceImportReasonDerivedServiceRefused:
+		e.find(derivedRefused, c.ID, ready.Message,
+			"remove what makes the API server refuse the Service "+derived+": a quota, an admission policy or an exhausted range; "+c.agentCure())
 		return "not usable: no Service"
-	case strings.Contains(ready.Message, "is not used"):
-		e.find(addressOutside, c.ID, ready.Message, "the broker's admin looks at the ClusterSet's ranges and at the aggregate: "+
-			"seamark doctor tells which ranges clash")
-		return "not usable: address refused"
-	case len(e.reportedIPs()) == 0 && e.merged.Mode == merge.ModeClusterSetIP:
-		return "waiting for a clusterset IP" // told where addresses are explained
+	case v1alpha1.ServiceImportReasonClusterSetIPRejected:
+		e.find(addressOutside, c.ID, ready.Message,
+			"the broker's admin compares the ClusterSet's ranges with the aggregate; seamark doctor shows which ranges clash")
+		return "not usable: clusterset IP rejected"
+	case mcsv1beta1.ServiceImportReasonPending:
+		if len(e.reportedIPs()) == 0 && e.merged.Mode == merge.ModeClusterSetIP {
+			return "waiting for a clusterset IP" // explainAddress adds the finding
+		}
 	}
 	e.find(importNotReady, c.ID, ready.Message, "if that lasts longer than some seconds: "+c.agentCure())
 	return "not ready"
+}
+
+// condition returns a condition of the import that is present only while it is True; nil otherwise.
+func (c *Cluster) condition(t mcsv1beta1.ServiceImportConditionType) *metav1.Condition {
+	if condition := meta.FindStatusCondition(c.Import.Status.Conditions, string(t)); condition != nil && condition.Status == metav1.ConditionTrue {
+		return condition
+	}
+	return nil
+}
+
+// judgeRefused adds which endpoints were not imported because of their addresses, and reports
+// whether there are any.
+func (e *explainer) judgeRefused(c *Cluster) bool {
+	refused := c.condition(v1alpha1.ServiceImportConditionAddressesRefused)
+	if refused == nil {
+		return false
+	}
+	e.find(addressesRefused, c.ID, refused.Message,
+		"a cluster must publish addresses that others can reach: see the endpoints of that Service in its cluster")
+	return true
 }
 
 func (e *explainer) reportedIPs() []string {
@@ -132,23 +157,26 @@ func (e *explainer) reportedIPs() []string {
 	return e.report.Merged.IPs
 }
 
-// judgeEndpoints compares what a cluster holds with what the others publish.
-func (e *explainer) judgeEndpoints(c *Cluster, ready *metav1.Condition) {
+// judgeEndpoints compares the endpoints that a cluster holds with those that the others publish.
+// refused reports whether some were not imported because of their addresses.
+func (e *explainer) judgeEndpoints(c *Cluster, refused bool) {
 	have := bySource(c)
-	_, refused, hasRefused := strings.Cut(ready.Message, "; not imported: ")
-	if hasRefused {
-		e.find(addressesRefused, c.ID, "not imported: "+refused, "a cluster must publish addresses that others can reach: see the endpoints of that Service in its cluster")
+	const cure = "bring the cluster back, or, if it is gone for good: seamark cluster remove "
+	kept := c.condition(v1alpha1.ServiceImportConditionStaleEndpointsKept)
+	if kept != nil {
+		e.find(staleKept, c.ID, kept.Message, cure+e.firstStale(have))
 	}
 	for _, source := range e.merged.Clusters {
 		switch {
 		case e.stale(source) && have[source] > 0:
-			e.find(staleKept, c.ID, fmt.Sprintf("cluster %s is silent and no other cluster serves the service: %s keeps its last known endpoints", source, c.ID),
-				"bring "+source+" back, or, if it is gone for good: seamark cluster remove "+source)
+			if kept == nil {
+				e.find(staleKept, c.ID, fmt.Sprintf("cluster %s is silent and no other cluster serves the service: %s keeps its last known endpoints", source, c.ID),
+					cure+source)
+			}
 		case e.stale(source):
-			e.find(staleDropped, c.ID, fmt.Sprintf("cluster %s is silent: %s leaves its endpoints out and uses the other clusters'", source, c.ID),
-				"bring "+source+" back, or, if it is gone for good: seamark cluster remove "+source)
-		case source == c.ID || hasRefused:
-			// Its own endpoints do not come through the broker, and what was refused is told already.
+			e.find(staleDropped, c.ID, fmt.Sprintf("cluster %s is silent: %s leaves its endpoints out and uses the other clusters'", source, c.ID), cure+source)
+		case source == c.ID || refused:
+			// Its own endpoints do not come through the broker, and refused ones have a finding already.
 		default:
 			if want := e.expected(c, source); have[source] != want {
 				e.find(endpointsBehind, c.ID, fmt.Sprintf("%s has %d endpoints of %s, which publishes %d", c.ID, have[source], source, want),
@@ -156,6 +184,17 @@ func (e *explainer) judgeEndpoints(c *Cluster, ready *metav1.Condition) {
 			}
 		}
 	}
+}
+
+// firstStale returns the id of a silent cluster whose endpoints are held, or a placeholder when the
+// broker's leases could not be read.
+func (e *explainer) firstStale(have map[string]int) string {
+	for _, id := range e.merged.Clusters {
+		if e.stale(id) && have[id] > 0 {
+			return id
+		}
+	}
+	return "ID"
 }
 
 // expected is how many endpoints of a cluster another should hold.
@@ -210,7 +249,7 @@ func (e *explainer) judgeDerived(c *Cluster) string {
 // judgeDNS compares the answer with what the import says.
 func (e *explainer) judgeDNS(c *Cluster) string {
 	if c.Import != nil && c.Corefile != "" && (c.DNSServer != nil || len(c.DNSAddresses) > 0) {
-		if problem, fix := Forwarding(c.Corefile, c.DNSAddresses); problem != "" {
+		if problem, fix := Forwarding(c.Corefile, objects.DefaultZone, c.DNSAddresses); problem != "" {
 			e.find(dnsNotForwarded, c.ID, problem, fix)
 		}
 	}

@@ -98,8 +98,8 @@ func (e *explainer) explainAddress(m *Merged) {
 			continue
 		}
 		ready := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
-		if ready != nil && strings.HasPrefix(ready.Message, "published, but without a clusterset IP") {
-			e.find(noAddressLeft, c.ID, ready.Message, fmt.Sprintf("unexport services that nobody uses, or have the broker's admin give the cluster a larger block "+
+		if ready != nil && ready.Reason == string(v1alpha1.ServiceExportReasonNoClusterSetIPLeft) {
+			e.find(noAddressLeft, c.ID, ready.Message, fmt.Sprintf("unexport services that are not used, or have the broker's admin give the cluster a larger block "+
 				"(seamark cluster remove %s, then invite it with --clusterset-ip-cidr); or export this one in classic mode (annotation %s: \"false\")",
 				c.ID, v1alpha1.AnnotationUseClusterSetIP))
 			return

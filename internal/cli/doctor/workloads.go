@@ -50,7 +50,7 @@ func checkExports(f *Facts) []Result {
 		if len(names) > shown {
 			names = append(slices.Clone(names[:shown]), fmt.Sprintf("and %d more", len(c.BadExports)-shown))
 		}
-		namespace, name, _ := strings.Cut(c.BadExports[0], "/")
+		namespace, name, _ := strings.Cut(c.BadExports[0], "/") //nolint:forbidigo // a name, not a message
 		return warn(fmt.Sprintf("seamark explain %s -n %s tells why, and what to do", name, namespace), "not published as they should be: %s", strings.Join(names, ", "))
 	})
 }

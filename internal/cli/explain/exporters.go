@@ -141,6 +141,7 @@ func (e *explainer) judgeExport(c *Cluster, record *v1alpha1.ExportRecord) strin
 	case valid == nil || valid.ObservedGeneration < c.Export.Generation:
 		e.find(agentHasNotSeen, c.ID, fmt.Sprintf("the ServiceExport in %s has no conditions for its present spec: no agent of that cluster has reconciled it", c.ID),
 			c.agentCure())
+		e.addWaits(c, exportReconciler)
 		return "not exported: no agent"
 	case valid.Status != metav1.ConditionTrue:
 		return e.judgeInvalid(c, valid)
@@ -172,6 +173,7 @@ func (e *explainer) judgeReady(c *Cluster, record *v1alpha1.ExportRecord) string
 		return "unknown"
 	case ready.Status == metav1.ConditionTrue && e.Broker.Problem == "" && record == nil:
 		e.find(notPublished, c.ID, fmt.Sprintf("the ServiceExport in %s is Ready, but the broker has no record of it", c.ID), c.agentCure())
+		e.addWaits(c, exportReconciler)
 		return "not published"
 	case ready.Status == metav1.ConditionTrue:
 		return e.judgeRecord(c, c.ID)
@@ -192,6 +194,7 @@ func (e *explainer) judgeReady(c *Cluster, record *v1alpha1.ExportRecord) string
 		return "not published: no agent"
 	case mcsv1beta1.ServiceExportReasonPending:
 		e.find(notPublished, c.ID, fmt.Sprintf("the ServiceExport in %s is not Ready: %s", c.ID, ready.Message), "if that lasts longer than some seconds: "+c.agentCure())
+		e.addWaits(c, exportReconciler)
 		return "being published"
 	}
 	e.find(waitingForBroker, c.ID, ready.Message,

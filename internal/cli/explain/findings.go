@@ -52,7 +52,9 @@ type Finding struct {
 	Cluster string `json:"cluster,omitempty"`
 	// Detail is what was seen, Cure what to do.
 	Detail string `json:"detail"`
-	Cure   string `json:"cure"`
+	// Waiting is what the cluster's agent waits for, where that is why something is missing.
+	Waiting []Wait `json:"waiting,omitempty"`
+	Cure    string `json:"cure"`
 }
 
 // Problems are all kinds of findings there are.

@@ -75,6 +75,7 @@ func (e *explainer) judgeImport(c *Cluster) string {
 	ready := meta.FindStatusCondition(c.Import.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
 	if ready == nil {
 		e.find(importNotReady, c.ID, "the ServiceImport has no conditions yet", "if that lasts longer than some seconds: "+c.agentCure())
+		e.addWaits(c, importReconciler)
 		return "being imported"
 	}
 	refused := e.judgeRefused(c)
@@ -99,6 +100,7 @@ func (e *explainer) importMissing(c *Cluster) {
 		cure = c.agentCure()
 	}
 	e.find(importMissing, c.ID, detail, cure)
+	e.addWaits(c, importReconciler)
 }
 
 // judgeNotReady adds why an import has no address.
@@ -127,6 +129,7 @@ func (e *explainer) judgeNotReady(c *Cluster, ready *metav1.Condition) string {
 		}
 	}
 	e.find(importNotReady, c.ID, ready.Message, "if that lasts longer than some seconds: "+c.agentCure())
+	e.addWaits(c, importReconciler)
 	return "not ready"
 }
 
@@ -181,6 +184,7 @@ func (e *explainer) judgeEndpoints(c *Cluster, refused bool) {
 			if want := e.expected(c, source); have[source] != want {
 				e.find(endpointsBehind, c.ID, fmt.Sprintf("%s has %d endpoints of %s, which publishes %d", c.ID, have[source], source, want),
 					"if that lasts longer than some seconds: "+c.agentCure())
+				e.addWaits(c, importReconciler)
 			}
 		}
 	}

@@ -107,6 +107,7 @@ func (e *explainer) explainAddress(m *Merged) {
 	}
 	e.find(noAddressYet, "", "the service should have a clusterset IP, but its exporters have not allocated one",
 		"if that lasts longer than some seconds, the agent of "+e.merged.Clusters[0]+" does not do its work: see its log")
+	e.addWaits(e.cluster(e.merged.Clusters[0]), exportReconciler, aggregateReconciler)
 }
 
 // explainEndpoints counts the endpoints by cluster and zone, from the cluster itself where it was looked into.

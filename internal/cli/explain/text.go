@@ -23,7 +23,7 @@ func Write(w io.Writer, r Report, now time.Time, paint Paint) {
 	severity := map[State]Severity{OK: "", Degraded: Warn, Broken: Fail}[r.State]
 	fmt.Fprintf(w, "%s/%s (%s): %s\n", r.Namespace, r.Name, r.DNSName, paint(severity, conclusion(r)))
 	for _, f := range r.Findings {
-		writeFinding(w, f, paint)
+		writeFinding(w, f, now, paint)
 	}
 	writeExporters(w, r, now, paint)
 	writeMerged(w, r, paint)
@@ -48,9 +48,13 @@ func in(cluster string) string {
 	return " in " + cluster
 }
 
-func writeFinding(w io.Writer, f Finding, paint Paint) {
+func writeFinding(w io.Writer, f Finding, now time.Time, paint Paint) {
 	fmt.Fprintf(w, "\n%s %s%s: %s\n", paint(f.Severity, strings.ToUpper(string(f.Severity))), f.Code, in(f.Cluster), f.Title)
-	fmt.Fprintf(w, "  why  %s\n  do   %s\n", f.Detail, f.Cure)
+	fmt.Fprintf(w, "  why  %s\n", f.Detail)
+	for _, wait := range f.Waiting {
+		fmt.Fprintf(w, "  wait %s, for %s: %s\n", wait.Reconciler, duration.HumanDuration(max(0, now.Sub(wait.Since))), wait.Text)
+	}
+	fmt.Fprintf(w, "  do   %s\n", f.Cure)
 }
 
 // table writes rows under a heading, each cell aligned; nothing when there are no rows.

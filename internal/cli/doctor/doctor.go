@@ -67,7 +67,7 @@ var Checks = []Check{
 	{"agent-versions", "the members run the same version", checkVersions},
 	{"exports", "every export is published", checkExports},
 	{"dns-server", "seamark-dns runs", checkDNSServer},
-	{"dns-forward", "the cluster's DNS forwards clusterset.local", checkForward},
+	{"dns-forward", "the cluster's DNS forwards the zone of the clusterset", checkForward},
 	{"dns-answer", "DNS answers for the clusterset", checkAnswer},
 	{"address-ranges", "pods and Services of the clusters have ranges of their own", checkRanges},
 	{"clusterset-ip-ranges", "clusterset IPs clash with nothing", checkVIPRanges},

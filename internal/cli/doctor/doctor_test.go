@@ -3,6 +3,7 @@ package doctor
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,44 @@ func TestChecks(t *testing.T) {
 				t.Errorf("no %s of %s at %s: %+v", test.status, test.code, test.where, Examine(f).Results)
 			}
 		})
+	}
+}
+
+// A cluster whose names are in another zone: every text that names the zone names that one.
+func TestZone(t *testing.T) {
+	const zone = "mesh.example"
+	for name, test := range map[string]struct {
+		change    func(c *Cluster)
+		code      string
+		status    Status
+		says, fix string
+	}{
+		"forwarded": {func(c *Cluster) {
+			c.Corefile = zone + " {\n  forward . 10.96.0.53\n}\n"
+		}, "dns-forward", Pass, "mesh.example goes to 10.96.0.53", ""},
+		"only the default zone": {func(*Cluster) {}, "dns-forward", Fail, "does not forward mesh.example", "mesh.example:53 {"},
+		"no dns":                {func(c *Cluster) { c.DNS = nil }, "dns-server", Warn, "names in mesh.example are not answered", ""},
+		"dns silent": {func(c *Cluster) {
+			c.Answer = &explain.Answer{Server: "x", Problem: "timeout"}
+		}, "dns-answer", Fail, "timeout", "forward mesh.example"},
+		"dns does not know": {func(c *Cluster) {
+			c.Answer = &explain.Answer{Server: "x", Code: "NXDOMAIN"}
+		}, "dns-answer", Fail, "NXDOMAIN", "mesh.example is not forwarded"},
+	} {
+		f := healthy()
+		c := &f.Clusters[0]
+		c.Zone, c.Asked = zone, "web.shop.svc."+zone
+		test.change(c)
+		r := Examine(f)
+		i := slices.IndexFunc(r.Results, func(r Result) bool { return r.Code == test.code })
+		if got := r.Results[i]; got.Status != test.status || !strings.Contains(got.Detail, test.says) || !strings.Contains(got.Fix, test.fix) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		for _, result := range r.Results {
+			if strings.Contains(result.Detail+result.Fix, "clusterset.local") {
+				t.Errorf("%s: the default zone is named: %+v", name, result)
+			}
+		}
 	}
 }
 

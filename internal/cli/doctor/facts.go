@@ -5,11 +5,13 @@
 package doctor
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Facts are all that was read.
@@ -48,6 +50,8 @@ type Cluster struct {
 	// Agent, DNS and Proxy are the workloads; nil where there is none. WorkloadsProblem is why they cannot be read.
 	Agent, DNS, Proxy *explain.Workload
 	WorkloadsProblem  string
+	// Zone is the zone of the clusterset's names in this cluster.
+	Zone string
 	// DNSAddresses are those of the Service seamark-dns. Corefile is the cluster's own DNS configuration, CorefileProblem why it is not known.
 	DNSAddresses    []string
 	Corefile        string
@@ -65,6 +69,9 @@ type Cluster struct {
 	Probes       []Probe
 	ProbeSkipped string
 }
+
+// zone returns the zone of the clusterset's names; the default where it is not known.
+func (c *Cluster) zone() string { return cmp.Or(c.Zone, objects.DefaultZone) }
 
 // Kind is a CustomResourceDefinition and the versions of it that are needed (any one of them) and served.
 type Kind struct {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
-	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // shown is how many names a line tells before it counts.
@@ -63,7 +62,7 @@ func checkDNSServer(f *Facts) []Result {
 		case c.WorkloadsProblem != "":
 			return skip("%s", c.WorkloadsProblem)
 		case c.DNS == nil:
-			return warn("install it: seamark join does", "there is no Deployment seamark-dns: nobody answers for clusterset.local, unless another DNS server does")
+			return warn("install it: seamark join does", "there is no Deployment seamark-dns: names in %s are not answered, unless another DNS server does", c.zone())
 		case c.DNS.Ready == 0:
 			return fail(c.describe("dns"), "none of %d pods is ready: names of the clusterset are not answered", c.DNS.Want)
 		case c.DNS.Ready < c.DNS.Want:
@@ -81,10 +80,10 @@ func checkForward(f *Facts) []Result {
 		if c.CorefileProblem != "" {
 			return skip("%s", c.CorefileProblem)
 		}
-		if problem, fix := explain.Forwarding(c.Corefile, objects.DefaultZone, c.DNSAddresses); problem != "" {
+		if problem, fix := explain.Forwarding(c.Corefile, c.zone(), c.DNSAddresses); problem != "" {
 			return fail(fix, "%s", problem)
 		}
-		return pass("clusterset.local goes to %s", strings.Join(c.DNSAddresses, ", "))
+		return pass("%s goes to %s", c.zone(), strings.Join(c.DNSAddresses, ", "))
 	})
 }
 
@@ -99,9 +98,9 @@ func checkAnswer(f *Facts) []Result {
 		case a.NotAsked != "":
 			return skip("not asked: %s", a.NotAsked)
 		case a.Problem != "":
-			return fail("is seamark-dns ready, and does the DNS server that was asked forward clusterset.local to it?", "%s does not answer: %s", a.Server, a.Problem)
+			return fail("is seamark-dns ready, and does the DNS server that was asked forward "+c.zone()+" to it?", "%s does not answer: %s", a.Server, a.Problem)
 		case len(c.Expect) > 0 && !slices.ContainsFunc(a.Addresses, func(x string) bool { return slices.Contains(c.Expect, x) }):
-			return fail("if the server that was asked is the cluster's own DNS, clusterset.local is not forwarded (see dns-forward); else see the log of seamark-dns",
+			return fail("if the server that was asked is the cluster's own DNS, "+c.zone()+" is not forwarded (see dns-forward); else see the log of seamark-dns",
 				"%s answers %s for %s, which should be %s", a.Server, said(a), c.Asked, strings.Join(c.Expect, ", "))
 		case a.Code != "NOERROR" && a.Code != "NXDOMAIN":
 			return fail("see the log of seamark-dns: "+c.kubectl("-n seamark-system logs deployment/seamark-dns"), "%s answers %s for %s", a.Server, a.Code, c.Asked)

@@ -35,6 +35,10 @@ func TestForwarding(t *testing.T) {
 			t.Errorf("%s: %q, fix %q", name, problem, fix)
 		}
 	}
+	if problem, fix := Forwarding(added, "mesh.example", []string{"10.96.0.53"}); !strings.Contains(problem, "does not forward mesh.example") ||
+		!strings.Contains(fix, "mesh.example:53 {") {
+		t.Errorf("another zone: %s, fix %s", problem, fix)
+	}
 	if _, fix := Forwarding(plain, "clusterset.local", []string{"10.96.0.53"}); !strings.Contains(fix, "forward . 10.96.0.53") {
 		t.Errorf("the fix does not have the block: %s", fix)
 	}

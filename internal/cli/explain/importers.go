@@ -31,7 +31,7 @@ func (e *explainer) explainImporters() {
 			e.findAs(Warn, agentSilent, c.ID, fmt.Sprintf("cluster %s renewed its lease %s ago: what it imports does not follow changes", c.ID,
 				duration.HumanDuration(e.lives[c.ID].Age)), c.agentCure())
 		}
-		im := Importer{Cluster: c.ID, DataPlane: c.DataPlane, Programmed: "-", DNS: "-"}
+		im := Importer{Cluster: c.ID, DNSName: e.dnsName(c), DataPlane: c.DataPlane, Programmed: "-", DNS: "-"}
 		if c.Import != nil {
 			im.IPs = c.Import.Spec.IPs
 			im.Endpoints = bySource(c)
@@ -253,7 +253,7 @@ func (e *explainer) judgeDerived(c *Cluster) string {
 // judgeDNS compares the answer with what the import says.
 func (e *explainer) judgeDNS(c *Cluster) string {
 	if c.Import != nil && c.Corefile != "" && (c.DNSServer != nil || len(c.DNSAddresses) > 0) {
-		if problem, fix := Forwarding(c.Corefile, objects.DefaultZone, c.DNSAddresses); problem != "" {
+		if problem, fix := Forwarding(c.Corefile, c.zone(), c.DNSAddresses); problem != "" {
 			e.find(dnsNotForwarded, c.ID, problem, fix)
 		}
 	}
@@ -275,8 +275,8 @@ func (e *explainer) judgeDNS(c *Cluster) string {
 	}
 	want := e.expectedAnswer(c)
 	if len(a.Addresses) == 0 && len(want) > 0 {
-		e.find(dnsNoAnswer, c.ID, fmt.Sprintf("%s answers %s for %s, which should be %s", a.Server, a.Code, e.report.DNSName, strings.Join(want, ", ")),
-			"seamark doctor"+c.contextFlag()+" checks the DNS server and the forwarding of clusterset.local")
+		e.find(dnsNoAnswer, c.ID, fmt.Sprintf("%s answers %s for %s, which should be %s", a.Server, a.Code, e.dnsName(c), strings.Join(want, ", ")),
+			"seamark doctor"+c.contextFlag()+" checks the DNS server and the forwarding of "+c.zone())
 		return a.Server + ": " + a.Code
 	}
 	if other := slices.DeleteFunc(slices.Clone(a.Addresses), func(x string) bool { return slices.Contains(want, x) }); len(other) > 0 {

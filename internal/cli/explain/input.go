@@ -6,6 +6,8 @@
 package explain
 
 import (
+	"cmp"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -112,6 +114,14 @@ type Cluster struct {
 	DNS *Answer `json:"dns,omitempty"`
 	// ClockAhead is how far its clock is ahead of the reader's.
 	ClockAhead metav1.Duration `json:"clockAhead,omitempty"`
+}
+
+// zone returns the zone of the clusterset's names; c may be nil.
+func (c *Cluster) zone() string {
+	if c == nil {
+		return objects.DefaultZone
+	}
+	return cmp.Or(c.Zone, objects.DefaultZone)
 }
 
 // Workload is how many pods of a workload are ready.

@@ -25,7 +25,7 @@ const (
 type Report struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// DNSName is the name by which it is reached.
+	// DNSName is its name in the zone of the first cluster; Importers have each cluster's own.
 	DNSName string `json:"dnsName"`
 	State   State  `json:"state"`
 	// Findings are what is wrong, the worst and earliest hop first.
@@ -92,7 +92,9 @@ type Endpoints struct {
 
 // Importer is one cluster as a user of the service.
 type Importer struct {
-	Cluster   string             `json:"cluster"`
+	Cluster string `json:"cluster"`
+	// DNSName is the name by which it is reached there.
+	DNSName   string             `json:"dnsName"`
 	DataPlane v1alpha1.DataPlane `json:"dataPlane,omitempty"`
 	IPs       []string           `json:"ips,omitempty"`
 	// Endpoints are those its slices hold, by source cluster.
@@ -115,7 +117,7 @@ func Explain(in Input) Report {
 	}
 	e.merged = merge.Merge(records)
 	e.report = Report{
-		Namespace: in.Namespace, Name: in.Name, DNSName: in.Name + "." + in.Namespace + ".svc.clusterset.local", State: OK,
+		Namespace: in.Namespace, Name: in.Name, DNSName: e.dnsName(e.firstRead()), State: OK,
 		Findings: []Finding{}, Exporters: []Exporter{}, Conflicts: []Conflict{}, Endpoints: []Endpoints{}, Importers: []Importer{}, Timeline: []Step{},
 	}
 	e.explainBroker()
@@ -134,6 +136,21 @@ type explainer struct {
 	lives  map[string]Life
 	merged merge.Result
 	report Report
+}
+
+// dnsName returns the name of the service in a cluster's zone; c may be nil.
+func (e *explainer) dnsName(c *Cluster) string {
+	return e.Name + "." + e.Namespace + ".svc." + c.zone()
+}
+
+// firstRead returns the first cluster that could be read, nil when there is none.
+func (e *explainer) firstRead() *Cluster {
+	for i := range e.Clusters {
+		if e.Clusters[i].Problem == "" {
+			return &e.Clusters[i]
+		}
+	}
+	return nil
 }
 
 // settle orders the findings and draws the conclusion.

@@ -130,11 +130,25 @@ func writeImporters(w io.Writer, r Report, paint Paint) {
 		rows = append(rows, []string{i.Cluster, i.State, orDash(strings.Join(i.IPs, ",")), orDash(strings.Join(endpoints, " ")), orDash(string(i.DataPlane)), i.Programmed})
 	}
 	table(w, paint("", "IMPORTED BY"), []string{"CLUSTER", "STATE", "ADDRESS", "ENDPOINTS", "DATA PLANE", "PROGRAMMED"}, rows)
-	rows = nil
-	for _, i := range r.Importers {
-		rows = append(rows, []string{i.Cluster, i.DNS})
+	writeAnswers(w, r, paint)
+}
+
+// writeAnswers writes what DNS answers; the names too where the clusters' zones differ.
+func writeAnswers(w io.Writer, r Report, paint Paint) {
+	differ := slices.ContainsFunc(r.Importers, func(i Importer) bool { return i.DNSName != r.DNSName })
+	head := []string{"CLUSTER", "ANSWER"}
+	if differ {
+		head = []string{"CLUSTER", "NAME", "ANSWER"}
 	}
-	table(w, paint("", "DNS RIGHT NOW"), []string{"CLUSTER", "ANSWER"}, rows)
+	var rows [][]string
+	for _, i := range r.Importers {
+		row := []string{i.Cluster, i.DNS}
+		if differ {
+			row = []string{i.Cluster, i.DNSName, i.DNS}
+		}
+		rows = append(rows, row)
+	}
+	table(w, paint("", "DNS RIGHT NOW"), head, rows)
 }
 
 func writeTimeline(w io.Writer, r Report, paint Paint) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // shown is how many names a line tells before it counts.
@@ -118,19 +118,21 @@ func said(a *explain.Answer) string {
 
 func checkDataPlane(f *Facts) []Result {
 	return each(f, func(c *Cluster) Result {
+		plane := objects.DataPlaneOf(c.DataPlane)
 		switch {
 		case !c.Member:
 			return Result{}
 		case c.DataPlane == "":
 			return skip("not known which it is: neither the membership nor the broker can be read")
-		case c.DataPlane == v1alpha1.DataPlaneNone:
-			return pass("none: something else routes clusterset IPs")
-		case c.DataPlane != v1alpha1.DataPlaneNFTables:
-			return pass("the cluster's own Services (kube-proxy or what stands in for it)")
+		case plane.DerivesService:
+			return pass("the cluster's own Services (kube-proxy or its replacement)")
+		case !plane.RunsProxy:
+			return pass("%s: %s", plane.Name, plane.Summary)
 		case c.WorkloadsProblem != "":
 			return skip("%s", c.WorkloadsProblem)
 		case c.Proxy == nil:
-			return fail("install it: seamark join --dataplane nftables", "the data plane is nftables, but there is no DaemonSet seamark-proxy")
+			return fail(fmt.Sprintf("install it: seamark join --dataplane %s", plane.Name),
+				"the data plane is %s, but there is no DaemonSet seamark-proxy", plane.Name)
 		case c.Proxy.Ready < c.Proxy.Want:
 			return fail(c.describe("proxy")+"; a kernel without nf_tables, nft_numgen or nft_nat is told in the log. A cluster whose kernels lack them: "+
 				"join again with --dataplane service", "seamark-proxy is ready on %d of %d nodes: on the others clusterset IPs lead nowhere", c.Proxy.Ready, c.Proxy.Want)

@@ -217,13 +217,13 @@ func (e *explainer) judgeDataPlane(c *Cluster) string {
 	if e.merged.Mode != merge.ModeClusterSetIP && !e.merged.Empty() {
 		return "none needed: " + string(e.merged.Mode)
 	}
-	switch c.DataPlane {
-	case v1alpha1.DataPlaneNone:
-		return "left to something else"
-	case v1alpha1.DataPlaneNFTables:
+	switch plane := objects.DataPlaneOf(c.DataPlane); {
+	case plane.DerivesService:
+		return e.judgeDerived(c)
+	case plane.RunsProxy:
 		return e.judgeProxies(c)
 	}
-	return e.judgeDerived(c)
+	return "not managed by Seamark"
 }
 
 func (e *explainer) judgeDerived(c *Cluster) string {

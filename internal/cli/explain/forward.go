@@ -26,11 +26,14 @@ func Forwarding(text, zone string, addresses []string) (problem, fix string) {
 	case errors.Is(err, corefile.ErrOpenBlock):
 		return fmt.Sprintf("the Corefile of the cluster is damaged: %v", err), fix
 	case !forwarded:
-		return fmt.Sprintf("the cluster's DNS (ConfigMap kube-system/coredns) does not forward %s: pods cannot resolve names of the clusterset", zone), fix
+		return fmt.Sprintf("the cluster's DNS (ConfigMap kube-system/coredns) does not forward %s: "+
+			"pods cannot resolve names of the clusterset", zone), fix
 	case len(addresses) == 0:
-		return fmt.Sprintf("%s is forwarded, but there is no Service seamark-dns to forward it to", zone), "install seamark-dns: seamark join does"
+		return fmt.Sprintf("%s is forwarded, but there is no Service seamark-dns to forward it to", zone),
+			"install seamark-dns: seamark join does"
 	case !slices.ContainsFunc(addresses, func(a string) bool { return slices.Contains(servers, a) }):
-		return fmt.Sprintf("%s is forwarded to %s, not to seamark-dns (%s)", zone, cmp.Or(strings.Join(servers, ", "), "no server"), strings.Join(addresses, ", ")), fix
+		return fmt.Sprintf("%s is forwarded to %s, not to seamark-dns (%s)",
+			zone, cmp.Or(strings.Join(servers, ", "), "no server"), strings.Join(addresses, ", ")), fix
 	}
 	return "", ""
 }

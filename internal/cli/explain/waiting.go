@@ -26,7 +26,8 @@ const (
 	aggregateReconciler = "aggregate"
 )
 
-// waitTexts are the reasons to wait in words. "The agent" and "this cluster" are those of the finding.
+// waitTexts are the reasons to wait in words. "The agent" and "this cluster" refer to the cluster
+// of the finding.
 var waitTexts = map[objects.WaitReason]string{
 	objects.WaitForCache:      "the agent's cache does not show its own last write yet",
 	objects.WaitForBroker:     "the agent has not reached the broker since it started",

@@ -57,7 +57,8 @@ func TestFindingsShowWhatTheAgentWaitsFor(t *testing.T) {
 		t.Errorf("the text lacks %q:\n%s", want, &text)
 	}
 	encoded, err := json.Marshal(report)
-	if err != nil || !strings.Contains(string(encoded), `"waiting":[{"reconciler":"import","reason":"records-lost","text":"records disappeared`) {
+	want := `"waiting":[{"reconciler":"import","reason":"records-lost","text":"records disappeared`
+	if err != nil || !strings.Contains(string(encoded), want) {
 		t.Errorf("%v: %s", err, encoded)
 	}
 }

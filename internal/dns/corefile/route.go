@@ -52,7 +52,8 @@ func Answers(text, zone string) bool {
 	})
 }
 
-// serverBlock is a server block of a Corefile: the zones it serves on the DNS port, and its plugins.
+// serverBlock is a server block of a Corefile: the zones that it serves on the DNS port, and its
+// plugins.
 type serverBlock struct {
 	zones      []string
 	directives []directive
@@ -89,7 +90,7 @@ func mostSpecific(blocks []serverBlock, zone string) *serverBlock {
 	return best
 }
 
-// parse reads the server blocks of a Corefile. Text that is no Corefile gives what can be read of it.
+// parse returns the server blocks of a Corefile, as far as its text can be read.
 func parse(text string) []serverBlock {
 	var (
 		blocks []serverBlock

@@ -22,18 +22,22 @@ func TestForwards(t *testing.T) {
 		"another zone":        {usual + block, "mesh.example", nil, false},
 		"spelled differently": {"ClusterSet.LOCAL. {\n forward . 10.96.0.53\n}\n", "clusterset.local.", []string{"10.96.0.53"}, true},
 		"in one line":         {"clusterset.local { forward . 10.96.0.53 }\n", "clusterset.local", []string{"10.96.0.53"}, true},
-		"scheme, port, IPv6": {"clusterset.local {\n forward . dns://10.96.0.53:53 tls://10.96.0.54 [fd00::53]:5353 fd00:0::1 /etc/resolv.conf\n}\n",
+		"scheme, port, IPv6": {
+			"clusterset.local {\n forward . dns://10.96.0.53:53 tls://10.96.0.54 [fd00::53]:5353 fd00:0::1 /etc/resolv.conf\n}\n",
 			"clusterset.local", []string{"10.96.0.53", "10.96.0.54", "fd00::53", "fd00::1", "/etc/resolv.conf"}, true},
-		"a directive in the root's block": {".:53 {\n  forward clusterset.local 10.96.0.53 {\n    max_fails 2\n  }\n  forward . /etc/resolv.conf\n}\n",
+		"a directive in the root's block": {
+			".:53 {\n  forward clusterset.local 10.96.0.53 {\n    max_fails 2\n  }\n  forward . /etc/resolv.conf\n}\n",
 			"clusterset.local", []string{"10.96.0.53"}, true},
-		"a parent's block":      {"local {\n forward . 10.96.0.53\n}\n", "clusterset.local", []string{"10.96.0.53"}, true},
-		"the more specific one": {"local {\n forward . 10.0.0.1\n}\nclusterset.local {\n forward . 10.96.0.53\n}\n", "clusterset.local", []string{"10.96.0.53"}, true},
+		"a parent's block": {"local {\n forward . 10.96.0.53\n}\n", "clusterset.local", []string{"10.96.0.53"}, true},
+		"the more specific one": {"local {\n forward . 10.0.0.1\n}\nclusterset.local {\n forward . 10.96.0.53\n}\n",
+			"clusterset.local", []string{"10.96.0.53"}, true},
 		"only its end is equal": {"set.local {\n forward . 10.0.0.1\n}\n", "clusterset.local", nil, false},
 		"of a child":            {"svc.clusterset.local {\n forward . 10.0.0.1\n}\n", "clusterset.local", nil, false},
 		"without a forward":     {"clusterset.local {\n  log\n}\n", "clusterset.local", nil, true},
 		"in a comment":          {"# clusterset.local {\n.:53 {\n  log # forward clusterset.local 10.0.0.1\n}\n", "clusterset.local", nil, false},
 		"on another port":       {"clusterset.local:5353 {\n forward . 10.0.0.1\n}\n", "clusterset.local", nil, false},
-		"keys over many lines":  {"a.example,\nclusterset.local\n{\n forward . 10.96.0.53\n}\n", "clusterset.local", []string{"10.96.0.53"}, true},
+		"keys over many lines": {"a.example,\nclusterset.local\n{\n forward . 10.96.0.53\n}\n",
+			"clusterset.local", []string{"10.96.0.53"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if servers, ok := corefile.Forwards(c.text, c.zone); !slices.Equal(servers, c.servers) || ok != c.ok {

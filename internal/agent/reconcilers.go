@@ -86,7 +86,7 @@ func (a *agent) addExport() error {
 	later := trigger.NewDeferred(&a.rush)
 	return a.add("export", &exports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: a.localWriter, BrokerWriter: a.brokerWriter,
-		Settings: a.state.ExportSettings, Taken: a.heartbeat.Taken, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
+		Settings: a.exportSettings, Taken: a.heartbeat.Taken, RegionOf: a.nodes.RegionOf, Recorder: a.manager.GetEventRecorder("seamark-agent"),
 		Deferred: later, ShortageOf: a.hunger.get, Observed: a.observeExport,
 	}, "publish", map[string]*apply.Writer{serverLocal: a.localWriter, serverBroker: a.brokerWriter},
 		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
@@ -109,7 +109,7 @@ func (a *agent) addAggregate() error {
 	writer := apply.NewWriter(a.broker.GetClient()) // apart from the exporter's: one reconciler never waits for another's echoes
 	return a.add("aggregate", &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
-		Broker: a.broker.GetClient(), Writer: writer, Stale: a.state.Liveness.Stale,
+		Broker: a.broker.GetClient(), Writer: writer, Stale: a.state.Liveness.Stale, Taken: a.heartbeat.Taken,
 		Connected: func() bool { return a.state.Connected() && a.addressesKnown() },
 		Pool:      a.pool, Remembered: a.remembered, SetShortage: a.hunger.set, Deferred: later,
 	}, "aggregate", map[string]*apply.Writer{serverBroker: writer},
@@ -125,7 +125,7 @@ func (a *agent) addImport() error {
 	writer := apply.NewWriter(a.manager.GetClient())
 	return a.add("import", &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
-		Settings: a.state.ImportSettings, Stale: a.state.Liveness.Stale, IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
+		Settings: a.importSettings, Taken: a.heartbeat.Taken, Stale: a.state.Liveness.Stale, IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Deferred: later,
 		Observed: a.observeImport,
 	}, "import", map[string]*apply.Writer{serverLocal: writer},

@@ -7,8 +7,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/merge/mergetest"
 )
 
-// exports makes n records of a usual service. Where they conflict, every second cluster has other values for everything
-// that does not leave it out.
+// exports returns n records of a usual service. If they conflict, every second cluster has other
+// values for everything that does not leave it out.
 func exports(n int, conflicting bool) records {
 	in := make(records, n)
 	for i := range in {

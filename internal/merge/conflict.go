@@ -7,34 +7,35 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 // Conflict is one property about which clusters disagree.
 type Conflict struct {
-	// Reason is the name of the conflict in the Conflict condition.
+	// Reason is the reason of the Conflict condition.
 	Reason mcsv1beta1.ServiceExportConditionReason
 	// Winner is the cluster with precedence.
 	Winner string
-	// Won is what the service has, as people read it; long values are cut short. Where ports or IP families were
-	// combined it is not what Winner has alone.
+	// Won is the value of the service as text; long values are truncated. If ports or IP families were
+	// combined, it differs from Winner's.
 	Won string
-	// Disagree are all clusters that have something else than the oldest, or than what the service has, in order of
-	// precedence. Never cut short.
+	// Disagree are all clusters whose value differs from the oldest's or from the service's, by
+	// precedence. It is never truncated.
 	Disagree []Disagreement
 
 	lead, note string
 }
 
-// Disagreement is a cluster and what it has instead of what won.
+// Disagreement is a cluster and its value.
 type Disagreement struct {
 	Cluster string
-	// Value is what the cluster has, as people read it; long values are cut short.
+	// Value is the cluster's value as text; long values are truncated.
 	Value string
 }
 
-// Lengths of what is written into messages, in bytes.
+// Limits of messages and their parts, in bytes.
 const (
 	maxMessage = 32768 // the CRD's limit for the message of a condition
 	maxValue   = 160
@@ -43,12 +44,14 @@ const (
 	maxID      = 63
 )
 
-// Message tells which value won, from which cluster, and which clusters disagree with what. It is at most as long as the
-// message of a condition may be; only then some of the clusters are counted instead of named.
+// Message says which value won, from which cluster, and which clusters have which other values. It
+// is at most as long as the message of a condition may be. If the clusters do not fit, the rest are
+// counted.
 func (c Conflict) Message() string { return c.render(maxMessage) }
 
-// Condition returns the Conflict condition that every constituent ServiceExport gets, left out or not: every reason joined
-// by commas, and a message that names every conflict. Without conflicts it is False with the reason NoConflicts.
+// Condition returns the Conflict condition of every constituent ServiceExport, left out or not: all
+// reasons joined by commas, and a message that names every conflict. Without conflicts it is False
+// with the reason NoConflicts.
 func (r Result) Condition() (status metav1.ConditionStatus, reason, message string) {
 	if len(r.Conflicts) == 0 {
 		return metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonNoConflicts),
@@ -65,7 +68,7 @@ func (r Result) Condition() (status metav1.ConditionStatus, reason, message stri
 	if total > maxMessage {
 		left := maxMessage
 		for i, c := range r.Conflicts {
-			// What one does not need is there for those after it.
+			// Room that one conflict does not need is left for the next ones.
 			messages[i] = c.render(left/(len(r.Conflicts)-i) - len(separator))
 			left -= len(messages[i]) + len(separator)
 		}
@@ -75,7 +78,8 @@ func (r Result) Condition() (status metav1.ConditionStatus, reason, message stri
 
 const separator = ". "
 
-// render writes the message into limit bytes, which must be enough for the longest lead, one value and the note.
+// render returns the message in at most limit bytes, which must be enough for the longest lead, one
+// value and the note.
 func (c Conflict) render(limit int) string {
 	var b strings.Builder
 	b.WriteString(c.lead)
@@ -83,7 +87,7 @@ func (c Conflict) render(limit int) string {
 	if c.note != "" {
 		tail = "; " + c.note
 	}
-	// Room for "; and 2147483647 more disagree" is kept free until it is known not to be needed.
+	// Reserves room for "; and 2147483647 more disagree".
 	room := limit - len(tail) - 32
 	named := 0
 	for _, g := range c.groups() {
@@ -100,7 +104,7 @@ func (c Conflict) render(limit int) string {
 	return b.String()
 }
 
-// group is the clusters that have the same value, which need not be repeated for each.
+// group is the clusters that have the same value, so that the message has it once.
 type group struct {
 	value    string
 	clusters []string
@@ -108,12 +112,12 @@ type group struct {
 
 func (c Conflict) groups() []group {
 	var groups []group
-	place := make(map[string]int, 4)
+	byValue := make(map[string]int, 4)
 	for _, d := range c.Disagree {
-		i, ok := place[d.Value]
+		i, ok := byValue[d.Value]
 		if !ok {
 			i = len(groups)
-			place[d.Value] = i
+			byValue[d.Value] = i
 			groups = append(groups, group{value: d.Value})
 		}
 		groups[i].clusters = append(groups[i].clusters, d.Cluster)
@@ -121,22 +125,28 @@ func (c Conflict) groups() []group {
 	return groups
 }
 
-// write names as many clusters of the group as fit before room bytes, and returns how many.
+// write names as many clusters of the group as fit before room bytes, and returns their number.
 func (g group) write(b *strings.Builder, reason mcsv1beta1.ServiceExportConditionReason, room int) int {
-	room -= len(" ask for ") + len(g.value)
-	n := 0
+	const separator, last = ", ", " and "
+	room -= len(last) - len(separator) + len(" ask for ") + len(g.value)
+	n, size := 0, b.Len()
 	for _, id := range g.clusters {
-		sep := ", "
-		if n == 0 {
-			sep = "; "
-		}
-		id = shortID(id)
-		if b.Len()+len(sep)+len(id) > room {
+		size += len(separator) + len(shortID(id))
+		if size > room {
 			break
 		}
-		b.WriteString(sep)
-		b.WriteString(id)
 		n++
+	}
+	for i, id := range g.clusters[:n] {
+		switch i {
+		case 0:
+			b.WriteString("; ")
+		case n - 1:
+			b.WriteString(last)
+		default:
+			b.WriteString(separator)
+		}
+		b.WriteString(shortID(id))
 	}
 	if n > 0 {
 		b.WriteString(verb(reason, n))
@@ -147,9 +157,9 @@ func (g group) write(b *strings.Builder, reason mcsv1beta1.ServiceExportConditio
 
 func verb(reason mcsv1beta1.ServiceExportConditionReason, n int) string {
 	switch {
-	case reason == ReasonClusterSetIPConflict && n == 1:
+	case reason == v1alpha1.ServiceExportReasonClusterSetIPConflict && n == 1:
 		return " asks for "
-	case reason == ReasonClusterSetIPConflict:
+	case reason == v1alpha1.ServiceExportReasonClusterSetIPConflict:
 		return " ask for "
 	case n == 1:
 		return " has "
@@ -158,14 +168,14 @@ func verb(reason mcsv1beta1.ServiceExportConditionReason, n int) string {
 	}
 }
 
-// describeMap lists a map by its keys.
+// describeMap returns a map as text, sorted by key.
 func describeMap(m map[string]string) string {
 	keys := slices.AppendSeq(make([]string, 0, len(m)), maps.Keys(m))
 	slices.Sort(keys)
 	return list(len(keys), maxValue, func(i int) string { return shortItem(keys[i]) + "=" + shortItem(m[keys[i]]) })
 }
 
-// list joins items by commas, as far as limit allows, and counts the rest.
+// list joins items by commas within the limit, and counts the rest.
 func list(n, limit int, item func(i int) string) string {
 	if n == 1 {
 		return item(0)
@@ -196,10 +206,10 @@ func orNone(s string) string {
 func short(s string) string     { return cut(s, maxValue) }
 func shortItem(s string) string { return cut(s, maxItem) }
 
-// shortID is for identifiers that no CRD has looked at; valid ones are never longer.
+// shortID truncates cluster ids that no CRD validated; valid ones are never longer.
 func shortID(s string) string { return cut(s, maxID) }
 
-// cut ends a text at a character's boundary not after limit bytes.
+// cut truncates a text to at most limit bytes, at the boundary of a character.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s

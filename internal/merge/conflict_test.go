@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
-// messages are records for each message there is; testdata/messages holds the texts people read.
+// messages are records that lead to each message; testdata/messages holds the texts.
 var messages = []struct {
 	file string
 	in   records
@@ -99,9 +99,9 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// A message may be no longer than the CRD allows. Up to there nobody is merely counted.
+// A message is at most as long as the CRD allows. Clusters are counted only if they do not fit.
 func TestLongMessages(t *testing.T) {
-	crowd := func(n int) merge.Result {
+	conflicting := func(n int) merge.Result {
 		in := records{record("the-oldest", 0, sticky(60), withLabels("k", "v"))}
 		for i := range n {
 			in = append(in, record(fmt.Sprintf("%s-%04d", strings.Repeat("x", 58), i), i+1,
@@ -109,11 +109,11 @@ func TestLongMessages(t *testing.T) {
 		}
 		return mergetest.Merge(in)
 	}
-	few := crowd(40)
+	few := conflicting(40)
 	if _, _, message := few.Condition(); strings.Contains(message, "more disagree") || strings.Count(message, "-0039") != 3 {
 		t.Errorf("clusters are counted although there is room to name them: %d bytes", len(message))
 	}
-	many := crowd(2000)
+	many := conflicting(2000)
 	_, reason, message := many.Condition()
 	if len(message) > 32768 || len(message) < 30000 {
 		t.Errorf("message of %d bytes", len(message))
@@ -141,7 +141,7 @@ func TestLongMessages(t *testing.T) {
 	}
 }
 
-// What the CRD demands of a condition.
+// conditionReason is the pattern of the CRD.
 var conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
 func checkCondition(t interface{ Errorf(string, ...any) }, reason, message string) {

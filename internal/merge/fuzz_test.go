@@ -15,7 +15,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/merge/mergetest"
 )
 
-// reader turns the fuzzer's bytes into values; past the end everything is zero.
+// reader turns the fuzzer's bytes into values; past the end all values are zero.
 type reader []byte
 
 func (r *reader) byte() byte {
@@ -31,7 +31,7 @@ func (r *reader) count(limit int) int { return int(r.byte()) % (limit + 1) }
 
 func (r *reader) bool() bool { return r.byte()&1 == 1 }
 
-// text is one of the well-known words, or raw bytes as far as an API server could have stored them.
+// text returns one of the words, or raw bytes that an API server could have stored.
 func (r *reader) text(words ...string) string {
 	n := int(r.byte())
 	if n < 0xc0 && len(words) > 0 {
@@ -84,8 +84,8 @@ func (r *reader) record() v1alpha1.ExportRecordSpec {
 	return s
 }
 
-// FuzzMerge merges records made of anything: it must not panic, must not depend on their order, and what comes out must be
-// sound whatever went in.
+// FuzzMerge merges records with arbitrary values: the merge must not panic, must not depend on
+// their order, and the result must hold the invariants.
 func FuzzMerge(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("seamark"))

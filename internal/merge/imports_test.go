@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// merge is pure. What it could do I/O, tell the time, log or roll dice with must not even be within its reach.
+// merge is pure: it must not import a package for I/O, time, logs or randomness.
 func TestImports(t *testing.T) {
-	// Everything the package itself imports is on this list; to add to it is a decision.
+	// The complete list of what the package itself imports.
 	allowed := []string{
 		"bytes", "cmp", "encoding/json", "maps", "math", "slices", "strconv", "strings", "unicode/utf8",
 		"github.com/seamark-dev/seamark/api/v1alpha1",
@@ -21,7 +21,7 @@ func TestImports(t *testing.T) {
 			t.Errorf("merge imports %s", pkg)
 		}
 	}
-	// The API types bring klog along; clients they must not bring.
+	// The API types depend on klog. They must not depend on clients.
 	for _, pkg := range goList(t, `{{join .Deps "\n"}}`) {
 		for _, forbidden := range []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "google.golang.org/grpc"} {
 			if pkg == forbidden || strings.HasPrefix(pkg, forbidden+"/") {

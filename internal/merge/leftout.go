@@ -7,9 +7,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// leaveOutOtherTypes decides whether the service is headless, as the oldest is, and returns the exports of that type. A
-// headless service cannot be reached in the manner of the other kind nor the reverse, so the rest stay out entirely. Nothing
-// is remembered: once the winner has left, the next merge asks the then oldest.
+// leaveOutOtherTypes sets the type of the service to the oldest's, and returns the exports of that
+// type. Headless services and those with an IP are reached in different ways, so the others are
+// left out. No state is kept: when the winner unexports, the next merge takes the type of the next
+// oldest.
 func (r *Result) leaveOutOtherTypes(exports []*member) ([]*member, Conflict) {
 	oldest := exports[0]
 	r.Spec.Type = typeOf(oldest)
@@ -32,7 +33,7 @@ func (r *Result) leaveOutOtherTypes(exports []*member) ([]*member, Conflict) {
 	return kept, c
 }
 
-// typeOf is the type of an export as a ServiceImport may have it.
+// typeOf returns the type of an export as a ServiceImport may have it.
 func typeOf(m *member) mcsv1beta1.ServiceImportType {
 	if m.headless() {
 		return mcsv1beta1.Headless
@@ -40,10 +41,10 @@ func typeOf(m *member) mcsv1beta1.ServiceImportType {
 	return mcsv1beta1.ClusterSetIP
 }
 
-// familyNames are the families there are. Others a record may name cannot be imported by this version.
+// familyNames are the known families. This version cannot import others.
 var familyNames = [...]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 
-// families is a set of IP families, a bit for each of familyNames.
+// families is a set of IP families, with a bit for each of familyNames.
 type families uint8
 
 func familiesOf(m *member) families {
@@ -56,7 +57,7 @@ func familiesOf(m *member) families {
 	return set
 }
 
-// in lists the families of the set in the order of the record.
+// in returns the families of the set in the order of the record.
 func (f families) in(m *member) []corev1.IPFamily {
 	list := make([]corev1.IPFamily, 0, len(familyNames))
 	for _, name := range m.IPFamilies {
@@ -72,9 +73,10 @@ func (f families) String() string {
 	return [...]string{"none", "IPv4", "IPv6", "IPv4, IPv6"}[f]
 }
 
-// leaveOutOtherFamilies narrows the service, in order of precedence, to the families that all members share, and returns the
-// members: who has none of what is left by its turn stays out, rather than leave the older ones without any. A record that
-// names no family known here has no say, and takes part.
+// leaveOutOtherFamilies narrows the families of the service, by precedence, to those that all
+// members have, and returns the members. A cluster that has none of the families left is left out,
+// so that older ones keep theirs. A record without a known family takes part and does not narrow
+// them.
 func (r *Result) leaveOutOtherFamilies(exports []*member) ([]*member, Conflict) {
 	oldest, common := exports[0], families(0)
 	sets := make([]families, len(exports))

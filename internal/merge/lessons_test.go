@@ -11,9 +11,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// Each test here is a defect that users of another system met, and that cannot happen in this one.
+// Each test covers a defect that users of another system reported.
 
-// Lesson: a type conflict stuck for ever after the winning cluster unexported; the loser was never re-evaluated.
+// Lesson: a type conflict stayed after the winning cluster unexported; the loser was not
+// re-evaluated.
 func TestLoserOfTypeConflictIsReevaluated(t *testing.T) {
 	winner, loser := record("a", 1, headless()), record("b", 2, withPorts(port("https", tcp, 443)))
 	if r := mergetest.Merge(records{winner, loser}); r.Spec.Type != mcsv1beta1.Headless || r.LeftOut["b"] == "" {
@@ -28,7 +29,7 @@ func TestLoserOfTypeConflictIsReevaluated(t *testing.T) {
 	}
 }
 
-// The same for every other property: the next in line decides, and a conflict that nobody has any more is gone.
+// The same for every other property: the next oldest decides, and conflicts that are over are gone.
 func TestWinnerLeaves(t *testing.T) {
 	a := record("a", 1, sticky(60), withFamilies(ipv4), withLabels("k", "a"), withAnnotations("k", "a"), withPolicy("Local"),
 		withDistribution("PreferClose"), withPorts(port("http", tcp, 80)), withClusterSetIP(false, false), withPrefer("cluster"))
@@ -40,11 +41,11 @@ func TestWinnerLeaves(t *testing.T) {
 	got := mergetest.Merge(records{b, c})
 	alone := mergetest.Merge(records{b})
 	if got.Conflicts != nil {
-		t.Errorf("conflicts that nobody has any more: %v", conflicts(got))
+		t.Errorf("conflicts that are over: %v", conflicts(got))
 	}
 	got.Clusters = alone.Clusters
 	if diff := cmp.Diff(alone, got, exported); diff != "" {
-		t.Errorf("the next in line does not decide:\n%s", diff)
+		t.Errorf("the next oldest does not decide:\n%s", diff)
 	}
 }
 
@@ -60,8 +61,8 @@ func TestOrderOfPortsIsNoConflict(t *testing.T) {
 	}
 }
 
-// Lesson: only the first of several conflicts was reported, and the message counted the clusters that disagree instead of
-// naming them.
+// Lesson: only the first of several conflicts was reported, and the message counted the clusters
+// that disagree instead of naming them.
 func TestEveryConflictAndEveryClusterIsNamed(t *testing.T) {
 	odd := func(cluster string, after int) records {
 		return records{record(cluster, after, sticky(60), withFamilies(ipv4, ipv6), withLabels("k", "v"),
@@ -77,7 +78,7 @@ func TestEveryConflictAndEveryClusterIsNamed(t *testing.T) {
 		t.Errorf("condition %s, reason %s", status, reason)
 	}
 	for _, sentence := range strings.Split(strings.TrimSuffix(message, "."), ". ") {
-		who := []string{"paris", "oslo, rome"}
+		who := []string{"paris", "oslo", "rome"}
 		if strings.HasPrefix(sentence, "type") {
 			who = []string{"paris", "flat"}
 		}
@@ -89,8 +90,8 @@ func TestEveryConflictAndEveryClusterIsNamed(t *testing.T) {
 	}
 }
 
-// Lesson: a newer cluster's port with the same name and another number still got traffic, because slices match ports by
-// name.
+// Lesson: a newer cluster's port with the same name and another number still got traffic, because
+// slices match ports by name.
 func TestPortThatLostGetsNoTrafficByName(t *testing.T) {
 	r := mergetest.Merge(records{
 		record("a", 1, withPorts(port("http", tcp, 80), port("dns", udp, 53))),
@@ -104,8 +105,8 @@ func TestPortThatLostGetsNoTrafficByName(t *testing.T) {
 	}
 }
 
-// Lesson: an unnamed port merged with a named one gave a Service the API server rejects. (test/integration/merge shows the
-// same to a real API server.)
+// Lesson: an unnamed port merged with a named one gave a Service that the API server rejects.
+// test/integration/merge tests the same with a real API server.
 func TestUnnamedPortNeverBesideAnother(t *testing.T) {
 	unnamed, named := withPorts(port("", tcp, 80)), withPorts(port("https", tcp, 443))
 	for _, in := range []records{
@@ -122,8 +123,8 @@ func TestUnnamedPortNeverBesideAnother(t *testing.T) {
 	}
 }
 
-// Lesson: a local export without a Service stopped that cluster from importing the service from the others. Here it has no
-// record, and the merge is the others'.
+// Lesson: a local export without a Service stopped that cluster from importing the service from the
+// others. Here such an export has no record, so it does not take part.
 func TestClusterWithoutRecordDoesNotMatter(t *testing.T) {
 	r := mergetest.Merge(records{record("b", 2), record("c", 3)})
 	if !slices.Equal(r.Clusters, []string{"b", "c"}) || r.Conflicts != nil || r.CarriesPort("a", "http", tcp) {
@@ -133,19 +134,19 @@ func TestClusterWithoutRecordDoesNotMatter(t *testing.T) {
 
 // Lesson: an unknown value in one field (a newer trafficDistribution) dropped the whole export.
 func TestUnknownValuesPass(t *testing.T) {
-	r := mergetest.Merge(records{record("a", 1, withDistribution("PreferSameMoon"), withAffinity("Cookie"), withPolicy("Rack")),
-		record("b", 2, withDistribution("PreferSameMoon"), withAffinity("Cookie"), withPolicy("Rack"))})
+	r := mergetest.Merge(records{record("a", 1, withDistribution("PreferUnknown"), withAffinity("Cookie"), withPolicy("Rack")),
+		record("b", 2, withDistribution("PreferUnknown"), withAffinity("Cookie"), withPolicy("Rack"))})
 	if len(r.Clusters) != 2 || r.Conflicts != nil || ports(r) != "http 80/TCP" {
 		t.Fatalf("clusters %v, conflicts %v, ports %s", r.Clusters, conflicts(r), ports(r))
 	}
-	if *r.Spec.TrafficDistribution != "PreferSameMoon" || r.Spec.SessionAffinity != "Cookie" ||
+	if *r.Spec.TrafficDistribution != "PreferUnknown" || r.Spec.SessionAffinity != "Cookie" ||
 		*r.Spec.InternalTrafficPolicy != "Rack" {
 		t.Errorf("spec = %+v", r.Spec)
 	}
 }
 
-// Lesson: session affinity reached the ServiceImport but never the data plane. The merge gives the data plane all of it,
-// defaults written out, so that no reader needs to know them.
+// Lesson: session affinity reached the ServiceImport but not the data plane. The result has all of
+// it, with defaults set, so that no reader needs to know them.
 func TestAffinityIsComplete(t *testing.T) {
 	r := mergetest.Merge(records{record("a", 1, withAffinity("ClientIP"))})
 	if got, want := timeoutIs(10800)(r); got != want {
@@ -153,15 +154,15 @@ func TestAffinityIsComplete(t *testing.T) {
 	}
 }
 
-// Lesson: headless ↔ ClusterIP flips deleted and recreated the Service. A newer cluster that flips changes nothing for
-// those who agree.
-func TestFlipOfNewerClusterChangesNothingForTheOthers(t *testing.T) {
+// Lesson: a change between headless and ClusterIP deleted and recreated the Service. If a newer
+// cluster changes, nothing changes for the others.
+func TestTypeChangeOfNewerClusterChangesNothingForTheOthers(t *testing.T) {
 	before := mergetest.Merge(records{record("a", 1), record("b", 2)})
-	flipped := mergetest.Merge(records{record("a", 1), record("b", 2, headless())})
-	if diff := cmp.Diff(before.Spec, flipped.Spec); diff != "" {
+	changed := mergetest.Merge(records{record("a", 1), record("b", 2, headless())})
+	if diff := cmp.Diff(before.Spec, changed.Spec); diff != "" {
 		t.Error(diff)
 	}
 	if after := mergetest.Merge(records{record("a", 1), record("b", 2)}); cmp.Diff(before, after, exported) != "" {
-		t.Error("flipping back does not bring back what was")
+		t.Error("after changing back, the result differs from the first")
 	}
 }

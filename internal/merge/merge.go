@@ -1,12 +1,15 @@
-// Package merge combines what the clusters of a clusterset export under one name into one service, and tells where they
-// disagree. It is pure: the same records give the same result in every member, whatever the order they come in, so every
-// member may merge for itself. It has no client, no clock, no log and no randomness (a test guards its imports).
+// Package merge combines what the clusters of a clusterset export under one name into one service,
+// and reports where they disagree. It is pure: the same records give the same result in every
+// member and in any order, so that each member merges for itself. It has no client, no clock, no
+// log and no randomness; a test guards its imports.
 //
-// The oldest export has precedence. A cluster disagrees about a property when what it has differs from what the oldest
-// has, or from what the service got; only ports and IP families can give the service something the oldest does not have.
+// The oldest export has precedence. A cluster disagrees about a property if its value differs from
+// the oldest's, or from the service's. Only ports and IP families can give the service a value that
+// the oldest does not have.
 //
-// What a record says is checked again here although the CRD refuses bad records: another member wrote it, and one bad
-// value must not make an object that the API server refuses, for that would take the service away from everybody.
+// Records are validated here although the CRD validates them too: another member wrote them, and
+// one bad value must not lead to an object that the API server refuses, because no cluster could
+// then import the service.
 package merge
 
 import (
@@ -21,56 +24,61 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// Version is the version of the merge rules, written on every aggregate. Raise it with any change that makes the same
-// records give another result: an agent never rewrites what a newer version wrote.
+// Version is the version of the merge rules, which every aggregate carries. Raise it with any
+// change by which the same records give another result: an agent never rewrites the aggregate of a
+// newer version.
 const Version = 1
 
-// Mode says how clients reach a service.
+// Mode is how clients reach a service.
 type Mode string
 
 const (
-	// ModeClusterSetIP services have a virtual IP in front of the pods of all clusters.
+	// ModeClusterSetIP services have a clusterset IP in front of the pods of all clusters.
 	ModeClusterSetIP Mode = "clusterset-ip"
-	// ModeClassic services have no clusterset IP: clients get the ClusterIP of one of the exporting clusters.
+	// ModeClassic services have no clusterset IP: clients get the ClusterIP of one of the exporting
+	// clusters.
 	ModeClassic Mode = v1alpha1.ModeClassic
-	// ModeHeadless services are the addresses of their pods.
+	// ModeHeadless services have no IP of their own: clients get the addresses of the pods.
 	ModeHeadless Mode = "headless"
 )
 
-// Result is a service as the clusterset has it. It shares no memory with the records it was made from.
+// Result is a service as the clusterset has it. It shares no memory with the records it was made
+// from.
 type Result struct {
-	// Spec is the spec of the ServiceImport but for its IPs, which are not decided here. Defaults are written out, and
-	// Ports is never nil, because the API server wants the field even when there is none.
+	// Spec is the spec of the ServiceImport without IPs, which are not decided here. Defaults are set,
+	// and Ports is never nil, because the API server requires the field.
 	//
-	// Session affinity, internal traffic policy and traffic distribution may hold values that this version does not know.
-	// A ServiceImport takes them; whoever writes a Service must look at them first.
+	// Session affinity, internal traffic policy and traffic distribution may hold values that this
+	// version does not know. A ServiceImport accepts them; a Service does not.
 	Spec mcsv1beta1.ServiceImportSpec
-	// Labels and Annotations are the exported ones of the oldest export, without those the API server would refuse and
-	// those that are not an export's to set. Nil when there are none.
+	// Labels and Annotations are the exported ones of the oldest export, without those that the API
+	// server would refuse or that an export may not set. Nil if there are none.
 	Labels, Annotations map[string]string
-	// Mode says how clients reach the service: what the oldest export asked for when it was made.
+	// Mode is how clients reach the service: what the oldest export requested when it was created.
 	Mode Mode
-	// Prefer is what the oldest export asks of the data plane. It is a wish about the path, not a property of the service,
-	// so a difference is no conflict.
+	// Prefer is the oldest export's preference about the path of traffic. It is no property of the
+	// service, so a difference is not a conflict.
 	Prefer string
-	// Clusters take part in the service, the one with precedence first.
+	// Clusters are those that take part in the service, by precedence.
 	Clusters []string
-	// LeftOut are the clusters that export the service and take no part in it, and why: TypeConflict or IPFamilyConflict.
+	// LeftOut are the clusters that export the service and take no part in it, with the reason:
+	// TypeConflict or IPFamilyConflict.
 	LeftOut map[string]mcsv1beta1.ServiceExportConditionReason
-	// Conflicts are all disagreements, in the order of the rules. Nil when everybody agrees.
+	// Conflicts are all disagreements, in the order of the rules. Nil if all clusters agree.
 	Conflicts []Conflict
 
 	// offers are the valid ports of each of Clusters. Clusters that agree share one slice.
 	offers [][]port
-	// index finds a cluster in Clusters; nil while walking them is cheaper.
+	// index maps a cluster to its place in Clusters. It is nil while searching the slice is cheaper.
 	index map[string]int
 }
 
-// Empty tells that nobody exports the service: there is nothing to import.
+// Empty reports whether no cluster exports the service.
 func (r Result) Empty() bool { return len(r.Clusters) == 0 }
 
-// Merge combines what the clusters export under one name. All records must be of the same service; that is for the caller
-// to see to. Of several records of one cluster the one with precedence counts. Without records the result is empty.
+// Merge combines what the clusters export under one name. The caller passes only records of one
+// service. Of several records of one cluster the one with precedence counts. Without records the
+// result is empty.
 func Merge(records []*v1alpha1.ExportRecord) Result {
 	exports := byPrecedence(records)
 	if len(exports) == 0 {
@@ -85,12 +93,12 @@ func Merge(records []*v1alpha1.ExportRecord) Result {
 	r.Mode = modeOf(members[0])
 	ports := r.mergePorts(members)
 
-	// Types and families come first, because who is left out has no say in the rest; the list of conflicts keeps the
-	// order of the rules nevertheless.
+	// Types and families are merged first, because a cluster that is left out does not count for the
+	// rest. The list of conflicts is in the order of the rules.
 	r.add(types)
 	r.add(ports)
 	for i := range rules {
-		if rules[i].reason == ReasonClusterSetIPConflict {
+		if rules[i].reason == v1alpha1.ServiceExportReasonClusterSetIPConflict {
 			r.add(families)
 		}
 		r.add(rules[i].merge(&r, members))
@@ -98,10 +106,10 @@ func Merge(records []*v1alpha1.ExportRecord) Result {
 	return r
 }
 
-// member is a record with what is derived from it once and used by several rules.
+// member is a record with values that are derived from it once and used by several rules.
 type member struct {
 	*v1alpha1.ExportRecordSpec
-	// exported is the time of the export in seconds, as the API carries no more.
+	// exported is the time of the export in seconds, the precision of the API.
 	exported            int64
 	ports               []port
 	labels, annotations map[string]string
@@ -122,19 +130,19 @@ func modeOf(oldest *member) Mode {
 	}
 }
 
-// manyClusters is the number from which a map finds a cluster faster than a walk.
+// manyClusters is the number above which a map finds a cluster faster than a search of the slice.
 const manyClusters = 16
 
-// byPrecedence sorts the records, oldest export first, and keeps one of each cluster.
+// byPrecedence returns the records with the oldest export first, and only one of each cluster.
 func byPrecedence(records []*v1alpha1.ExportRecord) []*member {
-	slab := make([]member, len(records))
+	members := make([]member, len(records))
 	sorted := make([]*member, len(records))
 	for i := range records {
-		m := &slab[i]
+		m := &members[i]
 		m.ExportRecordSpec = &records[i].Spec
 		m.exported = m.ExportedAt.Unix()
 		if m.ExportedAt.IsZero() {
-			m.exported = math.MaxInt64 // an export without a time must not win over all that have one
+			m.exported = math.MaxInt64 // an export without a time comes last
 		}
 		sorted[i] = m
 	}
@@ -149,12 +157,12 @@ func precedence(a, b *member) int {
 	if c := cmp.Compare(a.ClusterID, b.ClusterID); c != 0 {
 		return c
 	}
-	// Two records of one cluster, of the same second: the names of the records on the broker make that impossible. Any
-	// choice will do as long as every member makes the same one.
+	// The names of records on the broker rule out two records of one cluster. If there are two with
+	// the same second, every member must still choose the same one.
 	return bytes.Compare(canonical(a), canonical(b))
 }
 
-// canonical is a record as text, whatever the order of its ports.
+// canonical returns a record as text that does not depend on the order of its ports.
 func canonical(m *member) []byte {
 	spec := *m.ExportRecordSpec
 	spec.Ports = slices.SortedFunc(slices.Values(spec.Ports), func(a, b v1alpha1.ServicePort) int {
@@ -163,7 +171,7 @@ func canonical(m *member) []byte {
 	})
 	text, err := json.Marshal(spec)
 	if err != nil {
-		return nil // strings, numbers and maps of strings: cannot fail
+		return nil // strings, numbers and maps of strings always encode
 	}
 	return text
 }
@@ -186,7 +194,7 @@ func oneOfEach(sorted []*member) []*member {
 	})
 }
 
-// setMembers records who takes part, and reads from each record what the rules compare.
+// setMembers sets the clusters that take part, and derives from each record what the rules compare.
 func (r *Result) setMembers(members []*member) {
 	r.Clusters = make([]string, len(members))
 	r.offers = make([][]port, len(members))
@@ -204,7 +212,7 @@ func (r *Result) setMembers(members []*member) {
 	}
 }
 
-// find returns the place of a cluster among those that take part, or -1.
+// find returns the index of a cluster in Clusters, or -1.
 func (r Result) find(cluster string) int {
 	if r.index == nil {
 		return slices.Index(r.Clusters, cluster)
@@ -215,11 +223,11 @@ func (r Result) find(cluster string) int {
 	return -1
 }
 
-func (r *Result) leaveOut(m *member, why mcsv1beta1.ServiceExportConditionReason) {
+func (r *Result) leaveOut(m *member, reason mcsv1beta1.ServiceExportConditionReason) {
 	if r.LeftOut == nil {
 		r.LeftOut = map[string]mcsv1beta1.ServiceExportConditionReason{}
 	}
-	r.LeftOut[m.cluster()] = why
+	r.LeftOut[m.cluster()] = reason
 }
 
 func (r *Result) add(c Conflict) {

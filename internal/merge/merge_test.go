@@ -20,7 +20,7 @@ import (
 
 type records = []v1alpha1.ExportRecordSpec
 
-// The words the tables are written in.
+// Short names for the tables.
 var (
 	record           = mergetest.Record
 	port             = mergetest.Port
@@ -45,10 +45,10 @@ const (
 	ipv6 = corev1.IPv6Protocol
 )
 
-// exported compares results by what users of the package see.
+// exported compares results by their exported fields.
 var exported = cmp.Options{cmpopts.IgnoreUnexported(merge.Result{}, merge.Conflict{})}
 
-// ports writes the ports of a result as "http 80/TCP, dns 53/UDP", in their order.
+// ports returns the ports of a result as "http 80/TCP, dns 53/UDP", in their order.
 func ports(r merge.Result) string {
 	texts := make([]string, len(r.Spec.Ports))
 	for i, p := range r.Spec.Ports {
@@ -60,7 +60,7 @@ func ports(r merge.Result) string {
 	return strings.Join(texts, ", ")
 }
 
-// conflicts writes the conflicts of a result as "PortConflict: b, c".
+// conflicts returns the conflicts of a result as "PortConflict: b, c".
 func conflicts(r merge.Result) []string {
 	var texts []string
 	for _, c := range r.Conflicts {
@@ -85,7 +85,7 @@ func TestMergeNothing(t *testing.T) {
 		t.Errorf("condition = %s/%s", status, reason)
 	}
 	if r.CarriesPort("a", "http", tcp) {
-		t.Error("somebody carries a port of nothing")
+		t.Error("a cluster carries a port although there is no record")
 	}
 }
 
@@ -120,7 +120,7 @@ func TestMergeOne(t *testing.T) {
 	}
 }
 
-// A result is kept for long while records come and go in a cache: neither may change with the other.
+// Results outlive the records in a cache: neither may change with the other.
 func TestResultSharesNothingWithRecords(t *testing.T) {
 	in := records{record("a", 1, withLabels("k", "v"), withAnnotations("k", "v"), withDistribution("x"), withPorts(appPort("http", 80, "h")))}
 	before := in[0].DeepCopy()
@@ -185,7 +185,7 @@ func TestDuplicatesOfOneCluster(t *testing.T) {
 	}
 }
 
-// mergeCase is a row of a table: records in, what matters of the result out.
+// mergeCase is a row of a table: records, and what to check of the result.
 type mergeCase struct {
 	name      string
 	in        records
@@ -236,14 +236,14 @@ func TestType(t *testing.T) {
 			check: func(r merge.Result) (any, any) {
 				return []any{r.Spec.Type, r.Clusters}, []any{mcsv1beta1.ClusterSetIP, []string{"a", "c"}}
 			}},
-		{name: "who is left out has no say in anything else",
+		{name: "a cluster that is left out does not count for the rest",
 			in: records{record("a", 1), record("b", 2, headless(), withFamilies(ipv6), sticky(5), withLabels("k", "v"),
 				withPorts(port("extra", tcp, 99)), withClusterSetIP(false, false))},
 			conflicts: []string{"TypeConflict: b"},
 			check: func(r merge.Result) (any, any) {
 				return []any{ports(r), r.CarriesPort("b", "extra", tcp)}, []any{"http 80/TCP", false}
 			}},
-		{name: "a type nobody knows is taken for one with an IP", in: records{
+		{name: "an unknown type is one with an IP", in: records{
 			record("a", 1, func(s *v1alpha1.ExportRecordSpec) { s.Type = "New" }), record("b", 2)},
 			check: func(r merge.Result) (any, any) { return r.Spec.Type, mcsv1beta1.ClusterSetIP }},
 	})
@@ -274,12 +274,12 @@ func TestFamilies(t *testing.T) {
 				return []any{r.Spec.IPFamilies, r.Clusters, r.LeftOut},
 					[]any{[]corev1.IPFamily{ipv4}, []string{"a", "b", "d"}, leftOut{"c": "IPFamilyConflict"}}
 			}},
-		{name: "who is left out has no say in anything else", in: records{
+		{name: "a cluster that is left out does not count for the rest", in: records{
 			record("a", 1), record("b", 2, withFamilies(ipv6), withPorts(port("x", tcp, 1)), sticky(1))},
 			conflicts: []string{"IPFamilyConflict: b"},
 			check:     func(r merge.Result) (any, any) { return ports(r), "http 80/TCP" }},
-		{name: "no family named means no say", in: records{record("a", 1, withFamilies()), record("b", 2, withFamilies(ipv6)),
-			record("c", 3, withFamilies("IPv9"))},
+		{name: "a record without a known family does not narrow them", in: records{
+			record("a", 1, withFamilies()), record("b", 2, withFamilies(ipv6)), record("c", 3, withFamilies("IPv9"))},
 			check: func(r merge.Result) (any, any) {
 				return []any{r.Spec.IPFamilies, len(r.Clusters)}, []any{[]corev1.IPFamily{ipv6}, 3}
 			}},

@@ -8,15 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// Limits of what an export may bring along. The API server refuses more than 256 KiB of annotations; some of that is left
-// to those who write the object. Labels have no limit there but that of a request, which together with the ports must not
-// come near the 1.5 MiB of etcd; keys count twice, for the server notes them in managedFields.
+// Limits of exported metadata. The API server refuses more than 256 KiB of annotations; the rest is
+// for annotations of Seamark. Labels are limited only by the size of a request: together with the
+// ports they must stay well below the 1.5 MiB of etcd, and keys count twice because of
+// managedFields.
 const (
 	maxAnnotationBytes = 240 << 10
 	maxLabelBytes      = 64 << 10
 )
 
-// readMetadata takes the exported labels and annotations that the service may have. What equals the oldest's is shared.
+// readMetadata sets the exported labels and annotations that the service may have. Maps that equal
+// the oldest's are shared.
 func (m *member) readMetadata(oldest *member) {
 	if m != oldest && maps.Equal(m.ExportedLabels, oldest.ExportedLabels) {
 		m.labels = oldest.labels
@@ -30,8 +32,8 @@ func (m *member) readMetadata(oldest *member) {
 	}
 }
 
-// sanitize returns the pairs that are valid and, taken in the order of their keys, fit into the limit. It returns the map
-// itself if that is all of them.
+// sanitize returns the valid pairs that fit into the limit, taken in the order of their keys. It
+// returns the map itself if all do.
 func sanitize(in map[string]string, valid func(k, v string) bool, limit int) map[string]string {
 	size, clean := 0, true
 	for k, v := range in {
@@ -58,16 +60,17 @@ func validLabel(key, value string) bool {
 }
 
 func validAnnotation(key, _ string) bool {
-	// The API server looks at annotation keys in lower case; so do we, so that no spelling gets past the reserved ones.
+	// The API server validates annotation keys in lower case. Reserved keys must match in any case.
 	key = strings.ToLower(key)
 	return !reservedAnnotation(key) && len(content.IsLabelKey(key)) == 0
 }
 
-// reservedLabel tells labels that are not an export's to set on the objects made from it. Selectors of controllers hang on
-// them: multicluster.kubernetes.io and seamark.dev say what an object belongs to, service.kubernetes.io/service-proxy-name
-// would hide a derived Service from kube-proxy, endpointslice.kubernetes.io hands slices to another controller. Kubernetes
-// reserves its domains as a whole; only app.kubernetes.io is for everybody, but for the label that says who manages the
-// object, for that is us.
+// reservedLabel reports whether an export may not set a label on the objects created from it,
+// because controllers select by it: multicluster.kubernetes.io and seamark.dev name the service of
+// an object, service.kubernetes.io/service-proxy-name would hide a derived Service from kube-proxy,
+// and endpointslice.kubernetes.io assigns slices to another controller. Kubernetes reserves its
+// domains as a whole. Users may set labels of app.kubernetes.io, except managed-by, which Seamark
+// sets.
 func reservedLabel(key string) bool {
 	domain, name, prefixed := strings.Cut(key, "/")
 	switch {
@@ -81,16 +84,17 @@ func reservedLabel(key string) bool {
 	}
 }
 
-// reservedAnnotation tells annotations that are not an export's to set: ours, those of the MCS API, and kubectl's, whose
-// last-applied-configuration would make the next apply remove fields. The rest of kubernetes.io stays open, because much of
-// it is meant for people to set on Services (service.kubernetes.io/topology-mode).
+// reservedAnnotation reports whether an export may not set an annotation: those of Seamark, of the
+// MCS API, and of kubectl, whose last-applied-configuration would make the next apply remove
+// fields. Others of kubernetes.io are allowed, because many are meant for users to set on Services,
+// such as service.kubernetes.io/topology-mode.
 func reservedAnnotation(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")
 	return prefixed && (within(domain, "seamark.dev") || within(domain, "multicluster.kubernetes.io") ||
 		within(domain, "kubectl.kubernetes.io"))
 }
 
-// within tells whether a domain is parent or lies below it.
+// within reports whether a domain is parent or a subdomain of it.
 func within(domain, parent string) bool {
 	rest, ok := strings.CutSuffix(domain, parent)
 	return ok && (rest == "" || strings.HasSuffix(rest, "."))

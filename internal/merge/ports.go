@@ -12,14 +12,16 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// maxPorts bounds what any number of clusters can add up to: a union of 500 records at the 256 ports the CRD allows each
-// would be an object no API server takes. A thousand ports stay well below 1 MiB, however long their names.
+// maxPorts bounds the union of ports: that of 500 records with 256 ports each, which the CRD
+// allows, would be too large for an API server. A thousand ports stay well below 1 MiB with the
+// longest names.
 const maxPorts = 1024
 
-// fewPorts is the size up to which walking a list beats any index. Almost every Service has fewer.
+// fewPorts is the size up to which searching a list is faster than an index. Almost every Service
+// has fewer.
 const fewPorts = 16
 
-// port is a valid port of a Service: protocol written out, no application protocol being the empty one.
+// port is a valid port of a Service. Its protocol is set; no application protocol is the empty one.
 type port struct {
 	name     string
 	protocol corev1.Protocol
@@ -27,7 +29,7 @@ type port struct {
 	app      string
 }
 
-// socket is what two ports of one Service may not share.
+// socket is a protocol and number, which two ports of one Service may not share.
 type socket struct {
 	protocol corev1.Protocol
 	number   int32
@@ -35,10 +37,11 @@ type socket struct {
 
 func (p port) socket() socket { return socket{p.protocol, p.number} }
 
-// same tells whether traffic for one port is right at the other. The application protocol is a hint and does not count.
+// same reports whether traffic for one port may go to the other. The application protocol is a hint
+// and does not count.
 func (p port) same(q port) bool { return p.name == q.name && p.socket() == q.socket() }
 
-// excludes tells whether one Service cannot have both.
+// excludes reports whether one Service cannot have both ports.
 func (p port) excludes(q port) bool { return p.name == q.name || p.socket() == q.socket() }
 
 func (p port) compare(q port) int {
@@ -46,7 +49,7 @@ func (p port) compare(q port) int {
 		cmp.Compare(p.app, q.app))
 }
 
-// sortPorts returns the ports by number, for their order in a Service means nothing.
+// sortPorts returns the ports by number. Their order in a Service has no meaning.
 func sortPorts(ports []port) []port {
 	sorted := slices.Clone(ports)
 	slices.SortFunc(sorted, port.compare)
@@ -67,12 +70,14 @@ func (p port) String() string {
 	return string(b)
 }
 
-// maxPortText is the room for a name of 63, a number of 5, a protocol of 4, an application protocol and what is between.
+// maxPortText is the room for a name of 63 bytes, a number of 5, a protocol of 4, an application
+// protocol and the separators.
 const maxPortText = 63 + 5 + 4 + maxItem + len("…") + 8
 
-// readPorts takes the valid ports of a record. Equal lists share one slice, which is most of the time all of them.
-func (m *member) readPorts(like ...*member) {
-	for _, other := range like {
+// readPorts sets the valid ports of a record. Records with equal ports share one slice; mostly all
+// records do.
+func (m *member) readPorts(candidates ...*member) {
+	for _, other := range candidates {
 		if other != m && slices.EqualFunc(m.Ports, other.Ports, sameText) {
 			m.ports = other.ports
 			return
@@ -86,8 +91,8 @@ func sameText(a, b v1alpha1.ServicePort) bool {
 		deref(a.AppProtocol) == deref(b.AppProtocol)
 }
 
-// validPorts leaves out what no Service could have: the CRD refuses it, but this must not depend on that. Of ports that
-// exclude each other, which one stays does not depend on their order.
+// validPorts returns the ports that a Service can have. The CRD refuses others, but the merge must
+// not depend on that. Of ports that exclude each other the same one stays in any order.
 func validPorts(in []v1alpha1.ServicePort) []port {
 	out := make([]port, 0, len(in))
 	for i := range in {
@@ -95,14 +100,14 @@ func validPorts(in []v1alpha1.ServicePort) []port {
 			out = append(out, p)
 		}
 	}
-	if clash(out) {
-		return withoutClashes(out)
+	if haveConflicts(out) {
+		return withoutConflicts(out)
 	}
 	return out
 }
 
-// clash tells whether no Service could have these ports together.
-func clash(ports []port) bool {
+// haveConflicts reports whether no Service can have these ports together.
+func haveConflicts(ports []port) bool {
 	if len(ports) <= fewPorts {
 		for i, p := range ports {
 			if (p.name == "" && len(ports) > 1) || slices.ContainsFunc(ports[:i], p.excludes) {
@@ -112,11 +117,12 @@ func clash(ports []port) bool {
 		return false
 	}
 	set := newPortSet(len(ports))
-	return slices.ContainsFunc(ports, func(p port) bool { return !set.join(p, 0) })
+	return slices.ContainsFunc(ports, func(p port) bool { return !set.add(p, 0) })
 }
 
-// withoutClashes keeps the named before the unnamed, then the lower numbers, and the order of what is kept.
-func withoutClashes(in []port) []port {
+// withoutConflicts returns ports that a Service can have together: named ones rather than unnamed
+// ones, then those with lower numbers. Their order stays.
+func withoutConflicts(in []port) []port {
 	sorted := sortPorts(in)
 	slices.SortStableFunc(sorted, func(a, b port) int {
 		if (a.name == "") == (b.name == "") {
@@ -126,7 +132,7 @@ func withoutClashes(in []port) []port {
 	})
 	set := newPortSet(len(in))
 	for _, p := range sorted {
-		set.join(p, 0)
+		set.add(p, 0)
 	}
 	out := make([]port, 0, len(set.list))
 	for _, p := range in {
@@ -150,7 +156,7 @@ func validPort(in *v1alpha1.ServicePort) (port, bool) {
 		return port{}, false
 	}
 	if p.app != "" && len(content.IsLabelKey(p.app)) > 0 {
-		p.app = "" // a Service would be refused for it; the port itself is good without the hint
+		p.app = "" // the API server would refuse it; the port is valid without the hint
 	}
 	return p, true
 }
@@ -158,7 +164,7 @@ func validPort(in *v1alpha1.ServicePort) (port, bool) {
 // portSet holds ports that can be the ports of one Service.
 type portSet struct {
 	list []port
-	from []int // the member that brought each
+	from []int // the index of the member that each port comes from
 	// byName and bySocket index the list once it is long.
 	byName   map[string]int
 	bySocket map[socket]int
@@ -168,9 +174,9 @@ func newPortSet(size int) portSet {
 	return portSet{list: make([]port, 0, size), from: make([]int, 0, size)}
 }
 
-// join adds a port unless the set has its name or its socket already, or it is unnamed where the others are not: such a
-// Service the API server refuses.
-func (s *portSet) join(p port, from int) bool {
+// add adds a port and reports whether it did. It does not if the set has the name or the socket
+// already, or if only one of the ports would be unnamed: the API server refuses such a Service.
+func (s *portSet) add(p port, from int) bool {
 	switch {
 	case len(s.list) >= maxPorts:
 		return false
@@ -209,7 +215,7 @@ func (s *portSet) taken(p port) bool {
 	return slices.ContainsFunc(s.list, p.excludes)
 }
 
-// named finds the port of that name.
+// named returns the port of that name.
 func (s *portSet) named(name string) (port, bool) {
 	if s.byName != nil {
 		i, ok := s.byName[name]
@@ -226,19 +232,20 @@ func (s *portSet) named(name string) (port, bool) {
 	return port{}, false
 }
 
-// has tells whether the set has exactly this port, application protocol and all.
+// has reports whether the set has exactly this port, including the application protocol.
 func (s *portSet) has(p port) bool {
 	q, ok := s.named(p.name)
 	return ok && p == q
 }
 
-// mergePorts sets the ports of the service. With an IP in front of the pods, or none, every port that somebody serves is
-// there and goes to those who serve it. In classic mode a client is given one cluster's address for all ports, so only those
-// that every cluster has can be promised.
+// mergePorts sets the ports of the service. With a clusterset IP, or headless, the service has
+// every port that any cluster serves, and its traffic goes to those clusters. In classic mode a
+// client gets one cluster's ClusterIP for all ports, so the service has only the ports that every
+// cluster has.
 func (r *Result) mergePorts(members []*member) Conflict {
 	set := newPortSet(len(members[0].ports))
 	for _, p := range members[0].ports {
-		set.join(p, 0)
+		set.add(p, 0)
 	}
 	agree := make([]bool, len(members))
 	for i, m := range members {
@@ -249,7 +256,7 @@ func (r *Result) mergePorts(members []*member) Conflict {
 		if r.Mode == ModeClassic {
 			set.retain(m.ports)
 		} else {
-			set.unite(m.ports, i)
+			set.addAll(m.ports, i)
 		}
 	}
 	r.Spec.Ports = make([]mcsv1beta1.ServicePort, len(set.list))
@@ -262,33 +269,33 @@ func (r *Result) mergePorts(members []*member) Conflict {
 	return r.portConflict(members, agree, &set)
 }
 
-// unite adds the ports that fit. They cannot be in each other's way, being of one record, so their order does not matter
-// but where the set is about to be full.
-func (s *portSet) unite(ports []port, from int) {
+// addAll adds the ports that fit. Ports of one record do not exclude each other, so their order
+// matters only if the set becomes full.
+func (s *portSet) addAll(ports []port, from int) {
 	if len(s.list)+len(ports) > maxPorts {
 		ports = sortPorts(ports)
 	}
 	for _, p := range ports {
-		s.join(p, from)
+		s.add(p, from)
 	}
 }
 
-// retain removes what the other does not have. A hint about the application protocol that differs is no reason to.
+// retain removes the ports that the other list does not have. The application protocol may differ.
 func (s *portSet) retain(ports []port) {
 	other := newPortSet(len(ports))
 	for _, p := range ports {
-		other.join(p, 0)
+		other.add(p, 0)
 	}
 	kept := newPortSet(len(s.list))
 	for i, p := range s.list {
 		if q, ok := other.named(p.name); ok && p.same(q) {
-			kept.join(p, s.from[i])
+			kept.add(p, s.from[i])
 		}
 	}
 	*s = kept
 }
 
-// sameSet tells whether two lists of valid ports differ in order only.
+// sameSet reports whether two lists of valid ports differ at most in order.
 func sameSet(a, b []port) bool {
 	if len(a) != len(b) {
 		return false
@@ -335,7 +342,7 @@ func describePorts(ports []port) string {
 	return list(len(sorted), maxValue, func(i int) string { return sorted[i].String() })
 }
 
-// describeUnion says where the ports come from as well. Those of one cluster stand together.
+// describeUnion returns the ports of the set as text, with the clusters that they come from.
 func describeUnion(set *portSet, members []*member) string {
 	return list(len(set.list), maxWon, func(i int) string {
 		if i > 0 && set.from[i] == set.from[i-1] {
@@ -345,10 +352,10 @@ func describeUnion(set *portSet, members []*member) string {
 	})
 }
 
-// CarriesPort tells whether the imported slices of a cluster may carry the port of that name. They may not where another
-// cluster's port of the name won with other values: slices match ports by name, so clients would be sent to the wrong
-// number. They may where only the application protocol differs, because name, protocol and number are right. A cluster that
-// is left out carries nothing. An empty protocol means TCP.
+// CarriesPort reports whether the imported slices of a cluster may have the port of that name. They
+// may not if another cluster's port of that name won with other values: slices match ports by name,
+// so clients would connect to the wrong number. They may if only the application protocol differs.
+// A cluster that is left out has no ports. An empty protocol means TCP.
 func (r Result) CarriesPort(cluster, portName string, protocol corev1.Protocol) bool {
 	if protocol == "" {
 		protocol = corev1.ProtocolTCP

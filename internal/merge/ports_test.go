@@ -47,12 +47,12 @@ func TestPorts(t *testing.T) {
 		{name: "unnamed and another number", in: records{record("a", 1, withPorts(port("", tcp, 80))),
 			record("b", 2, withPorts(port("", tcp, 81)))},
 			conflicts: []string{"PortConflict: b"}, check: portsAre("80/TCP")},
-		{name: "an unnamed one lets nobody join", in: records{record("a", 1, withPorts(port("", tcp, 80))),
+		{name: "no port joins an unnamed one", in: records{record("a", 1, withPorts(port("", tcp, 80))),
 			record("b", 2, withPorts(https, dns))},
 			conflicts: []string{"PortConflict: b"}, check: portsAre("80/TCP")},
-		{name: "an unnamed one joins nobody", in: records{record("a", 1, withPorts(http)), record("b", 2, withPorts(port("", tcp, 443)))},
+		{name: "an unnamed port joins no named one", in: records{record("a", 1, withPorts(http)), record("b", 2, withPorts(port("", tcp, 443)))},
 			conflicts: []string{"PortConflict: b"}, check: portsAre("http 80/TCP")},
-		{name: "an unnamed one joins nothing", in: records{record("a", 1, headless(), withPorts()),
+		{name: "an unnamed port joins an empty list", in: records{record("a", 1, headless(), withPorts()),
 			record("b", 2, headless(), withPorts(port("", tcp, 443))), record("c", 3, headless(), withPorts(http))},
 			conflicts: []string{"PortConflict: a, b, c"}, check: portsAre("443/TCP")},
 		{name: "headless without ports", in: records{record("a", 1, headless(), withPorts()), record("b", 2, headless(), withPorts())},
@@ -65,7 +65,8 @@ func TestPorts(t *testing.T) {
 	})
 }
 
-// In classic mode a client has one cluster's address for all ports: only those that all have can be promised.
+// In classic mode a client gets one cluster's ClusterIP for all ports: only ports that all clusters
+// have are in the service.
 func TestClassicPorts(t *testing.T) {
 	http, https, dns := port("http", tcp, 80), port("https", tcp, 443), port("dns", udp, 53)
 	off := withClusterSetIP(false, false)
@@ -82,13 +83,14 @@ func TestClassicPorts(t *testing.T) {
 		{name: "one name, two numbers", in: records{record("a", 1, off, withPorts(http, dns)),
 			record("b", 2, off, withPorts(port("http", tcp, 8080), dns))},
 			conflicts: []string{"PortConflict: a, b"}, check: portsAre("dns 53/UDP")},
-		{name: "a hint is no reason to drop a port", in: records{record("a", 1, off, withPorts(appPort("http", 80, "http"))),
+		{name: "a different hint does not drop a port", in: records{record("a", 1, off, withPorts(appPort("http", 80, "http"))),
 			record("b", 2, off, withPorts(http))},
 			conflicts: []string{"PortConflict: b"}, check: portsAre("http 80/TCP http")},
 	})
 }
 
-// The CRD refuses all of these; one that came through must do no harm, whatever its place in the list.
+// The CRD refuses all of these. One that is stored nevertheless must do no harm, at any place in
+// the list.
 func TestInvalidPorts(t *testing.T) {
 	http := port("http", tcp, 80)
 	for name, tc := range map[string]struct {
@@ -131,7 +133,7 @@ func TestCarriesPort(t *testing.T) {
 	}{
 		"each its own": {records{record("a", 1), record("b", 2, withPorts(port("https", tcp, 443)))}, []ask{
 			{"a", "http", tcp, true}, {"a", "http", "", true}, {"a", "http", udp, false}, {"a", "https", tcp, false},
-			{"b", "https", tcp, true}, {"b", "http", tcp, false}, {"nobody", "http", tcp, false},
+			{"b", "https", tcp, true}, {"b", "http", tcp, false}, {"unknown", "http", tcp, false},
 		}},
 		"the number lost, under another name": {records{record("a", 1), record("b", 2, withPorts(port("web", tcp, 80)))}, []ask{
 			{"b", "web", tcp, false}, {"b", "http", tcp, false},
@@ -140,7 +142,7 @@ func TestCarriesPort(t *testing.T) {
 			record("c", 3, withPorts(port("", tcp, 80))), record("d", 4, withPorts(port("http", tcp, 80)))}, []ask{
 			{"a", "", tcp, true}, {"b", "", tcp, false}, {"c", "", tcp, true}, {"d", "http", tcp, false}, {"d", "", tcp, false},
 		}},
-		"application protocol is but a hint": {records{record("a", 1, withPorts(appPort("http", 80, "x"))), record("b", 2)}, []ask{
+		"application protocol is only a hint": {records{record("a", 1, withPorts(appPort("http", 80, "x"))), record("b", 2)}, []ask{
 			{"b", "http", tcp, true},
 		}},
 		"left out": {records{record("a", 1), record("b", 2, headless()), record("c", 3, withFamilies(ipv6))}, []ask{
@@ -163,7 +165,7 @@ func TestCarriesPort(t *testing.T) {
 	}
 }
 
-// Many clusters and many ports take other paths through the code than few; the outcome follows the same rules.
+// Many clusters and many ports take other paths through the code than few, with the same result.
 func TestManyClustersManyPorts(t *testing.T) {
 	var in records
 	for c := range 40 {
@@ -194,12 +196,12 @@ func TestManyClustersManyPorts(t *testing.T) {
 	}
 	for _, p := range mergetest.Merge(backwards).Spec.Ports {
 		if !slices.ContainsFunc(r.Spec.Ports, func(q mcsv1beta1.ServicePort) bool { return q.Name == p.Name }) {
-			t.Errorf("which ports find room depends on their order: %s does only in one", p.Name)
+			t.Errorf("which ports fit depends on their order: %s is only in one", p.Name)
 		}
 	}
 	same := mergetest.Merge(records{record("a", 1, withPorts(in[0].Ports...)), record("b", 2, withPorts(reversed(in[0].Ports)...))})
 	if got := conflicts(same); got != nil {
-		t.Errorf("the order of sixty ports makes a conflict: %v", got)
+		t.Errorf("the order of sixty ports causes a conflict: %v", got)
 	}
 }
 

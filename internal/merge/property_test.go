@@ -20,7 +20,7 @@ import (
 
 func TestOrderOfRecordsIsIrrelevant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := mergetest.Wild().Draw(t, "records")
+		in := mergetest.Arbitrary().Draw(t, "records")
 		want := mergetest.Merge(in)
 		got := mergetest.Merge(rapid.Permutation(in).Draw(t, "shuffled"))
 		if diff := cmp.Diff(want, got, exported); diff != "" {
@@ -29,10 +29,10 @@ func TestOrderOfRecordsIsIrrelevant(t *testing.T) {
 	})
 }
 
-// The service lists its ports in the oldest's order, and that is all the order of ports decides.
+// The service lists its ports in the oldest's order; the order of ports has no other effect.
 func TestOrderOfPortsIsIrrelevant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := mergetest.Wild().Draw(t, "records")
+		in := mergetest.Arbitrary().Draw(t, "records")
 		shuffled := slices.Clone(in)
 		for i := range shuffled {
 			shuffled[i].Ports = rapid.Permutation(in[i].Ports).Draw(t, "ports")
@@ -42,7 +42,7 @@ func TestOrderOfPortsIsIrrelevant(t *testing.T) {
 			slices.SortFunc(r.Spec.Ports, func(a, b mcsv1beta1.ServicePort) int { return strings.Compare(a.Name, b.Name) })
 			for i := range r.Conflicts {
 				if c := &r.Conflicts[i]; c.Reason == mcsv1beta1.ServiceExportReasonPortConflict {
-					c.Won = "" // where ports were united it lists them as the service does
+					c.Won = "" // it lists combined ports in the order of the service
 				}
 			}
 		}
@@ -52,7 +52,7 @@ func TestOrderOfPortsIsIrrelevant(t *testing.T) {
 	})
 }
 
-// asRecord is what a cluster would publish that has exactly the merged service.
+// asRecord returns the record of a cluster that has exactly the merged service.
 func asRecord(r merge.Result, cluster string, after int) v1alpha1.ExportRecordSpec {
 	s := mergetest.Record(cluster, after)
 	s.Type, s.IPFamilies = r.Spec.Type, r.Spec.IPFamilies
@@ -70,15 +70,15 @@ func asRecord(r merge.Result, cluster string, after int) v1alpha1.ExportRecordSp
 
 func TestIdempotent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		want := mergetest.Merge(mergetest.Wild().Draw(t, "records"))
+		want := mergetest.Merge(mergetest.Arbitrary().Draw(t, "records"))
 		if want.Empty() {
 			return
 		}
-		again := make(records, len(want.Clusters))
+		second := make(records, len(want.Clusters))
 		for i, id := range want.Clusters {
-			again[i] = asRecord(want, id, i)
+			second[i] = asRecord(want, id, i)
 		}
-		got := mergetest.Merge(again)
+		got := mergetest.Merge(second)
 		if got.Conflicts != nil || got.LeftOut != nil {
 			t.Fatalf("clusters that have the merged service disagree: %v", conflicts(got))
 		}
@@ -106,18 +106,18 @@ func TestNoConflictWhereAllAgree(t *testing.T) {
 	})
 }
 
-func TestConflictsNameExactlyWhoDisagrees(t *testing.T) {
+func TestConflictsNameExactlyTheClustersThatDisagree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := mergetest.Valid().Draw(t, "records")
 		r := mergetest.Merge(in)
 		if diff := cmp.Diff(disagreements(in, r), conflicts(r)); diff != "" {
-			t.Fatalf("(-those who disagree +those named):\n%s", diff)
+			t.Fatalf("(-clusters that disagree +clusters named):\n%s", diff)
 		}
 	})
 }
 
-// disagreements finds out the plain way who disagrees: it writes each property of each record as text, and compares it with
-// the oldest's and with the service's.
+// disagreements finds the clusters that disagree in a simple way: it compares each property of each
+// record, as text, with the oldest's and with the service's.
 func disagreements(in records, r merge.Result) []string {
 	all := slices.SortedFunc(slices.Values(in), func(a, b v1alpha1.ExportRecordSpec) int {
 		if a.ExportedAt.Equal(&b.ExportedAt) {
@@ -136,10 +136,10 @@ func disagreements(in records, r merge.Result) []string {
 	}
 	service := asRecord(r, "", 0)
 	var out []string
-	note := func(reason string, who records, text func(v1alpha1.ExportRecordSpec) string) {
+	compare := func(reason string, members records, text func(v1alpha1.ExportRecordSpec) string) {
 		var ids []string
-		for _, rec := range who {
-			if got := text(rec); got != text(who[0]) || got != text(service) {
+		for _, rec := range members {
+			if got := text(rec); got != text(members[0]) || got != text(service) {
 				ids = append(ids, string(rec.ClusterID))
 			}
 		}
@@ -147,35 +147,35 @@ func disagreements(in records, r merge.Result) []string {
 			out = append(out, reason+": "+strings.Join(ids, ", "))
 		}
 	}
-	note("TypeConflict", all, func(s v1alpha1.ExportRecordSpec) string { return string(s.Type) })
-	note("PortConflict", taking, portText)
-	note("SessionAffinityConflict", taking, affinityText)
+	compare("TypeConflict", all, func(s v1alpha1.ExportRecordSpec) string { return string(s.Type) })
+	compare("PortConflict", taking, portText)
+	compare("SessionAffinityConflict", taking, affinityText)
 	var alike records
 	for _, rec := range taking {
 		if affinityText(rec) == affinityText(taking[0]) {
 			alike = append(alike, rec)
 		}
 	}
-	note("SessionAffinityConfigConflict", alike, timeoutText)
-	note("InternalTrafficPolicyConflict", taking, func(s v1alpha1.ExportRecordSpec) string {
+	compare("SessionAffinityConfigConflict", alike, timeoutText)
+	compare("InternalTrafficPolicyConflict", taking, func(s v1alpha1.ExportRecordSpec) string {
 		if s.InternalTrafficPolicy == nil || *s.InternalTrafficPolicy == "" {
 			return "Cluster"
 		}
 		return string(*s.InternalTrafficPolicy)
 	})
-	note("TrafficDistributionConflict", taking, func(s v1alpha1.ExportRecordSpec) string {
+	compare("TrafficDistributionConflict", taking, func(s v1alpha1.ExportRecordSpec) string {
 		if s.TrafficDistribution == nil {
 			return ""
 		}
 		return *s.TrafficDistribution
 	})
-	note("LabelsConflict", taking, func(s v1alpha1.ExportRecordSpec) string { return mapText(s.ExportedLabels) })
-	note("AnnotationsConflict", taking, func(s v1alpha1.ExportRecordSpec) string { return mapText(s.ExportedAnnotations) })
-	note("IPFamilyConflict", typed, func(s v1alpha1.ExportRecordSpec) string {
+	compare("LabelsConflict", taking, func(s v1alpha1.ExportRecordSpec) string { return mapText(s.ExportedLabels) })
+	compare("AnnotationsConflict", taking, func(s v1alpha1.ExportRecordSpec) string { return mapText(s.ExportedAnnotations) })
+	compare("IPFamilyConflict", typed, func(s v1alpha1.ExportRecordSpec) string {
 		return fmt.Sprint(slices.Sorted(slices.Values(s.IPFamilies)))
 	})
 	if r.Mode != merge.ModeHeadless {
-		note("ClusterSetIPConflict", append(records{service}, taking...), func(s v1alpha1.ExportRecordSpec) string {
+		compare("ClusterSetIPConflict", append(records{service}, taking...), func(s v1alpha1.ExportRecordSpec) string {
 			return fmt.Sprint(s.RequestedClusterSetIP)
 		})
 	}
@@ -212,7 +212,7 @@ func timeoutText(s v1alpha1.ExportRecordSpec) string {
 	return "10800"
 }
 
-// mapText knows the one key of the generator's pool that an export may not set.
+// mapText leaves out the one key of the generator that an export may not set.
 func mapText(m map[string]string) string {
 	m = maps.Clone(m)
 	delete(m, "seamark.dev/owner")
@@ -224,7 +224,7 @@ func mapText(m map[string]string) string {
 
 func TestInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := mergetest.Wild().Draw(t, "records")
+		in := mergetest.Arbitrary().Draw(t, "records")
 		checkInvariants(t, in, mergetest.Merge(in))
 	})
 }
@@ -240,7 +240,7 @@ var ruleOrder = []mcsv1beta1.ServiceExportConditionReason{
 	"IPFamilyConflict", "ClusterSetIPConflict",
 }
 
-// checkInvariants holds for whatever comes in.
+// checkInvariants checks what holds for the result of any records.
 func checkInvariants(t failer, in records, r merge.Result) {
 	ids := map[string]bool{}
 	for _, rec := range in {
@@ -272,7 +272,8 @@ func checkInvariants(t failer, in records, r merge.Result) {
 	}
 }
 
-// checkPorts: they can be those of one Service, each is carried by somebody, and in classic mode by everybody.
+// checkPorts checks that a Service can have the ports, and that a cluster carries each: in classic
+// mode every cluster.
 func checkPorts(t failer, r merge.Result) {
 	if r.Spec.Ports == nil {
 		t.Errorf("ports are nil")
@@ -310,7 +311,8 @@ func checkPorts(t failer, r merge.Result) {
 	}
 }
 
-// checkConflicts: each is listed once, in order, names known clusters once each, and is told in the condition.
+// checkConflicts checks that each conflict is listed once, in order, names known clusters once
+// each, and is in the condition.
 func checkConflicts(t failer, r merge.Result) {
 	_, reason, message := r.Condition()
 	checkCondition(t, reason, message)
@@ -336,12 +338,12 @@ func checkConflicts(t failer, r merge.Result) {
 			t.Errorf("%s: winner %q, won %q, %d disagree", c.Reason, c.Winner, c.Won, len(seen))
 		}
 	}
-	for id, why := range r.LeftOut {
+	for id, reason := range r.LeftOut {
 		named := slices.ContainsFunc(r.Conflicts, func(c merge.Conflict) bool {
-			return c.Reason == why && slices.ContainsFunc(c.Disagree, func(d merge.Disagreement) bool { return d.Cluster == id })
+			return c.Reason == reason && slices.ContainsFunc(c.Disagree, func(d merge.Disagreement) bool { return d.Cluster == id })
 		})
 		if !named {
-			t.Errorf("%s is left out by a %s that does not name it", id, why)
+			t.Errorf("%s is left out by a %s that does not name it", id, reason)
 		}
 	}
 }

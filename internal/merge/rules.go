@@ -4,36 +4,34 @@ import (
 	"maps"
 	"strconv"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// ReasonClusterSetIPConflict is used with the Conflict condition when some export asks for a clusterset IP and the service
-// has none, or the reverse. The MCS API has no name for it.
-const ReasonClusterSetIPConflict mcsv1beta1.ServiceExportConditionReason = "ClusterSetIPConflict"
-
-// rule decides one property by precedence alone: the service gets what the oldest has.
+// rule decides one property by precedence alone: the service gets the oldest's value.
 type rule struct {
 	reason mcsv1beta1.ServiceExportConditionReason
-	// lead is how a message starts, before the value that won; verb how its sentence ends.
+	// lead and verb are the words of a message before and after the value that won.
 	lead, verb string
-	// apply gives the service what the oldest has.
+	// apply sets the service's value to the oldest's.
 	apply func(r *Result, oldest *member)
-	// equal tells whether a member agrees with the oldest.
+	// equal reports whether a member agrees with the oldest.
 	equal func(oldest, m *member) bool
-	// describe is what a member has, as people read it.
+	// describe returns a member's value as text.
 	describe func(m *member) string
-	// won is what the service has, where describe does not say so of the oldest.
+	// won returns the service's value as text, if it is not describe(oldest).
 	won func(oldest *member) string
-	// note follows from the conflict, given the first that disagrees; may be nil.
+	// note returns the end of the message, given the first member that disagrees. It may be nil.
 	note func(oldest, first *member) string
 }
 
-// rules are walked in this order, which is that of the conflicts in a message. Types, ports and families do more than follow
-// the oldest and are merged on their own.
+// rules are applied in this order, which is also the order of conflicts in a message. Types, ports
+// and families are merged on their own, because they do more than follow the oldest.
 //
-// The MCS API ignores session affinity where the service is headless, and nothing reads the policies there. They are merged
-// and reported all the same: the exports do disagree, and the day the service gets an IP it matters.
+// The MCS API ignores session affinity of a headless service, and nothing reads its policies. They
+// are merged and reported nevertheless: the exports disagree, and it matters once the service has
+// an IP.
 var rules = []rule{
 	{
 		reason:   mcsv1beta1.ServiceExportReasonSessionAffinityConflict,
@@ -48,7 +46,7 @@ var rules = []rule{
 		lead:   "session affinity timeout",
 		verb:   "wins",
 		apply: func(r *Result, oldest *member) {
-			// A Service without ClientIP affinity is refused if it has a config.
+			// The API server refuses a config without ClientIP affinity.
 			if affinity(oldest) == corev1.ServiceAffinityClientIP {
 				seconds := timeout(oldest)
 				r.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
@@ -57,7 +55,7 @@ var rules = []rule{
 			}
 		},
 		equal: func(oldest, m *member) bool {
-			// Whoever disagrees about the affinity itself is told so; its timeout would be noise.
+			// A cluster that disagrees about the affinity itself is reported for that, not for its timeout.
 			return affinity(oldest) != corev1.ServiceAffinityClientIP || affinity(m) != corev1.ServiceAffinityClientIP ||
 				timeout(m) == timeout(oldest)
 		},
@@ -105,13 +103,13 @@ var rules = []rule{
 		describe: func(m *member) string { return describeMap(m.annotations) },
 	},
 	{
-		// What counts is what the oldest asked for when it was made, against what each asks for now: by the
-		// specification of clusterset IPs a later change of the annotation changes nothing but this condition. So the
-		// oldest can disagree with itself.
-		reason: ReasonClusterSetIPConflict,
+		// The oldest's request at its creation is compared with each cluster's request now. By the
+		// specification of clusterset IPs a later change of the annotation changes only this condition,
+		// so the oldest can disagree with itself.
+		reason: v1alpha1.ServiceExportReasonClusterSetIPConflict,
 		lead:   "clusterset IP",
 		verb:   "wins",
-		apply:  func(*Result, *member) {}, // the mode says it
+		apply:  func(*Result, *member) {}, // modeOf sets the mode
 		equal: func(oldest, m *member) bool {
 			return oldest.headless() || m.RequestedClusterSetIP == oldest.UseClusterSetIP
 		},
@@ -126,7 +124,7 @@ var rules = []rule{
 	},
 }
 
-// merge applies the rule and returns the conflict, which is none if nobody disagrees.
+// merge applies the rule and returns the conflict. It has no Disagree if all members agree.
 func (ru *rule) merge(r *Result, members []*member) Conflict {
 	oldest := members[0]
 	ru.apply(r, oldest)
@@ -165,13 +163,15 @@ func affinity(m *member) corev1.ServiceAffinity {
 	return m.SessionAffinity
 }
 
-// maxAffinitySeconds is the longest timeout a Service may have: one day.
-const maxAffinitySeconds = 86400
+// longestAffinity is the longest session affinity, in seconds, that the API server accepts: one
+// day.
+const longestAffinity = 86400
 
-// timeout is how long a client stays with its pod. What a Service could not have counts as not set.
+// timeout returns the session affinity timeout in seconds. A value that no Service can have counts
+// as not set.
 func timeout(m *member) int32 {
 	if c := m.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
-		if s := *c.ClientIP.TimeoutSeconds; s > 0 && s <= maxAffinitySeconds {
+		if s := *c.ClientIP.TimeoutSeconds; s > 0 && s <= longestAffinity {
 			return s
 		}
 	}

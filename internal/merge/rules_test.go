@@ -21,19 +21,19 @@ func TestPolicies(t *testing.T) {
 				return []any{r.Spec.SessionAffinity, r.Spec.SessionAffinityConfig},
 					[]any{affinity("None"), (*corev1.SessionAffinityConfig)(nil)}
 			}},
-		{name: "affinity three ways", in: records{record("a", 1, sticky(60)), record("b", 2), record("c", 3, withAffinity("Moon")),
+		{name: "affinity three ways", in: records{record("a", 1, sticky(60)), record("b", 2), record("c", 3, withAffinity("Unknown")),
 			record("d", 4, sticky(60))},
 			conflicts: []string{"SessionAffinityConflict: b, c"},
 			check:     func(r merge.Result) (any, any) { return r.Spec.SessionAffinity, affinity("ClientIP") }},
-		{name: "an unknown affinity passes, without a config", in: records{record("a", 1, sticky(9), withAffinity("Moon"))},
+		{name: "an unknown affinity passes, without a config", in: records{record("a", 1, sticky(9), withAffinity("Unknown"))},
 			check: func(r merge.Result) (any, any) {
-				return []any{r.Spec.SessionAffinity, r.Spec.SessionAffinityConfig == nil}, []any{affinity("Moon"), true}
+				return []any{r.Spec.SessionAffinity, r.Spec.SessionAffinityConfig == nil}, []any{affinity("Unknown"), true}
 			}},
 		{name: "timeout, only of those with the same affinity", in: records{record("a", 1, sticky(60)), record("b", 2, sticky(61)),
 			record("c", 3, sticky(62), withAffinity("None")), record("d", 4, sticky(63))},
 			conflicts: []string{"SessionAffinityConflict: c", "SessionAffinityConfigConflict: b, d"},
 			check:     timeoutIs(60)},
-		{name: "the timeout of no affinity is nobody's business", in: records{record("a", 1, sticky(60), withAffinity("None")),
+		{name: "the timeout counts only with affinity", in: records{record("a", 1, sticky(60), withAffinity("None")),
 			record("b", 2, sticky(61), withAffinity("None"))},
 			check: func(r merge.Result) (any, any) { return r.Spec.SessionAffinityConfig == nil, true }},
 		{name: "no timeout is three hours", in: records{record("a", 1, withAffinity("ClientIP")), record("b", 2, sticky(10800))},
@@ -44,7 +44,7 @@ func TestPolicies(t *testing.T) {
 			record("c", 3, withPolicy(""))},
 			check: func(r merge.Result) (any, any) { return string(*r.Spec.InternalTrafficPolicy), "Cluster" }},
 		{name: "internal policy three ways", in: records{record("a", 1, withPolicy("Local")), record("b", 2),
-			record("c", 3, withPolicy("Moon"))},
+			record("c", 3, withPolicy("Unknown"))},
 			conflicts: []string{"InternalTrafficPolicyConflict: b, c"},
 			check:     func(r merge.Result) (any, any) { return string(*r.Spec.InternalTrafficPolicy), "Local" }},
 		{name: "no distribution is the empty one", in: records{record("a", 1, withDistribution("")), record("b", 2)},
@@ -53,7 +53,7 @@ func TestPolicies(t *testing.T) {
 			record("c", 3, withDistribution("PreferSameNode"))},
 			conflicts: []string{"TrafficDistributionConflict: b, c"},
 			check:     func(r merge.Result) (any, any) { return *r.Spec.TrafficDistribution, "PreferClose" }},
-		{name: "headless services have them too", in: records{record("a", 1, headless(), sticky(60)), record("b", 2, headless())},
+		{name: "headless services are merged too", in: records{record("a", 1, headless(), sticky(60)), record("b", 2, headless())},
 			conflicts: []string{"SessionAffinityConflict: b"}, check: timeoutIs(60)},
 		{name: "a preference is the oldest's and no conflict", in: records{record("a", 2, withPrefer("cluster")),
 			record("b", 1, withPrefer("region"))},
@@ -111,7 +111,7 @@ func TestLabelsAndAnnotations(t *testing.T) {
 	})
 }
 
-// The API server refuses more than 256 KiB of annotations. What fits stays, the same for everybody.
+// The API server refuses more than 256 KiB of annotations. Every member keeps the same ones.
 func TestAnnotationsAreBounded(t *testing.T) {
 	var pairs []string
 	for i := range 40 {
@@ -125,13 +125,14 @@ func TestAnnotationsAreBounded(t *testing.T) {
 	if size > 256<<10 || size < 200<<10 || r.Annotations["k00"] == "" {
 		t.Errorf("%d annotations of %d bytes are left", len(r.Annotations), size)
 	}
-	again := mergetest.Merge(records{record("a", 1, withAnnotations(pairs...))})
-	if diff := cmp.Diff(r, again, exported); diff != "" {
+	second := mergetest.Merge(records{record("a", 1, withAnnotations(pairs...))})
+	if diff := cmp.Diff(r, second, exported); diff != "" {
 		t.Error("the same annotations were cut in two ways")
 	}
 }
 
-// Row "clusterset IP on/off": what the oldest asked for when it was made, compared with what each asks for now.
+// Row "clusterset IP on/off": the oldest's request at its creation is compared with each request
+// now.
 func TestClusterSetIP(t *testing.T) {
 	mode := func(want merge.Mode) func(merge.Result) (any, any) {
 		return func(r merge.Result) (any, any) { return r.Mode, want }
@@ -143,11 +144,11 @@ func TestClusterSetIP(t *testing.T) {
 		{name: "three ways", in: records{record("a", 1, withClusterSetIP(false, false)), record("b", 2),
 			record("c", 3, withClusterSetIP(false, false)), record("d", 4)},
 			conflicts: []string{"ClusterSetIPConflict: b, d"}, check: mode(merge.ModeClassic)},
-		{name: "the oldest changed its mind", in: records{record("a", 1, withClusterSetIP(true, false)), record("b", 2)},
+		{name: "the oldest changed its annotation", in: records{record("a", 1, withClusterSetIP(true, false)), record("b", 2)},
 			conflicts: []string{"ClusterSetIPConflict: a"}, check: mode(merge.ModeClusterSetIP)},
-		{name: "a newer one came round", in: records{record("a", 1), record("b", 2, withClusterSetIP(false, true))},
+		{name: "a newer one changed its annotation to agree", in: records{record("a", 1), record("b", 2, withClusterSetIP(false, true))},
 			check: mode(merge.ModeClusterSetIP)},
-		{name: "nothing to ask for when headless", in: records{record("a", 1, headless()),
+		{name: "a headless service needs no clusterset IP", in: records{record("a", 1, headless()),
 			record("b", 2, headless(), withClusterSetIP(false, false))}, check: mode(merge.ModeHeadless)},
 	})
 }

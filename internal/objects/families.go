@@ -31,10 +31,7 @@ func ServiceCIDRs(ctx context.Context, c client.Reader) []string {
 func Families(ctx context.Context, c client.Reader) ([]corev1.IPFamily, error) {
 	var out []corev1.IPFamily
 	add := func(addr netip.Addr) {
-		family := corev1.IPv6Protocol
-		if addr.Is4() {
-			family = corev1.IPv4Protocol
-		}
+		family := FamilyOf(addr)
 		if !slices.Contains(out, family) {
 			out = append(out, family)
 		}

@@ -10,6 +10,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 func with(r *v1alpha1.ExportRecord, change func(*v1alpha1.ExportRecordSpec)) *v1alpha1.ExportRecord {
@@ -24,19 +25,20 @@ func dual(r *v1alpha1.ExportRecordSpec) {
 func TestTheFirstExporterAllocates(t *testing.T) {
 	records := []*v1alpha1.ExportRecord{record("old", 2), record("new", 1)}
 	plan := decide(Input{ClusterID: "old", Service: web, Records: records})
-	if !plan.Allocated || plan.Wait != 0 || !slices.Equal(plan.Want.Spec.IPs, []string{"243.0.0.1"}) || plan.Want.Annotations[v1alpha1.AnnotationAllocatedBy] != "old" {
+	if !plan.Allocated || plan.Delay != 0 || !slices.Equal(plan.Want.Spec.IPs, []string{"243.0.0.1"}) ||
+		plan.Want.Annotations[v1alpha1.AnnotationAllocatedBy] != "old" {
 		t.Errorf("the oldest: %+v, ips %v, %v", plan, plan.Want.Spec.IPs, plan.Want.Annotations)
 	}
-	if plan := decide(Input{ClusterID: "new", Service: web, Records: records}); plan.Wait == 0 {
-		t.Error("the next one does not wait for the oldest")
+	if plan := decide(Input{ClusterID: "new", Service: web, Records: records}); plan.Delay == 0 {
+		t.Error("the next exporter does not wait for the oldest")
 	}
 	existing := plan.Want
 	for _, id := range []string{"old", "new"} {
 		if plan := decide(Input{ClusterID: id, Service: web, Records: records, Existing: existing}); plan.Allocated || plan.Spec {
-			t.Errorf("%s gives a service that has an address another: %+v", id, plan)
+			t.Errorf("%s allocates a second clusterset IP: %+v", id, plan)
 		}
 	}
-	// The one that allocated leaves: the address stays.
+	// The cluster that allocated it stops exporting: the clusterset IP stays.
 	plan = decide(Input{ClusterID: "new", Service: web, Records: records[1:], Existing: existing})
 	if !slices.Equal(plan.Want.Spec.IPs, []string{"243.0.0.1"}) || plan.Want.Annotations[v1alpha1.AnnotationAllocatedBy] != "old" {
 		t.Errorf("after the allocator left: %v %v", plan.Want.Spec.IPs, plan.Want.Annotations)
@@ -46,7 +48,7 @@ func TestTheFirstExporterAllocates(t *testing.T) {
 	}
 }
 
-func TestAddressesByModeAndFamily(t *testing.T) {
+func TestClusterSetIPsByModeAndFamily(t *testing.T) {
 	classic := func(r *v1alpha1.ExportRecordSpec) { r.UseClusterSetIP = false }
 	headless := func(r *v1alpha1.ExportRecordSpec) { r.Type = mcsv1beta1.Headless }
 	for name, change := range map[string]func(*v1alpha1.ExportRecordSpec){"classic": classic, "headless": headless} {
@@ -58,12 +60,12 @@ func TestAddressesByModeAndFamily(t *testing.T) {
 	if !slices.Equal(plan.Want.Spec.IPs, []string{"fd00:243::1", "243.0.0.1"}) {
 		t.Errorf("dual stack: %v", plan.Want.Spec.IPs)
 	}
-	// A service that becomes headless keeps the address it had, for when it is over.
+	// A service that becomes headless keeps its clusterset IPs for when it is headless no longer.
 	kept := decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{with(record("a", 1), headless)}, Existing: plan.Want})
 	if !slices.Equal(kept.Want.Spec.IPs, plan.Want.Spec.IPs) {
 		t.Errorf("became headless: %v", kept.Want.Spec.IPs)
 	}
-	// One that gets a second family keeps the first address and gets one more.
+	// A service that gets a second family keeps its clusterset IP and gets one more.
 	single := decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}}).Want
 	grown := decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{with(record("a", 1), dual)}, Existing: single})
 	if !grown.Spec || !slices.Equal(grown.Want.Spec.IPs, []string{"243.0.0.1", "fd00:243::1"}) {
@@ -71,7 +73,7 @@ func TestAddressesByModeAndFamily(t *testing.T) {
 	}
 }
 
-func TestNoAddressLeft(t *testing.T) {
+func TestNoClusterSetIPLeft(t *testing.T) {
 	empty := errors.New("all in use")
 	none := func(corev1.IPFamily, netip.Addr) (netip.Addr, error) { return netip.Addr{}, empty }
 	only4 := func(f corev1.IPFamily, _ netip.Addr) (netip.Addr, error) {
@@ -83,14 +85,14 @@ func TestNoAddressLeft(t *testing.T) {
 	records := []*v1alpha1.ExportRecord{record("old", 2), record("new", 1)}
 	plan := Decide(Input{ClusterID: "old", Service: web, Records: records, Offer: none})
 	if !errors.Is(plan.Shortage, empty) || plan.Allocated || !plan.Spec {
-		t.Errorf("the aggregate must come without an address, and say why: %+v", plan)
+		t.Errorf("want an aggregate without clusterset IP, and the reason: %+v", plan)
 	}
 	existing := plan.Want
 	if plan := Decide(Input{ClusterID: "new", Service: web, Records: records, Offer: none}); plan.Shortage != nil {
-		t.Error("one that only stands in complains before the first had its turn")
+		t.Error("an exporter without precedence reports a shortage before the first exporter could allocate")
 	}
-	if plan := decide(Input{ClusterID: "new", Service: web, Records: records, Existing: existing}); !plan.Allocated || plan.Wait == 0 {
-		t.Errorf("another exporter with addresses left must step in, after a moment: %+v", plan)
+	if plan := decide(Input{ClusterID: "new", Service: web, Records: records, Existing: existing}); !plan.Allocated || plan.Delay == 0 {
+		t.Errorf("another exporter with free clusterset IPs must allocate one after a delay: %+v", plan)
 	}
 	both := []*v1alpha1.ExportRecord{with(record("a", 1), dual)}
 	if plan := Decide(Input{ClusterID: "a", Service: web, Records: both, Offer: only4}); plan.Shortage != nil || !plan.Allocated {
@@ -98,24 +100,26 @@ func TestNoAddressLeft(t *testing.T) {
 	}
 }
 
-func TestALostAggregateComesBackWithItsAddress(t *testing.T) {
+func TestALostAggregateGetsItsClusterSetIPBack(t *testing.T) {
 	records := []*v1alpha1.ExportRecord{record("old", 2), record("new", 1)}
-	was := Addresses{IPs: []netip.Addr{netip.MustParseAddr("243.7.0.7")}, AllocatedBy: "old"}
-	plan := decide(Input{ClusterID: "old", Service: web, Records: records, Remembered: was})
+	former := Addresses{IPs: []netip.Addr{netip.MustParseAddr("243.7.0.7")}, AllocatedBy: "old"}
+	plan := decide(Input{ClusterID: "old", Service: web, Records: records, Remembered: former})
 	if !slices.Equal(plan.Want.Spec.IPs, []string{"243.7.0.7"}) {
-		t.Errorf("the one that allocated it: %v", plan.Want.Spec.IPs)
+		t.Errorf("allocated by this cluster: %v", plan.Want.Spec.IPs)
 	}
 	edited := plan.Want.DeepCopy()
 	edited.Annotations = nil
-	mended := decide(Input{ClusterID: "old", Service: web, Records: records, Existing: edited, Remembered: was})
-	if !mended.Spec || mended.Want.Annotations[v1alpha1.AnnotationAllocatedBy] != "old" {
-		t.Errorf("somebody removed the annotations: %v", mended.Want.Annotations)
+	repaired := decide(Input{ClusterID: "old", Service: web, Records: records, Existing: edited, Remembered: former})
+	if !repaired.Spec || repaired.Want.Annotations[v1alpha1.AnnotationAllocatedBy] != "old" {
+		t.Errorf("after the annotations were removed: %v", repaired.Want.Annotations)
 	}
-	was.AllocatedBy = "new"
-	if plan := decide(Input{ClusterID: "old", Service: web, Records: records, Remembered: was}); plan.Allocated || plan.Shortage != nil {
-		t.Errorf("the allocator is there to give it back, so nobody else gives another: %+v", plan)
+	former.AllocatedBy = "new"
+	plan = decide(Input{ClusterID: "old", Service: web, Records: records, Remembered: former})
+	if plan.Allocated || plan.Shortage != nil || plan.Waits != objects.WaitForOther {
+		t.Errorf("the cluster that allocated it is live, so no other allocates: %+v", plan)
 	}
-	if plan := decide(Input{ClusterID: "old", Service: web, Records: records, Remembered: was, Stale: map[string]bool{"new": true}}); !plan.Allocated {
-		t.Error("the allocator is silent: clients must get an address nevertheless")
+	stale := map[string]bool{"new": true}
+	if plan := decide(Input{ClusterID: "old", Service: web, Records: records, Remembered: former, Stale: stale}); !plan.Allocated {
+		t.Error("the cluster that allocated it is stale, so another must allocate")
 	}
 }

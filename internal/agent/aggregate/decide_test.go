@@ -30,7 +30,8 @@ func record(cluster string, age int) *v1alpha1.ExportRecord {
 	}
 }
 
-// decide decides for a member whose block begins at 243.0.0.1 unless the input has another idea.
+// decide calls Decide for a member whose block begins at 243.0.0.1, unless the input has its own
+// Offer.
 func decide(in Input) Plan {
 	if in.Offer == nil {
 		in.Offer = func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error) {
@@ -46,7 +47,7 @@ func decide(in Input) Plan {
 	return Decide(in)
 }
 
-// written is the aggregate these records lead to, as it would be read back when all exporters have seen to it.
+// written returns the aggregate of these records after every exporter has written its part.
 func written(records ...*v1alpha1.ExportRecord) *mcsv1beta1.ServiceImport {
 	var si *mcsv1beta1.ServiceImport
 	for _, r := range records {
@@ -55,82 +56,96 @@ func written(records ...*v1alpha1.ExportRecord) *mcsv1beta1.ServiceImport {
 	return si
 }
 
-func TestWhoWritesTheAggregate(t *testing.T) {
+func TestWhichMemberWritesTheAggregate(t *testing.T) {
 	records := []*v1alpha1.ExportRecord{record("old", 2), record("new", 1)}
 	unlisted := written(records...)
-	unlisted.Status.Clusters = listed([]string{"old"}, "old", true)
-	gone := written(records...)
-	gone.Status.Clusters = listed([]string{"new", "old"}, "other", true)
+	unlisted.Status.Clusters = clusterList([]string{"old"}, "old", true)
+	listsFormer := written(records...)
+	listsFormer.Status.Clusters = clusterList([]string{"new", "old"}, "other", true)
 	for name, test := range map[string]struct {
-		me           string
+		member       string
 		stale        map[string]bool
 		existing     *mcsv1beta1.ServiceImport
 		spec, status bool
-		waits        bool
+		waits        objects.WaitReason
 	}{
-		"the oldest at once":                    {me: "old", spec: true, status: true},
-		"the next one waits for it":             {me: "new", spec: true, status: true, waits: true},
-		"the next one at once when it is stale": {me: "new", stale: map[string]bool{"old": true}, spec: true, status: true},
-		"an importer never":                     {me: "other"},
-		"nobody when it is right":               {me: "old", existing: written(records...)},
-		"each lists itself, at once":            {me: "new", existing: unlisted, status: true},
-		"nobody lists another":                  {me: "old", existing: unlisted},
-		"who left takes itself off the list":    {me: "other", existing: gone, status: true},
-		"nobody takes another off the list":     {me: "new", existing: gone},
+		"the oldest exporter writes at once":              {member: "old", spec: true, status: true},
+		"the next exporter waits for it":                  {member: "new", spec: true, status: true, waits: objects.WaitForOther},
+		"the next exporter writes at once if it is stale": {member: "new", stale: map[string]bool{"old": true}, spec: true, status: true},
+		"an importer never writes":                        {member: "other"},
+		"an aggregate that is right is left alone":        {member: "old", existing: written(records...)},
+		"each exporter lists itself, at once":             {member: "new", existing: unlisted, status: true},
+		"no exporter lists another":                       {member: "old", existing: unlisted},
+		"a former exporter removes itself from the list":  {member: "other", existing: listsFormer, status: true},
+		"no exporter removes another from the list":       {member: "new", existing: listsFormer},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := decide(Input{ClusterID: test.me, Service: web, Records: records, Stale: test.stale, Existing: test.existing})
-			if plan.Spec != test.spec || plan.Status != test.status || plan.Delete || (plan.Wait > 0) != test.waits {
+			plan := decide(Input{ClusterID: test.member, Service: web, Records: records, Stale: test.stale, Existing: test.existing})
+			if plan.Spec != test.spec || plan.Status != test.status || plan.Delete ||
+				(plan.Delay > 0) != (test.waits != "") || plan.Waits != test.waits {
 				t.Errorf("plan: %+v", plan)
 			}
 		})
 	}
 }
 
-func TestNewerMergeRulesAreNotOverruled(t *testing.T) {
+func TestAnAggregateBeingDeletedIsLeftAlone(t *testing.T) {
+	existing := written(record("a", 1))
+	existing.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	plan := decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}, Existing: existing})
+	if !plan.Empty() || plan.Waits != objects.WaitForDeletion {
+		t.Errorf("plan: %+v", plan)
+	}
+}
+
+func TestAggregatesOfNewerMergeRulesAreLeftAlone(t *testing.T) {
+	records := []*v1alpha1.ExportRecord{record("a", 1)}
 	existing := written(record("a", 1))
 	existing.Spec.Ports = nil
 	existing.Annotations[v1alpha1.AnnotationMergeVersion] = "999"
-	if plan := decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}, Existing: existing}); !plan.Nothing() {
+	if plan := decide(Input{ClusterID: "a", Service: web, Records: records, Existing: existing}); !plan.Empty() {
 		t.Errorf("plan: %+v", plan)
 	}
 	existing.Annotations[v1alpha1.AnnotationMergeVersion] = "0"
-	if plan := decide(Input{ClusterID: "a", Service: web, Records: []*v1alpha1.ExportRecord{record("a", 1)}, Existing: existing}); !plan.Spec {
+	if plan := decide(Input{ClusterID: "a", Service: web, Records: records, Existing: existing}); !plan.Spec {
 		t.Error("an older version's aggregate was left as it is")
 	}
 }
 
-func TestAddressesOutliveWhoAllocatedThem(t *testing.T) {
+func TestClusterSetIPsOutliveTheExporterThatAllocatedThem(t *testing.T) {
 	existing := written(record("a", 2), record("b", 1))
 	existing.Spec.IPs = []string{"243.0.0.7"}
 	existing.Annotations[v1alpha1.AnnotationAllocatedBy] = "a"
 	plan := decide(Input{ClusterID: "b", Service: web, Records: []*v1alpha1.ExportRecord{record("b", 1)}, Existing: existing})
-	if plan.Want == nil || !slices.Equal(plan.Want.Spec.IPs, []string{"243.0.0.7"}) || plan.Want.Annotations[v1alpha1.AnnotationAllocatedBy] != "a" {
+	if plan.Want == nil || !slices.Equal(plan.Want.Spec.IPs, []string{"243.0.0.7"}) ||
+		plan.Want.Annotations[v1alpha1.AnnotationAllocatedBy] != "a" {
 		t.Errorf("plan: %+v", plan.Want)
 	}
 }
 
-func TestWhoRemovesTheAggregate(t *testing.T) {
+func TestWhichMemberRemovesTheAggregate(t *testing.T) {
 	one, two := written(record("a", 1)), written(record("a", 2), record("b", 1))
-	begun := written(record("a", 1))
-	begun.Status.Clusters = nil
+	empty := written(record("a", 1))
+	empty.Status.Clusters = nil
 	for name, test := range map[string]struct {
-		me                string
+		member            string
 		existing          *mcsv1beta1.ServiceImport
 		deleted, delisted bool
-		wait              time.Duration // at least
+		delay             time.Duration // at least
+		waits             objects.WaitReason
 	}{
-		"there is none":                       {"a", nil, false, false, 0},
-		"the last exporter at once":           {"a", one, true, false, 0},
-		"nobody else":                         {"b", one, false, false, 0},
-		"one of two takes itself off":         {"b", two, false, true, 0},
-		"a bystander of two does nothing":     {"c", two, false, false, 0},
-		"one that lists nobody, its writer":   {"a", begun, true, false, 0},
-		"one that lists nobody, others later": {"b", begun, true, false, sweep},
+		"there is none":                             {"a", nil, false, false, 0, ""},
+		"the last exporter deletes it at once":      {"a", one, true, false, 0, ""},
+		"another member does not":                   {"b", one, false, false, 0, objects.WaitForOther},
+		"one of two exporters removes itself":       {"b", two, false, true, 0, ""},
+		"another member leaves that to them":        {"c", two, false, false, 0, objects.WaitForOther},
+		"with an empty list its writer deletes it":  {"a", empty, true, false, 0, ""},
+		"with an empty list others delete it later": {"b", empty, true, false, cleanupDelay, objects.WaitForOther},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := decide(Input{ClusterID: test.me, Service: web, Existing: test.existing})
-			if plan.Spec || plan.Delete != test.deleted || plan.Status != test.delisted || plan.Wait < test.wait || (test.wait == 0 && plan.Wait != 0) {
+			plan := decide(Input{ClusterID: test.member, Service: web, Existing: test.existing})
+			if plan.Spec || plan.Delete != test.deleted || plan.Status != test.delisted || plan.Waits != test.waits ||
+				plan.Delay < test.delay || (test.delay == 0 && plan.Delay != 0) {
 				t.Errorf("plan: %+v", plan)
 			}
 		})
@@ -141,16 +156,16 @@ func TestWhoRemovesTheAggregate(t *testing.T) {
 	}
 }
 
-func TestMembersDoNotStepInAllAtOnce(t *testing.T) {
+func TestMembersDoNotTakeOverAllAtOnce(t *testing.T) {
 	seen := map[time.Duration]bool{}
 	for _, c := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		wait := share(c, web, stepIn)
-		if wait < 0 || wait >= stepIn || wait != share(c, web, stepIn) {
-			t.Errorf("share of %s: %s", c, wait)
+		delay := jitter(c, web, takeoverDelay)
+		if delay < 0 || delay >= takeoverDelay || delay != jitter(c, web, takeoverDelay) {
+			t.Errorf("jitter of %s: %s", c, delay)
 		}
-		seen[wait] = true
+		seen[delay] = true
 	}
 	if len(seen) < 7 {
-		t.Errorf("only %d different moments for 8 members", len(seen))
+		t.Errorf("only %d different delays for 8 members", len(seen))
 	}
 }

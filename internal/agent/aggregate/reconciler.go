@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,74 +15,104 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/agent/index"
+	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/agent/vip"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Reconciler keeps the aggregates this member is responsible for.
+// Reconciler maintains the aggregates that this member is responsible for.
 type Reconciler struct {
 	ClusterID       string
 	BrokerNamespace string
 	Broker          client.Client
 	Writer          *apply.Writer
-	// Connected tells whether the broker's caches are filled.
+	// Connected reports whether the broker's caches are filled.
 	Connected func() bool
-	Stale     func() map[string]bool
-	// Pool gives the addresses of this member's blocks.
+	// Taken returns why this cluster may not use its id, nil if it may.
+	Taken func() error
+	Stale func() map[string]bool
+	// Pool allocates the clusterset IPs of this member's blocks.
 	Pool *vip.Pool
-	// Remembered is what this cluster last saw of a service's addresses.
+	// Remembered returns the clusterset IPs that this cluster last saw of a service.
 	Remembered func(context.Context, types.NamespacedName) Addresses
-	// Starved is told which services could not get an address and why, with nil when they need none any more.
+	// SetShortage is called with why a service could not get a clusterset IP, with nil if it has one
+	// or needs none.
 	SetShortage func(types.NamespacedName, error)
-	// Later puts off what nobody waits for while services are being published.
+	// Deferred postpones writes that no client waits for while services are being published.
 	Deferred *trigger.Deferred
 
 	mu    sync.Mutex
-	since map[types.NamespacedName]time.Time // when a difference that is others' to mend was first seen
+	since map[types.NamespacedName]time.Time // when a difference that is left to others was first seen
 }
 
-// Reconcile brings the aggregate of one service up to date, if that is this member's to do.
+// Reconcile brings the aggregate of one service up to date, as far as it is this member's to write.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	key := req.NamespacedName
 	if !r.Connected() {
-		return ctrl.Result{}, nil // all are looked at when it is
+		telemetry.Wait(ctx, objects.NotConnectedReason(r.Taken()))
+		return ctrl.Result{}, nil // all aggregates are reconciled when the broker is reached
 	}
 	if !r.Writer.CacheIsCurrent(ctx, key) {
+		telemetry.Wait(ctx, objects.WaitForCache)
 		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
 	}
-	in := Input{ClusterID: r.ClusterID, BrokerNamespace: r.BrokerNamespace, Service: key, Stale: r.Stale(), Offer: r.offer(key)}
-	var err error
-	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
+	in, err := r.gather(ctx, key)
+	if err != nil {
 		return ctrl.Result{}, err
 	}
-	existing := &mcsv1beta1.ServiceImport{}
-	err = r.Broker.Get(ctx, types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}, existing)
-	if client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("read the aggregate of %s: %w", key, err)
+	if in.Existing != nil {
+		r.Pool.Published(key, AddressesOf(in.Existing).IPs)
 	}
-	if err == nil {
-		in.Existing = existing
-		r.Pool.Published(key, AddressesOf(existing).IPs)
-	}
-	in.Remembered = r.Remembered(ctx, key)
 	plan := Decide(in)
 	if !plan.Allocated && plan.Shortage == nil {
 		r.Pool.Release(key)
 	}
 	r.SetShortage(key, plan.Shortage)
-	wait := r.wait(key, plan)
-	// Importers merge the records themselves; of the aggregate they need the address, when records and endpoints have arrived.
-	if plan.Nothing() || r.Deferred.Defer(key) {
-		return ctrl.Result{RequeueAfter: wait}, nil
+	remaining := r.remainingDelay(key, plan)
+	if plan.Waits != "" && (plan.Delay == 0 || remaining > 0) {
+		telemetry.Wait(ctx, plan.Waits)
 	}
-	if err := r.write(ctx, key, in.Existing, plan, wait == 0); err != nil {
-		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-			return ctrl.Result{RequeueAfter: stepIn}, nil // another member was first; the watch shows what it wrote
+	if plan.Empty() {
+		return ctrl.Result{RequeueAfter: remaining}, nil
+	}
+	// Importers merge the records themselves. Of the aggregate they need the clusterset IPs, and those
+	// only once records and endpoints have arrived.
+	if r.defers(ctx, key) {
+		return ctrl.Result{RequeueAfter: remaining}, nil
+	}
+	if err := r.write(ctx, key, in.Existing, plan, remaining == 0); err != nil {
+		if objects.IsWriteConflict(err) {
+			telemetry.Wait(ctx, objects.WaitForConflict) // the watch shows what another member wrote
+			return ctrl.Result{RequeueAfter: takeoverDelay}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("write the aggregate of %s: %w", key, err)
 	}
-	return ctrl.Result{RequeueAfter: wait}, nil
+	return ctrl.Result{RequeueAfter: remaining}, nil
+}
+
+// gather reads everything that Decide needs.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Input, error) {
+	in := Input{ClusterID: r.ClusterID, BrokerNamespace: r.BrokerNamespace, Service: key, Stale: r.Stale(), Offer: r.offer(key)}
+	var err error
+	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
+		return in, err
+	}
+	name := types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}
+	if in.Existing, err = index.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{}); err != nil {
+		return in, err
+	}
+	in.Remembered = r.Remembered(ctx, key)
+	return in, nil
+}
+
+// defers reports whether a write that no client waits for is postponed.
+func (r *Reconciler) defers(ctx context.Context, key types.NamespacedName) bool {
+	if !r.Deferred.Defer(key) {
+		return false
+	}
+	telemetry.Wait(ctx, objects.WaitForBurst)
+	return true
 }
 
 func (r *Reconciler) offer(key types.NamespacedName) func(corev1.IPFamily, netip.Addr) (netip.Addr, error) {
@@ -92,11 +121,11 @@ func (r *Reconciler) offer(key types.NamespacedName) func(corev1.IPFamily, netip
 	}
 }
 
-// wait is how long this member still leaves the difference to others.
-func (r *Reconciler) wait(key types.NamespacedName, plan Plan) time.Duration {
+// remainingDelay returns for how long this member still leaves the difference to others.
+func (r *Reconciler) remainingDelay(key types.NamespacedName, plan Plan) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if plan.Nothing() || plan.Wait == 0 {
+	if plan.Empty() || plan.Delay == 0 {
 		delete(r.since, key)
 		return 0
 	}
@@ -108,11 +137,14 @@ func (r *Reconciler) wait(key types.NamespacedName, plan Plan) time.Duration {
 		since = time.Now()
 		r.since[key] = since
 	}
-	return max(0, plan.Wait-time.Since(since))
+	return max(0, plan.Delay-time.Since(since))
 }
 
-// write makes the changes that are this member's; due tells whether those it leaves to others for a while are too.
-func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, existing *mcsv1beta1.ServiceImport, plan Plan, due bool) error {
+// write makes the changes of the plan. due reports whether the delay is over, so that this member
+// makes those changes that it first left to others.
+func (r *Reconciler) write(
+	ctx context.Context, key types.NamespacedName, existing *mcsv1beta1.ServiceImport, plan Plan, due bool,
+) error {
 	current := existing
 	switch {
 	case plan.Delete && due:
@@ -130,7 +162,7 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, existi
 			return err
 		}
 	}
-	if !plan.Status || current == nil || r.Deferred.Defer(key) {
+	if !plan.Status || current == nil || r.defers(ctx, key) {
 		return nil
 	}
 	current = current.DeepCopy()

@@ -1,7 +1,9 @@
-// Package exports publishes this cluster's exported services: ServiceExport + Service + EndpointSlices become an
-// ExportRecord and EndpointSlices on the broker, and the ServiceExport's conditions tell how that went.
+// Package exports publishes this cluster's exported services: ServiceExport, Service and
+// EndpointSlices become an ExportRecord and EndpointSlices on the broker. The ServiceExport's
+// conditions report the result.
 //
-// decide.go and slices.go decide, without any I/O; reconciler.go reads, asks them, and writes the difference.
+// decide.go and slices.go decide without I/O; reconciler.go reads, calls them, and writes the
+// difference.
 package exports
 
 import (
@@ -19,44 +21,41 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// ReasonNamespaceNotAllowed is the reason of Valid=False for an export from a namespace the broker's admin excluded.
-const ReasonNamespaceNotAllowed mcsv1beta1.ServiceExportConditionReason = "NamespaceNotAllowed"
-
-// Settings are the member's own settings that decide what is exported, and how.
+// Settings apply to all exports of this member.
 type Settings struct {
 	ClusterID string
-	// BrokerNamespace is where the records go.
+	// BrokerNamespace is the namespace of the records.
 	BrokerNamespace string
-	// AllowedNamespaces is what the member's Cluster object allows; see broker.NamespaceAllowed.
+	// AllowedNamespaces are those of the member's Cluster object; see objects.NamespaceAllowed.
 	AllowedNamespaces []string
-	// UseClusterSetIP is what an export gets that does not say.
+	// UseClusterSetIP is the default for exports without the annotation.
 	UseClusterSetIP bool
 }
 
 // Input is all that was read to decide about one service.
 type Input struct {
 	Settings
-	Export  *mcsv1beta1.ServiceExport // nil: not exported
-	Service *corev1.Service           // nil: there is none
+	Export  *mcsv1beta1.ServiceExport // nil if the service is not exported
+	Service *corev1.Service           // nil if there is none
 	// Slices are the Service's own EndpointSlices.
 	Slices []*discoveryv1.EndpointSlice
-	// RegionOf tells the region of a node, "" where it is unknown.
+	// RegionOf returns the region of a node, "" if it is unknown.
 	RegionOf func(node string) string
-	// Records are all clusters' records of this service on the broker, this cluster's among them.
+	// Records are all clusters' records of this service on the broker, including this cluster's.
 	Records []*v1alpha1.ExportRecord
 }
 
-// Plan is what the broker should hold of this cluster, and what the ServiceExport should say.
+// Plan is what the broker should hold of this cluster, and the conditions of the ServiceExport.
 type Plan struct {
 	// Record is nil when nothing of the service may be on the broker.
 	Record *v1alpha1.ExportRecord
 	Slices []*discoveryv1.EndpointSlice
-	// Valid and Conflict are conditions of the ServiceExport; Ready depends on how writing went.
+	// Valid and Conflict are conditions of the ServiceExport; Ready depends on the result of writing.
 	Valid    metav1.Condition
 	Conflict *metav1.Condition
 }
 
-// Decide turns what was read into what should be.
+// Decide merges the records, this cluster's new one included, and returns what should be.
 func Decide(in Input) Plan {
 	if in.Export == nil || in.Export.DeletionTimestamp != nil {
 		return Plan{}
@@ -80,31 +79,38 @@ func validity(in Input) metav1.Condition {
 	namespace, name := in.Export.Namespace, in.Export.Name
 	switch {
 	case !objects.NamespaceAllowed(in.AllowedNamespaces, namespace):
-		return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, ReasonNamespaceNotAllowed, fmt.Sprintf(
+		return invalid(v1alpha1.ServiceExportReasonNamespaceNotAllowed, fmt.Sprintf(
 			"cluster %s may not export from namespace %s: the broker's admin must allow it (seamark broker invite %s --allow-namespaces …)",
 			in.ClusterID, namespace, in.ClusterID))
 	case in.Service == nil:
-		return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonNoService, fmt.Sprintf(
+		return invalid(mcsv1beta1.ServiceExportReasonNoService, fmt.Sprintf(
 			"there is no Service %s in namespace %s: create it, and it is exported", name, namespace))
 	case in.Service.Spec.Type == corev1.ServiceTypeExternalName:
-		return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonInvalidServiceType,
+		return invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"a Service of type ExternalName cannot be exported: create one in each cluster instead")
 	}
 	return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonValid,
 		"the Service can be exported")
 }
 
-// conflictCondition says the same on every constituent export, whichever agent writes it.
+func invalid(reason mcsv1beta1.ServiceExportConditionReason, message string) metav1.Condition {
+	return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, reason, message)
+}
+
+// conflictCondition returns the same condition for every constituent export, whichever agent writes
+// it.
 func conflictCondition(merged merge.Result) metav1.Condition {
 	status, reason, message := merged.Condition()
 	return metav1.Condition{Type: string(mcsv1beta1.ServiceExportConditionConflict), Status: status, Reason: reason, Message: message}
 }
 
-func condition(t mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason mcsv1beta1.ServiceExportConditionReason, message string) metav1.Condition {
+func condition(
+	t mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason mcsv1beta1.ServiceExportConditionReason, message string,
+) metav1.Condition {
 	return metav1.Condition{Type: string(t), Status: status, Reason: string(reason), Message: message}
 }
 
-// withOwn is the records with this cluster's replaced by what it is about to publish.
+// withOwn returns the records with this cluster's replaced by the one it is about to publish.
 func withOwn(records []*v1alpha1.ExportRecord, own *v1alpha1.ExportRecord) []*v1alpha1.ExportRecord {
 	others := slices.DeleteFunc(slices.Clone(records), func(r *v1alpha1.ExportRecord) bool { return r.Spec.ClusterID == own.Spec.ClusterID })
 	return append(others, own)
@@ -124,7 +130,7 @@ func recordOf(in Input) *v1alpha1.ExportRecord {
 			ServiceName:      service.Name,
 			ServiceNamespace: service.Namespace,
 			ClusterID:        v1alpha1.ClusterID(in.ClusterID),
-			// Seconds, as the API server keeps it: a record must compare equal to what is read back.
+			// Whole seconds, as the API server keeps them: the record must equal what is read back.
 			ExportedAt:            metav1.NewTime(in.Export.CreationTimestamp.UTC()),
 			Type:                  mcsv1beta1.ClusterSetIP,
 			Ports:                 make([]v1alpha1.ServicePort, 0, len(svc.Ports)),
@@ -142,24 +148,21 @@ func recordOf(in Input) *v1alpha1.ExportRecord {
 	}
 	if IsHeadless(in.Service) {
 		record.Spec.Type = mcsv1beta1.Headless
-	} else {
-		for _, ip := range svc.ClusterIPs {
-			record.Spec.ClusterIPs = append(record.Spec.ClusterIPs, v1alpha1.IP(ip))
-		}
 	}
 	for _, p := range svc.Ports {
 		record.Spec.Ports = append(record.Spec.Ports, v1alpha1.ServicePort{
 			Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port,
 		})
 	}
-	// What an export asked for first holds as long as the export lives (spec 5, "Updating annotation").
-	if old := own(in.Records, in.ClusterID); old != nil && old.Spec.ExportedAt.Equal(&record.Spec.ExportedAt) {
+	// The first request holds for the lifetime of the export (spec 5, "Updating annotation").
+	if old := recordFrom(in.Records, in.ClusterID); old != nil && old.Spec.ExportedAt.Equal(&record.Spec.ExportedAt) {
 		record.Spec.UseClusterSetIP = old.Spec.UseClusterSetIP
 	}
 	return record
 }
 
-func own(records []*v1alpha1.ExportRecord, clusterID string) *v1alpha1.ExportRecord {
+// recordFrom returns the record of a cluster, or nil.
+func recordFrom(records []*v1alpha1.ExportRecord, clusterID string) *v1alpha1.ExportRecord {
 	for _, r := range records {
 		if string(r.Spec.ClusterID) == clusterID {
 			return r
@@ -168,11 +171,11 @@ func own(records []*v1alpha1.ExportRecord, clusterID string) *v1alpha1.ExportRec
 	return nil
 }
 
-// IsHeadless tells a Service without a ClusterIP.
+// IsHeadless reports whether a Service has no ClusterIP by choice.
 func IsHeadless(svc *corev1.Service) bool { return svc.Spec.ClusterIP == corev1.ClusterIPNone }
 
-// requestedClusterSetIP is what the export's annotation asks for, its alias where only that is set, or else the default. A
-// value that is neither true nor false asks for nothing.
+// requestedClusterSetIP reports whether an export requests a clusterset IP: by its annotation, by
+// the alias of that, or by default. A value that is neither true nor false is ignored.
 func requestedClusterSetIP(export *mcsv1beta1.ServiceExport, byDefault bool) bool {
 	for _, annotation := range []string{v1alpha1.AnnotationUseClusterSetIP, v1alpha1.AnnotationUseClusterSetIPAlias} {
 		switch export.Annotations[annotation] {

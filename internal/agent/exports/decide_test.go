@@ -18,6 +18,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 var created = metav1.NewTime(time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC))
@@ -63,16 +64,36 @@ func TestValidity(t *testing.T) {
 		reason string
 		says   string
 	}{
-		"ClusterIP":           {func(*Input) {}, metav1.ConditionTrue, "Valid", "can be exported"},
-		"no Service":          {func(in *Input) { in.Service = nil }, metav1.ConditionFalse, "NoService", "there is no Service web in namespace shop: create it"},
-		"ExternalName":        {func(in *Input) { in.Service.Spec.Type = corev1.ServiceTypeExternalName }, metav1.ConditionFalse, "InvalidServiceType", "ExternalName cannot be exported"},
-		"NodePort":            {func(in *Input) { in.Service.Spec.Type = corev1.ServiceTypeNodePort }, metav1.ConditionTrue, "Valid", ""},
-		"LoadBalancer":        {func(in *Input) { in.Service.Spec.Type = corev1.ServiceTypeLoadBalancer }, metav1.ConditionTrue, "Valid", ""},
-		"excluded namespace":  {func(in *Input) { in.AllowedNamespaces = []string{"other"} }, metav1.ConditionFalse, "NamespaceNotAllowed", "cluster east may not export from namespace shop"},
-		"system namespace":    {func(in *Input) { in.Export.Namespace = "kube-system" }, metav1.ConditionFalse, "NamespaceNotAllowed", "kube-system"},
-		"allowed system one":  {func(in *Input) { in.Export.Namespace = "kube-system"; in.AllowedNamespaces = []string{"kube-system"} }, metav1.ConditionTrue, "Valid", ""},
-		"Seamark's own":       {func(in *Input) { in.Export.Namespace = "seamark-system" }, metav1.ConditionFalse, "NamespaceNotAllowed", ""},
-		"allowed and no more": {func(in *Input) { in.AllowedNamespaces = []string{"shop"} }, metav1.ConditionTrue, "Valid", ""},
+		"ClusterIP": {func(*Input) {}, metav1.ConditionTrue, "Valid", "can be exported"},
+		"no Service": {
+			func(in *Input) { in.Service = nil }, metav1.ConditionFalse, "NoService",
+			"there is no Service web in namespace shop: create it",
+		},
+		"ExternalName": {
+			func(in *Input) { in.Service.Spec.Type = corev1.ServiceTypeExternalName }, metav1.ConditionFalse, "InvalidServiceType",
+			"ExternalName cannot be exported",
+		},
+		"NodePort": {func(in *Input) { in.Service.Spec.Type = corev1.ServiceTypeNodePort }, metav1.ConditionTrue, "Valid", ""},
+		"LoadBalancer": {
+			func(in *Input) { in.Service.Spec.Type = corev1.ServiceTypeLoadBalancer }, metav1.ConditionTrue, "Valid", "",
+		},
+		"excluded namespace": {
+			func(in *Input) { in.AllowedNamespaces = []string{"other"} }, metav1.ConditionFalse, "NamespaceNotAllowed",
+			"cluster east may not export from namespace shop",
+		},
+		"system namespace": {
+			func(in *Input) { in.Export.Namespace = "kube-system" }, metav1.ConditionFalse, "NamespaceNotAllowed", "kube-system",
+		},
+		"allowed system namespace": {
+			func(in *Input) {
+				in.Export.Namespace = "kube-system"
+				in.AllowedNamespaces = []string{"kube-system"}
+			}, metav1.ConditionTrue, "Valid", "",
+		},
+		"Seamark's own namespace": {
+			func(in *Input) { in.Export.Namespace = "seamark-system" }, metav1.ConditionFalse, "NamespaceNotAllowed", "",
+		},
+		"allowed namespace": {func(in *Input) { in.AllowedNamespaces = []string{"shop"} }, metav1.ConditionTrue, "Valid", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := Decide(exported(test.change))
@@ -89,7 +110,7 @@ func TestValidity(t *testing.T) {
 	}
 }
 
-func TestWhatTravels(t *testing.T) {
+func TestRecordAndSlices(t *testing.T) {
 	plan := Decide(exported(func(in *Input) {
 		in.Service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		in.Service.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](60)}}
@@ -100,17 +121,21 @@ func TestWhatTravels(t *testing.T) {
 	}))
 	want := v1alpha1.ExportRecordSpec{
 		ServiceName: "web", ServiceNamespace: "shop", ClusterID: "east", ExportedAt: created, Type: mcsv1beta1.ClusterSetIP,
-		Ports:           []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, AppProtocol: ptr.To("kubernetes.io/h2c")}},
-		IPFamilies:      []corev1.IPFamily{corev1.IPv4Protocol},
-		SessionAffinity: corev1.ServiceAffinityClientIP, SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](60)}},
-		TrafficDistribution: ptr.To("SomethingNewer"), ExportedLabels: map[string]string{"team": "shop"},
-		UseClusterSetIP: true, RequestedClusterSetIP: true, ClusterIPs: []v1alpha1.IP{"10.96.0.7"}, Prefer: "region",
+		Ports: []v1alpha1.ServicePort{
+			{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, AppProtocol: ptr.To("kubernetes.io/h2c")},
+		},
+		IPFamilies:            []corev1.IPFamily{corev1.IPv4Protocol},
+		SessionAffinity:       corev1.ServiceAffinityClientIP,
+		SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](60)}},
+		TrafficDistribution:   ptr.To("SomethingNewer"), ExportedLabels: map[string]string{"team": "shop"},
+		UseClusterSetIP: true, RequestedClusterSetIP: true, Prefer: "region",
 	}
 	if diff := cmp.Diff(want, plan.Record.Spec); diff != "" {
 		t.Error(diff)
 	}
 	endpoint := plan.Slices[0].Endpoints[0]
-	if endpoint.TargetRef != nil || endpoint.Hints != nil || *endpoint.Zone != "z1" || *endpoint.Hostname != "web-0" || *endpoint.NodeName != "n1" {
+	if endpoint.TargetRef != nil || endpoint.Hints != nil || *endpoint.Zone != "z1" ||
+		*endpoint.Hostname != "web-0" || *endpoint.NodeName != "n1" {
 		t.Errorf("endpoint: %+v", endpoint)
 	}
 	if plan.Slices[0].Annotations[v1alpha1.AnnotationRegion] != "r1" {
@@ -124,13 +149,15 @@ func TestClusterSetIPAnnotation(t *testing.T) {
 		byDefault   bool
 		want        bool
 	}{
-		"default on":      {nil, true, true},
-		"default off":     {nil, false, false},
-		"asked for":       {map[string]string{v1alpha1.AnnotationUseClusterSetIP: "true"}, false, true},
-		"refused":         {map[string]string{v1alpha1.AnnotationUseClusterSetIP: "false"}, true, false},
-		"Lighthouse's":    {map[string]string{v1alpha1.AnnotationUseClusterSetIPAlias: "false"}, true, false},
-		"ours wins":       {map[string]string{v1alpha1.AnnotationUseClusterSetIP: "true", v1alpha1.AnnotationUseClusterSetIPAlias: "false"}, false, true},
-		"neither of both": {map[string]string{v1alpha1.AnnotationUseClusterSetIP: "maybe"}, true, true},
+		"default on":   {nil, true, true},
+		"default off":  {nil, false, false},
+		"requested":    {map[string]string{v1alpha1.AnnotationUseClusterSetIP: "true"}, false, true},
+		"refused":      {map[string]string{v1alpha1.AnnotationUseClusterSetIP: "false"}, true, false},
+		"Lighthouse's": {map[string]string{v1alpha1.AnnotationUseClusterSetIPAlias: "false"}, true, false},
+		"Seamark's wins": {
+			map[string]string{v1alpha1.AnnotationUseClusterSetIP: "true", v1alpha1.AnnotationUseClusterSetIPAlias: "false"}, false, true,
+		},
+		"neither true nor false": {map[string]string{v1alpha1.AnnotationUseClusterSetIP: "maybe"}, true, true},
 	} {
 		plan := Decide(exported(func(in *Input) { in.Export.Annotations = test.annotations; in.UseClusterSetIP = test.byDefault }))
 		if plan.Record.Spec.RequestedClusterSetIP != test.want || plan.Record.Spec.UseClusterSetIP != test.want {
@@ -139,8 +166,8 @@ func TestClusterSetIPAnnotation(t *testing.T) {
 	}
 }
 
-// Spec 5: changing the annotation later changes the conflict condition and nothing else.
-func TestChangingTheAnnotationOnlyMakesAConflict(t *testing.T) {
+// Spec 5: changing the annotation later changes the Conflict condition and nothing else.
+func TestChangingTheAnnotationOnlyCausesAConflict(t *testing.T) {
 	before := Decide(exported())
 	after := Decide(exported(func(in *Input) {
 		in.Records = []*v1alpha1.ExportRecord{before.Record}
@@ -152,20 +179,21 @@ func TestChangingTheAnnotationOnlyMakesAConflict(t *testing.T) {
 	if after.Conflict.Status != metav1.ConditionTrue || after.Conflict.Reason != "ClusterSetIPConflict" {
 		t.Errorf("conflict: %+v", after.Conflict)
 	}
-	again := Decide(exported(func(in *Input) {
+	recreated := Decide(exported(func(in *Input) {
 		in.Records = []*v1alpha1.ExportRecord{before.Record}
 		in.Export.CreationTimestamp = metav1.NewTime(created.Add(time.Hour))
 		in.Export.Annotations = map[string]string{v1alpha1.AnnotationUseClusterSetIP: "false"}
 	}))
-	if again.Record.Spec.UseClusterSetIP {
-		t.Error("an export that was deleted and made again keeps its former wish")
+	if recreated.Record.Spec.UseClusterSetIP {
+		t.Error("an export that was deleted and created again keeps its former request")
 	}
 }
 
 func TestClassicMode(t *testing.T) {
 	classic := func(in *Input) { in.UseClusterSetIP = false }
 	plan := Decide(exported(classic))
-	if len(plan.Slices) != 1 || plan.Slices[0].Endpoints[0].Addresses[0] != "10.96.0.7" || !*plan.Slices[0].Endpoints[0].Conditions.Ready || *plan.Slices[0].Ports[0].Port != 80 {
+	if len(plan.Slices) != 1 || plan.Slices[0].Endpoints[0].Addresses[0] != "10.96.0.7" ||
+		!*plan.Slices[0].Endpoints[0].Conditions.Ready || *plan.Slices[0].Ports[0].Port != 80 {
 		t.Errorf("slices: %+v", plan.Slices)
 	}
 	plan = Decide(exported(classic, func(in *Input) { in.Slices[0].Endpoints[0].Conditions.Ready = ptr.To(false) }))
@@ -198,7 +226,7 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-func TestReadinessNamesTheCause(t *testing.T) {
+func TestReadiness(t *testing.T) {
 	valid := Plan{Valid: condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonValid, "")}
 	resource := schema.GroupResource{Group: "seamark.dev", Resource: "exportrecords"}
 	for name, test := range map[string]struct {
@@ -207,24 +235,49 @@ func TestReadinessNamesTheCause(t *testing.T) {
 		reason string
 		says   string
 	}{
-		"published":    {nil, metav1.ConditionTrue, "Exported", "published to the clusterset"},
-		"refused":      {&url.Error{Op: "Post", URL: "https://10.0.0.1:6443/", Err: syscall.ECONNREFUSED}, metav1.ConditionFalse, "Pending", "waiting for the broker: connection refused; the export completes by itself"},
-		"no token":     {apierrors.NewUnauthorized("x"), metav1.ConditionFalse, "Pending", "does not accept this cluster's credential"},
-		"forbidden":    {apierrors.NewForbidden(resource, "web.shop.east", errors.New("not yours")), metav1.ConditionFalse, "Failed", "not yours"},
-		"not reached":  {errNotConnected, metav1.ConditionFalse, "Pending", "has not been reached since the agent started"},
-		"unknown":      {errors.New("tcp 127.0.0.1:49152->127.0.0.1:6443: broken pipe"), metav1.ConditionFalse, "Pending", "cannot be reached"},
-		"somebody too": {apierrors.NewConflict(resource, "web.shop.east", errors.New("changed")), metav1.ConditionFalse, "Pending", "being published"},
+		"published": {nil, metav1.ConditionTrue, "Exported", "published to the clusterset"},
+		"connection refused": {
+			&url.Error{Op: "Post", URL: "https://10.0.0.1:6443/", Err: syscall.ECONNREFUSED}, metav1.ConditionFalse,
+			"WaitingForBroker", "waiting for the broker: connection refused; the export completes by itself",
+		},
+		"no token": {
+			apierrors.NewUnauthorized("x"), metav1.ConditionFalse, "WaitingForBroker", "does not accept this cluster's credential",
+		},
+		"overloaded": {
+			apierrors.NewTooManyRequests("x", 1), metav1.ConditionFalse, "WaitingForBroker", "it is overloaded or starting",
+		},
+		"forbidden": {
+			apierrors.NewForbidden(resource, "web.shop.east", errors.New("not yours")), metav1.ConditionFalse,
+			"RefusedByBroker", "not yours",
+		},
+		"policy not ready": {
+			apierrors.NewForbidden(resource, "web.shop.east", errors.New("failed to configure policy: x")), metav1.ConditionFalse,
+			"WaitingForBroker", "it is overloaded or starting",
+		},
+		"id taken": {
+			objects.ErrClusterIDTaken, metav1.ConditionFalse, "ClusterIDTaken",
+			"not exported: the cluster id is used by another cluster",
+		},
+		"not reached": {errNotConnected, metav1.ConditionFalse, "WaitingForBroker", "has not been reached since the agent started"},
+		"unknown": {
+			errors.New("tcp 127.0.0.1:49152->127.0.0.1:6443: broken pipe"), metav1.ConditionFalse,
+			"WaitingForBroker", "cannot be reached",
+		},
+		"write conflict": {
+			apierrors.NewConflict(resource, "web.shop.east", errors.New("changed")), metav1.ConditionFalse, "Pending", "being published",
+		},
 	} {
 		c := readiness(&mcsv1beta1.ServiceExport{}, valid, test.err, nil)
 		if c.Status != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.says) {
 			t.Errorf("%s: %+v", name, c)
 		}
 		if strings.Contains(c.Message, "49152") {
-			t.Errorf("%s: the message has a port that changes with each try: %s", name, c.Message)
+			t.Errorf("%s: the message has a port that changes with each retry: %s", name, c.Message)
 		}
 	}
 	c := readiness(&mcsv1beta1.ServiceExport{}, valid, nil, errors.New("all 2 addresses are in use"))
-	if c.Status != metav1.ConditionFalse || c.Reason != "Pending" || c.Message != "published, but without a clusterset IP: all 2 addresses are in use" {
-		t.Errorf("no address left: %+v", c)
+	if c.Status != metav1.ConditionFalse || c.Reason != "NoClusterSetIPLeft" ||
+		c.Message != "published, but without a clusterset IP: all 2 addresses are in use" {
+		t.Errorf("no clusterset IP left: %+v", c)
 	}
 }

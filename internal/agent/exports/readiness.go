@@ -13,43 +13,47 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 var errNotConnected = errors.New("the broker has not been reached since the agent started")
 
-// readiness says whether the broker has what should be there; outcome is what writing it brought. A message names the cause in
-// words that stay the same from one retry to the next, or every retry would be a write.
-//
-// starved is why the service has no clusterset IP although it should: what is published is then of little use, so that counts too.
-func readiness(export *mcsv1beta1.ServiceExport, plan Plan, outcome, starved error) metav1.Condition {
+// readiness returns the Ready condition: whether the broker has what should be there. result is
+// what writing to the broker returned. shortage is why a service that should have a clusterset IP
+// has none; it cannot be reached then, so it is not ready. Messages stay the same from one retry to
+// the next, because each change is a write.
+func readiness(export *mcsv1beta1.ServiceExport, plan Plan, result, shortage error) metav1.Condition {
 	ready := mcsv1beta1.ServiceExportConditionReady
+	notReady := func(reason mcsv1beta1.ServiceExportConditionReason, message string) metav1.Condition {
+		return condition(ready, metav1.ConditionFalse, reason, message)
+	}
 	switch {
 	case plan.Valid.Status != metav1.ConditionTrue:
-		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, "not exported: "+plan.Valid.Message)
-	case outcome == nil && starved != nil:
-		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "published, but without a clusterset IP: "+starved.Error())
-	case outcome == nil:
+		return notReady(mcsv1beta1.ServiceExportReasonFailed, "not exported: "+plan.Valid.Message)
+	case result == nil && shortage != nil:
+		return notReady(v1alpha1.ServiceExportReasonNoClusterSetIPLeft, "published, but without a clusterset IP: "+shortage.Error())
+	case result == nil:
 		return condition(ready, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported, "the service is published to the clusterset")
-	case errors.Is(outcome, objects.ErrClusterIDTaken):
-		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "not exported: "+outcome.Error())
-	case errors.Is(outcome, errNotConnected):
-		// The broker may well have it from before the agent was restarted: what it said then still holds.
+	case errors.Is(result, objects.ErrClusterIDTaken):
+		return notReady(v1alpha1.ServiceExportReasonClusterIDTaken, "not exported: "+result.Error())
+	case errors.Is(result, errNotConnected):
+		// The broker may have the record from before the agent was restarted, so the last verdict holds.
 		if old := meta.FindStatusCondition(export.Status.Conditions, string(ready)); old != nil && old.ObservedGeneration == export.Generation {
 			return *old
 		}
-		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
+		return notReady(v1alpha1.ServiceExportReasonWaitingForBroker,
 			"waiting for the broker: it has not been reached since the agent started; the export completes by itself")
-	case apierrors.IsConflict(outcome) || apierrors.IsAlreadyExists(outcome):
-		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "being published")
-	case (apierrors.IsForbidden(outcome) || apierrors.IsInvalid(outcome)) && !objects.IsPolicyNotReady(outcome):
-		return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, "the broker refused it: "+outcome.Error())
+	case objects.IsWriteConflict(result):
+		return notReady(mcsv1beta1.ServiceExportReasonPending, "being published")
+	case (apierrors.IsForbidden(result) || apierrors.IsInvalid(result)) && !objects.IsPolicyNotReady(result):
+		return notReady(v1alpha1.ServiceExportReasonRefusedByBroker, "the broker refused it: "+result.Error())
 	}
-	return condition(ready, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending,
-		fmt.Sprintf("waiting for the broker: %s; the export completes by itself", cause(outcome)))
+	return notReady(v1alpha1.ServiceExportReasonWaitingForBroker,
+		fmt.Sprintf("waiting for the broker: %s; the export completes by itself", cause(result)))
 }
 
-// cause puts a failure into words without addresses, ports or times.
+// cause describes a failure without addresses, ports or times.
 func cause(err error) string {
 	var netErr net.Error
 	switch {
@@ -59,15 +63,18 @@ func cause(err error) string {
 		return "connection refused"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return "it does not answer"
-	case objects.IsPolicyNotReady(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err), apierrors.IsServerTimeout(err):
+	case objects.IsPolicyNotReady(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err),
+		apierrors.IsInternalError(err), apierrors.IsServerTimeout(err):
 		return "it is overloaded or starting"
 	}
 	return "it cannot be reached"
 }
 
-// validityOffline judges an export as far as it can be judged without the broker's settings.
+// validityOffline returns the Valid condition as far as it can be decided without the broker's
+// settings.
 func validityOffline(in Input) metav1.Condition {
-	if old := meta.FindStatusCondition(in.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid)); old != nil && in.Service != nil && in.Service.Spec.Type != corev1.ServiceTypeExternalName {
+	old := meta.FindStatusCondition(in.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
+	if old != nil && in.Service != nil && in.Service.Spec.Type != corev1.ServiceTypeExternalName {
 		return *old
 	}
 	in.AllowedNamespaces = []string{in.Export.Namespace}

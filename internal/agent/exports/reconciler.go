@@ -22,67 +22,74 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/agent/index"
+	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 const (
-	// retryBroker is how often an export that waits for its broker looks again.
-	retryBroker = time.Second
-	// replaceGrace is how long a record outlives its Service. A Service becomes headless, or stops being so, by being deleted
-	// and created again; its imports elsewhere, and their addresses, must not go and come back for that. Its endpoints go
-	// at once.
-	replaceGrace = 2 * time.Second
+	// conflictDelay is when an export is reconciled again after another client wrote first.
+	conflictDelay = time.Second
+	// replaceTimeout is how long a record outlives its Service. A Service becomes headless, or stops
+	// being so, by being deleted and created again; its imports in other clusters, and their
+	// clusterset IPs, must survive that. Its endpoints are withdrawn at once.
+	replaceTimeout = 2 * time.Second
 )
 
 // Reconciler publishes the exports of this cluster.
 type Reconciler struct {
 	// Local and Broker read from caches.
-	Local  client.Client
-	Broker client.Client
-	// LocalWriter and BrokerWriter write.
+	Local        client.Client
+	Broker       client.Client
 	LocalWriter  *apply.Writer
 	BrokerWriter *apply.Writer
 	// Settings are known once the broker has been reached; until then nothing is published.
 	Settings func() (Settings, bool)
-	// Taken is why this cluster may not use its id, nil when it may.
+	// Taken returns why this cluster may not use its id, nil if it may.
 	Taken    func() error
 	RegionOf func(node string) string
 	Recorder events.EventRecorder
-	// Starved is why a service of this cluster has no clusterset IP although it should, nil when all is well.
+	// ShortageOf returns why a service that should have a clusterset IP has none, nil if it has one or
+	// needs none.
 	ShortageOf func(types.NamespacedName) error
-	// Observed is told the state of each ServiceExport as it is decided, nil when there is none.
+	// Observed is called with each ServiceExport as its conditions are decided, with nil if there is
+	// none.
 	Observed func(types.NamespacedName, *mcsv1beta1.ServiceExport)
-	// Later puts conditions off while services are being published.
+	// Deferred postpones conditions while services are being published.
 	Deferred *trigger.Deferred
 
-	mu   sync.Mutex
-	gone map[types.NamespacedName]time.Time // since when the Service of a published export is missing
+	mu           sync.Mutex
+	missingSince map[types.NamespacedName]time.Time // when the Service of a published export was first missing
 }
 
-// Reconcile brings the broker's copy of one service up to date and tells on the ServiceExport how that went.
+// Reconcile brings the broker's copy of one service up to date, and the conditions of its
+// ServiceExport.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	key := req.NamespacedName
 	if !r.LocalWriter.CacheIsCurrent(ctx, key) || !r.BrokerWriter.CacheIsCurrent(ctx, key) {
+		telemetry.Wait(ctx, objects.WaitForCache)
 		return ctrl.Result{RequeueAfter: apply.EchoTimeout}, nil
 	}
-	in, existing, err := r.gather(ctx, key)
+	settings, connected := r.Settings()
+	in, existing, err := r.gather(ctx, key, settings, connected)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if in.Export == nil {
 		r.Observed(key, nil)
 	}
-	settings, connected := r.Settings()
 	if !connected {
+		taken := r.Taken()
+		telemetry.Wait(ctx, objects.NotConnectedReason(taken))
 		if in.Export == nil {
-			return ctrl.Result{}, nil // what it left on the broker is found when the broker is back
+			return ctrl.Result{}, nil // its record is looked for when the broker is reached
 		}
-		return ctrl.Result{}, r.report(ctx, key, in.Export, Plan{Valid: validityOffline(in)}, cmp.Or(r.Taken(), errNotConnected))
+		return ctrl.Result{}, r.report(ctx, key, in.Export, Plan{Valid: validityOffline(in)}, cmp.Or(taken, errNotConnected))
 	}
-	in.Settings = settings
 	plan := Decide(in)
-	wait := r.grace(key, plan, existing)
-	if wait > 0 {
+	remaining := r.keepRecordFor(key, plan, existing)
+	if remaining > 0 {
+		telemetry.Wait(ctx, objects.WaitForService)
 		plan.Record = existing.record
 	}
 	changes := diff(existing, plan)
@@ -99,13 +106,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.report(ctx, key, in.Export, plan, applyErr); err != nil {
 		return ctrl.Result{}, err
 	}
-	if apierrors.IsConflict(applyErr) || apierrors.IsAlreadyExists(applyErr) {
-		return ctrl.Result{RequeueAfter: retryBroker}, nil // somebody else wrote; the watch shows what
+	if objects.IsWriteConflict(applyErr) {
+		telemetry.Wait(ctx, objects.WaitForConflict)
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
-	return ctrl.Result{RequeueAfter: wait}, applyErr
+	return ctrl.Result{RequeueAfter: remaining}, applyErr
 }
 
-// logChange writes a line when a service comes to the clusterset or leaves it; what happens in between is in conditions, events and metrics.
+// logChange logs when a service is published or withdrawn. All other changes are in conditions,
+// events and metrics.
 func logChange(ctx context.Context, before published, after Plan) {
 	log := ctrl.LoggerFrom(ctx)
 	switch {
@@ -116,23 +125,24 @@ func logChange(ctx context.Context, before published, after Plan) {
 	}
 }
 
-// grace is how long the record of an export whose Service just went is still kept.
-func (r *Reconciler) grace(key types.NamespacedName, plan Plan, have published) time.Duration {
+// keepRecordFor returns for how long the record of an export whose Service was deleted is still
+// kept.
+func (r *Reconciler) keepRecordFor(key types.NamespacedName, plan Plan, have published) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if have.record == nil || plan.Valid.Reason != string(mcsv1beta1.ServiceExportReasonNoService) {
-		delete(r.gone, key)
+		delete(r.missingSince, key)
 		return 0
 	}
-	since, known := r.gone[key]
+	since, known := r.missingSince[key]
 	if !known {
-		if r.gone == nil {
-			r.gone = map[types.NamespacedName]time.Time{}
+		if r.missingSince == nil {
+			r.missingSince = map[types.NamespacedName]time.Time{}
 		}
 		since = time.Now()
-		r.gone[key] = since
+		r.missingSince[key] = since
 	}
-	return max(0, replaceGrace-time.Since(since))
+	return max(0, replaceTimeout-time.Since(since))
 }
 
 // published is what the broker holds of this cluster's service.
@@ -141,29 +151,30 @@ type published struct {
 	slices []*discoveryv1.EndpointSlice
 }
 
-func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Input, published, error) {
-	in := Input{RegionOf: r.RegionOf}
+// gather reads everything that Decide needs, and what the broker holds. It reads nothing from the
+// broker while this member is not connected.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, settings Settings, connected bool) (Input, published, error) {
+	in := Input{Settings: settings, RegionOf: r.RegionOf}
 	var have published
 	var err error
-	if in.Export, err = getOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceExport{}); err != nil {
+	if in.Export, err = index.GetOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceExport{}); err != nil {
 		return in, have, err
 	}
 	if in.Export != nil {
-		if in.Service, err = getOrNil(ctx, r.Local, key, &corev1.Service{}); err != nil {
+		if in.Service, err = index.GetOrNil(ctx, r.Local, key, &corev1.Service{}); err != nil {
 			return in, have, err
 		}
 		if in.Slices, err = index.SourceSlices(ctx, r.Local, key); err != nil {
 			return in, have, err
 		}
 	}
-	settings, connected := r.Settings()
 	if !connected {
 		return in, have, nil
 	}
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
 		return in, have, err
 	}
-	have.record = own(in.Records, settings.ClusterID)
+	have.record = recordFrom(in.Records, settings.ClusterID)
 	all, err := index.BrokerSlices(ctx, r.Broker, key)
 	if err != nil {
 		return in, have, err
@@ -176,15 +187,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Inpu
 	return in, have, nil
 }
 
-func getOrNil[T client.Object](ctx context.Context, c client.Reader, key types.NamespacedName, obj T) (T, error) {
-	var none T
-	if err := c.Get(ctx, key, obj); err != nil {
-		return none, client.IgnoreNotFound(err)
-	}
-	return obj, nil
-}
-
-// diff is what has to be written to turn what the broker has into what it should have.
+// diff returns the writes that turn what the broker has into what it should have.
 func diff(have published, want Plan) apply.Changes {
 	var c apply.Changes
 	switch {
@@ -206,8 +209,11 @@ func sameRecord(a, b *v1alpha1.ExportRecord) bool {
 		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
 }
 
-// report writes the conditions of the ServiceExport, all in one write and only when one of them changed.
-func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, export *mcsv1beta1.ServiceExport, plan Plan, published error) error {
+// report writes the conditions of the ServiceExport, all in one write and only if one of them
+// changed. published is the result of writing to the broker.
+func (r *Reconciler) report(
+	ctx context.Context, key types.NamespacedName, export *mcsv1beta1.ServiceExport, plan Plan, published error,
+) error {
 	updated := export.DeepCopy()
 	conditions := &updated.Status.Conditions
 	set := func(c metav1.Condition) bool {
@@ -223,35 +229,42 @@ func (r *Reconciler) report(ctx context.Context, key types.NamespacedName, expor
 		changed = meta.RemoveStatusCondition(conditions, string(mcsv1beta1.ServiceExportConditionConflict)) || changed
 	}
 	r.Observed(key, updated)
-	if !changed || (published == nil && r.Deferred.Defer(key)) {
+	if !changed {
+		return nil
+	}
+	if published == nil && r.Deferred.Defer(key) {
+		telemetry.Wait(ctx, objects.WaitForBurst)
 		return nil
 	}
 	if err := r.LocalWriter.UpdateStatus(ctx, key, updated); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return nil // it changed under us: the watch brings us back
+			telemetry.Wait(ctx, objects.WaitForConflict) // the watch triggers the next reconcile
+			return nil
 		}
-		return fmt.Errorf("tell the state of ServiceExport %s: %w", key, err)
+		return fmt.Errorf("update status of ServiceExport %s: %w", key, err)
 	}
 	r.announce(export, updated)
 	return nil
 }
 
-// announce makes an event of each condition that turned.
+// announce emits an event for each condition whose status or reason changed.
 func (r *Reconciler) announce(before, after *mcsv1beta1.ServiceExport) {
-	for _, watched := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionConflict} {
-		now := meta.FindStatusCondition(after.Status.Conditions, string(watched))
-		old := meta.FindStatusCondition(before.Status.Conditions, string(watched))
+	for _, t := range []mcsv1beta1.ServiceExportConditionType{
+		mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionConflict,
+	} {
+		now := meta.FindStatusCondition(after.Status.Conditions, string(t))
+		old := meta.FindStatusCondition(before.Status.Conditions, string(t))
 		if now == nil || (old != nil && old.Status == now.Status && old.Reason == now.Reason) {
 			continue
 		}
-		bad := (watched == mcsv1beta1.ServiceExportConditionValid) == (now.Status == metav1.ConditionFalse)
+		bad := (t == mcsv1beta1.ServiceExportConditionValid) == (now.Status == metav1.ConditionFalse)
 		if old == nil && !bad {
-			continue // the good start is no news
+			continue // a new export without problems needs no event
 		}
 		kind := corev1.EventTypeNormal
 		if bad {
 			kind = corev1.EventTypeWarning
 		}
-		r.Recorder.Eventf(after, nil, kind, now.Reason, string(watched), "%s", now.Message)
+		r.Recorder.Eventf(after, nil, kind, now.Reason, string(t), "%s", now.Message)
 	}
 }

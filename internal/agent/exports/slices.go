@@ -19,9 +19,10 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Slices is what the broker holds of the service's endpoints: one slice per source slice, so that a pod change moves one
-// slice; in classic mode one slice per family with the Service's own address, since that is what clients reach. The
-// importer uses it too: a cluster's own endpoints reach its own imports without the broker.
+// Slices returns the slices of the service on the broker: one per source slice, so that a pod
+// change rewrites one slice. In classic mode it is one per family with the Service's ClusterIP,
+// because that is what clients connect to. The importer uses it too: a cluster's own endpoints
+// reach its own imports without the broker.
 func Slices(in Input, mode merge.Mode) []*discoveryv1.EndpointSlice {
 	if in.Service == nil {
 		return nil
@@ -33,7 +34,7 @@ func Slices(in Input, mode merge.Mode) []*discoveryv1.EndpointSlice {
 	out := make([]*discoveryv1.EndpointSlice, 0, len(in.Slices))
 	for _, source := range in.Slices {
 		if source.AddressType == discoveryv1.AddressTypeFQDN || source.DeletionTimestamp != nil {
-			continue // names of another cluster's DNS mean nothing elsewhere
+			continue // other clusters cannot resolve names of this cluster's DNS
 		}
 		slice := newSlice(in, service, source.Name, source.AddressType)
 		slice.Ports = source.Ports
@@ -47,7 +48,8 @@ func Slices(in Input, mode merge.Mode) []*discoveryv1.EndpointSlice {
 	return out
 }
 
-// ForeignEndpoint is an endpoint as other clusters see it: hints and the reference to the pod mean something only at home.
+// ForeignEndpoint returns an endpoint as other clusters see it. Hints and the reference to the pod
+// are valid only in the cluster itself.
 func ForeignEndpoint(e *discoveryv1.Endpoint) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{
 		Addresses:  e.Addresses,
@@ -58,10 +60,11 @@ func ForeignEndpoint(e *discoveryv1.Endpoint) discoveryv1.Endpoint {
 	}
 }
 
-// classicSlices hold the Service's own address, ready while any of its pods is.
+// classicSlices returns slices with the Service's ClusterIPs, which are ready while any endpoint
+// is.
 func classicSlices(in Input) []*discoveryv1.EndpointSlice {
 	service := client.ObjectKeyFromObject(in.Service)
-	ready := anyReady(in.Slices)
+	ready := objects.HasReadyEndpoint(in.Slices...)
 	var out []*discoveryv1.EndpointSlice
 	for i, ip := range in.Service.Spec.ClusterIPs {
 		if i >= len(in.Service.Spec.IPFamilies) || ip == corev1.ClusterIPNone {
@@ -84,7 +87,8 @@ func classicSlices(in Input) []*discoveryv1.EndpointSlice {
 	return out
 }
 
-// weightAnnotation is the share of the answers that the export asks for; a value that is no weight asks for nothing.
+// weightAnnotation returns the weight of this cluster in DNS answers, if the export has a valid
+// one.
 func weightAnnotation(export *mcsv1beta1.ServiceExport) map[string]string {
 	if export == nil {
 		return nil
@@ -108,19 +112,8 @@ func newSlice(in Input, service types.NamespacedName, source string, family disc
 	}
 }
 
-func anyReady(sources []*discoveryv1.EndpointSlice) bool {
-	for _, s := range sources {
-		for i := range s.Endpoints {
-			// An absent condition means ready (EndpointConditions in the discovery API).
-			if ptr.Deref(s.Endpoints[i].Conditions.Ready, true) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// RegionAnnotations tells where the nodes of these endpoints are, as short as it can be: clusters that span regions are rare.
+// RegionAnnotations returns the regions of the nodes of these endpoints: the most frequent region,
+// and the nodes that are in another one. Clusters that span regions are rare, so this is short.
 func RegionAnnotations(endpoints []discoveryv1.Endpoint, regionOf func(string) string) map[string]string {
 	byNode := map[string]string{}
 	count := map[string]int{}

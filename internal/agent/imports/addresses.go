@@ -9,27 +9,22 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// address sets the ServiceImport's addresses: those of the derived Service, or the clusterset's own. Addresses and families are
-// equal in number and order; without addresses the families stay as they are: they tell what there will be.
-func address(in Input, si *mcsv1beta1.ServiceImport) {
-	agreed := agreedIPs(in)
-	viaService, derived := in.DataPlane == v1alpha1.DataPlaneService, isDerived(in.Derived, in.Service)
-	if !viaService || derived || (in.Existing != nil && len(RememberedIPs(in.Existing)) > 0) {
-		remember(in, si, agreed)
-	} // else they are told when the Service has addresses, in one write with those
-	if viaService {
-		agreed = nil
-		if derived {
-			agreed = parse(in.Derived.Spec.ClusterIPs)
-		}
+// setAddresses sets the addresses of the ServiceImport. Addresses and families are equal in number
+// and order. Without addresses the families stay as they are: they are those to come.
+func setAddresses(in Input, si *mcsv1beta1.ServiceImport) {
+	clusterSetIPs := acceptedClusterSetIPs(in)
+	if in.recordsClusterSetIPs() {
+		recordClusterSetIPs(in, si, clusterSetIPs)
 	}
+	available := in.importAddresses(clusterSetIPs)
 	var ips []string
 	var families []corev1.IPFamily
 	for _, family := range si.Spec.IPFamilies {
-		if i := slices.IndexFunc(agreed, func(a netip.Addr) bool { return FamilyOf(a) == family }); i >= 0 {
-			ips, families = append(ips, agreed[i].String()), append(families, family)
+		if i := slices.IndexFunc(available, func(a netip.Addr) bool { return objects.FamilyOf(a) == family }); i >= 0 {
+			ips, families = append(ips, available[i].String()), append(families, family)
 		}
 	}
 	if len(ips) > 0 {
@@ -37,45 +32,49 @@ func address(in Input, si *mcsv1beta1.ServiceImport) {
 	}
 }
 
-// agreedIPs are the addresses of the aggregate that lie in the clusterset's ranges and are no other service's. While there is no
-// aggregate, which the broker may have lost, they are those it last had.
-func agreedIPs(in Input) []netip.Addr {
+// acceptedClusterSetIPs returns the clusterset IPs of the aggregate that lie in the clusterset's
+// ranges and belong to no other service. While there is no aggregate, because the broker lost it,
+// they are those recorded on this cluster's ServiceImport.
+func acceptedClusterSetIPs(in Input) []netip.Addr {
 	var candidates []netip.Addr
 	switch {
 	case in.Aggregate != nil:
-		candidates = parse(in.Aggregate.Spec.IPs)
+		candidates = objects.ParseAddresses(in.Aggregate.Spec.IPs)
 	case in.Existing != nil:
 		candidates = RememberedIPs(in.Existing)
 	}
 	return slices.DeleteFunc(candidates, func(addr netip.Addr) bool {
 		inRange := slices.ContainsFunc(in.Ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
-		return !inRange || in.IsOthersAddress(addr)
+		return !inRange || in.HasOlderClaim(addr)
 	})
 }
 
-// RememberedIPs are the addresses that a ServiceImport of this cluster says its aggregate had.
+// RememberedIPs returns the clusterset IPs recorded on a ServiceImport of this cluster.
 func RememberedIPs(si *mcsv1beta1.ServiceImport) []netip.Addr {
 	text := si.Annotations[v1alpha1.AnnotationClusterSetIPs]
 	if text == "" {
 		return nil
 	}
-	return parse(strings.Split(text, ","))
+	return objects.ParseAddresses(strings.Split(text, ","))
 }
 
-func remember(in Input, si *mcsv1beta1.ServiceImport, agreed []netip.Addr) {
-	if len(agreed) == 0 {
+// recordClusterSetIPs records the clusterset IPs, and the cluster that allocated them, on the
+// ServiceImport: a broker that lost the aggregate gets it back with the same IPs.
+func recordClusterSetIPs(in Input, si *mcsv1beta1.ServiceImport, ips []netip.Addr) {
+	if len(ips) == 0 {
 		return
 	}
-	texts := make([]string, len(agreed))
-	for i, addr := range agreed {
+	texts := make([]string, len(ips))
+	for i, addr := range ips {
 		texts[i] = addr.String()
 	}
 	annotate(si, v1alpha1.AnnotationClusterSetIPs, strings.Join(texts, ","))
+	// An aggregate may have lost its annotations to an edit. It gets them back from what its importers
+	// recorded, so their record stays.
 	for _, source := range []*mcsv1beta1.ServiceImport{in.Aggregate, in.Existing} {
 		if source == nil {
 			continue
 		}
-		// An aggregate that lost its annotations, to somebody's edit, has them back from those who remember.
 		if by := source.Annotations[v1alpha1.AnnotationAllocatedBy]; by != "" {
 			annotate(si, v1alpha1.AnnotationAllocatedBy, by)
 			return
@@ -88,15 +87,4 @@ func annotate(si *mcsv1beta1.ServiceImport, key, value string) {
 		si.Annotations = map[string]string{}
 	}
 	si.Annotations[key] = value
-}
-
-// parse reads addresses, leaving out what is none.
-func parse(texts []string) []netip.Addr {
-	var out []netip.Addr
-	for _, text := range texts {
-		if addr, err := netip.ParseAddr(text); err == nil {
-			out = append(out, addr)
-		}
-	}
-	return out
 }

@@ -1,15 +1,14 @@
-// Package imports makes the services of the clusterset appear in this cluster: the records and slices on the broker become a
-// ServiceImport and EndpointSlices in the service's namespace.
+// Package imports creates the services of the clusterset in this cluster: the records and slices on
+// the broker become a ServiceImport and EndpointSlices in the service's namespace.
 //
-// decide.go and slices.go decide, without any I/O; reconciler.go reads, asks them, and writes the difference.
+// gather.go reads everything into Input, Decide turns that into a Plan without I/O, and
+// reconciler.go writes the difference.
 package imports
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -18,22 +17,24 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Settings are what the clusterset and this member decide for all imports.
+// Settings apply to all imports of this member.
 type Settings struct {
 	ClusterID         string
 	AllowedNamespaces []string
 	StaleEndpoints    v1alpha1.StaleEndpointsPolicy
-	// Ranges are the clusterset's address ranges: an address outside them is not accepted as a clusterset IP.
+	// Ranges are the clusterset's ranges of clusterset IPs. Others are not accepted.
 	Ranges []netip.Prefix
-	// Families are the address families this cluster has.
+	// Families are the IP families of this cluster.
 	Families []corev1.IPFamily
 	// DataPlane is how this cluster reaches imported services.
-	DataPlane v1alpha1.DataPlane
-	// OldDistribution tells an API server before 1.34: it knows neither hints for nodes nor the newer traffic distributions.
+	DataPlane objects.DataPlane
+	// OldDistribution reports whether the API server is older than 1.34: it then has neither hints for
+	// nodes nor the newer traffic distributions.
 	OldDistribution bool
 }
 
@@ -42,67 +43,100 @@ type Input struct {
 	Settings
 	Service types.NamespacedName
 	Records []*v1alpha1.ExportRecord
-	// Slices are the broker's slices of the other clusters and this cluster's own, all in the broker's form.
+	// Slices are the broker's slices. Those of this cluster are not used: they may be behind its own.
 	Slices []*discoveryv1.EndpointSlice
+	// Own is what this cluster itself has of the service, without a Service if it does not export it:
+	// its endpoints reach its own imports without the broker.
+	Own exports.Input
 	// Aggregate is the ServiceImport on the broker: only its clusterset IPs are taken from it.
 	Aggregate *mcsv1beta1.ServiceImport
 	// Existing is this cluster's ServiceImport as it is.
 	Existing *mcsv1beta1.ServiceImport
-	// Derived is the Service with the name of the derived one, whosever it is.
+	// Derived is the Service with the name of the derived Service. It may not be managed by Seamark.
 	Derived *corev1.Service
-	// Problem is why the derived Service could not be written.
-	Problem string
-	// IsOthersAddress tells addresses that another, older aggregate has.
-	IsOthersAddress func(netip.Addr) bool
+	// DerivedError is why the derived Service could not be written.
+	DerivedError error
+	// HasOlderClaim reports whether an older aggregate of another service has a clusterset IP.
+	HasOlderClaim func(netip.Addr) bool
 	// Stale are the clusters that have not been heard from.
 	Stale map[string]bool
-	// IsNodeAddress tells addresses of this cluster's own nodes, which no other cluster may name as its endpoint.
+	// IsNodeAddress reports whether a node of this cluster has an address. Endpoints of other clusters
+	// must not.
 	IsNodeAddress func(netip.Addr) bool
-	// IsNode tells the names of this cluster's own nodes.
+	// IsNode reports whether a node of this cluster has a name.
 	IsNode func(string) bool
 }
 
 // Plan is what this cluster should hold of a service.
 type Plan struct {
-	// Import is nil when the service is not imported. Its status is what the status should be, but for the transition times.
+	// Import is nil when the service is not imported. Its status is complete but for the times of
+	// transitions.
 	Import  *mcsv1beta1.ServiceImport
 	Derived Derived
 	// Slices lack only the owner reference, which needs the ServiceImport's uid.
 	Slices []*discoveryv1.EndpointSlice
 	// Refused says which addresses of which clusters were not imported and why, in a fixed order.
 	Refused []string
+	// Waits is why a service that other clusters export is not imported.
+	Waits objects.WaitReason
+
+	merged merge.Result
+	// families are those that the service and this cluster have in common.
+	families []corev1.IPFamily
+	// keptStale are the stale clusters whose endpoints are kept.
+	keptStale []string
 }
 
 // Decide merges what the clusters export and turns it into what this cluster should hold.
 func Decide(in Input) Plan {
 	merged := merge.Merge(in.Records)
-	if merged.Empty() || !importable(in) {
+	switch {
+	case merged.Empty():
 		return Plan{}
+	case !importable(in):
+		return Plan{Waits: objects.WaitForPermission}
 	}
-	families := common(merged.Spec.IPFamilies, in.Families)
-	dropped, kept := staleClusters(in, merged)
-	plan := Plan{Import: importOf(in, merged, families, kept)}
-	plan.Derived = derive(in, plan.Import, merged.Mode, families)
-	slices, refused := importSlices(in, merged, families, dropped)
-	for _, s := range slices {
-		in.dress(s, &plan.Import.Spec, merged.Mode)
+	plan := Plan{merged: merged, families: common(merged.Spec.IPFamilies, in.Families)}
+	sources := in.sources(merged.Mode)
+	var dropped map[string]bool
+	dropped, plan.keptStale = staleClusters(in, merged, sources)
+	plan.Slices, plan.Refused = importSlices(in, merged, sources, plan.families, dropped)
+	for _, s := range plan.Slices {
+		in.addServiceHints(s, &merged.Spec, merged.Mode)
 	}
-	plan.Slices, plan.Refused = slices, refused
-	if len(refused) > 0 {
-		// Told in the status, so that a restarted agent knows what was told before.
-		c := &plan.Import.Status.Conditions[0]
-		c.Message = fmt.Sprintf("%s; not imported: %.900s", c.Message, strings.Join(refused, "; "))
-	}
-	return plan
+	plan.Derived = derive(in, &merged.Spec, merged.Mode, plan.families)
+	return plan.withAddresses(in)
 }
 
-// importable tells whether services of a namespace may appear here: any but the reserved ones, which only the broker's admin
-// opens. A limit on what this cluster exports is no limit on what it imports.
+// withAddresses returns the plan with the ServiceImport completed from in. Decide calls it with
+// what was read. The reconciler calls it again after it has written the derived Service, whose
+// ClusterIPs are known only then; in.Existing, in.Derived, in.DerivedError and in.Aggregate may
+// have changed.
+func (p Plan) withAddresses(in Input) Plan {
+	p.Import = importOf(in, p)
+	return p
+}
+
+// sources returns the slices of all clusters in the broker's form.
+func (in Input) sources(mode merge.Mode) []*discoveryv1.EndpointSlice {
+	var out []*discoveryv1.EndpointSlice
+	for _, s := range in.Slices {
+		if s.Labels[mcsv1beta1.LabelSourceCluster] != in.ClusterID {
+			out = append(out, s)
+		}
+	}
+	return append(out, exports.Slices(in.Own, mode)...)
+}
+
+// importable reports whether services of the namespace may be imported: a reserved namespace only
+// if the broker's admin allows it. The other allowed namespaces limit only what this cluster
+// exports.
 func importable(in Input) bool {
 	return !objects.IsReserved(in.Service.Namespace) || slices.Contains(in.AllowedNamespaces, in.Service.Namespace)
 }
 
-func importOf(in Input, merged merge.Result, families []corev1.IPFamily, kept []string) *mcsv1beta1.ServiceImport {
+func importOf(in Input, plan Plan) *mcsv1beta1.ServiceImport {
+	merged := plan.merged
 	si := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   in.Service.Namespace,
@@ -110,7 +144,7 @@ func importOf(in Input, merged merge.Result, families []corev1.IPFamily, kept []
 			Labels:      maps.Clone(merged.Labels),
 			Annotations: maps.Clone(merged.Annotations),
 		},
-		Spec: merged.Spec,
+		Spec: *merged.Spec.DeepCopy(), // an update decodes the server's answer into it
 	}
 	if si.Labels == nil {
 		si.Labels = map[string]string{}
@@ -122,73 +156,35 @@ func importOf(in Input, merged merge.Result, families []corev1.IPFamily, kept []
 	if merged.Prefer == "region" || merged.Prefer == "cluster" {
 		annotate(si, v1alpha1.AnnotationPrefer, merged.Prefer)
 	}
-	if len(families) > 0 {
-		si.Spec.IPFamilies = families
+	if len(plan.families) > 0 {
+		si.Spec.IPFamilies = slices.Clone(plan.families)
 	}
 	if merged.Mode == merge.ModeClusterSetIP {
-		address(in, si)
+		setAddresses(in, si)
 	}
 	si.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
-	clusters := slices.Sorted(slices.Values(merged.Clusters))
-	for _, c := range clusters {
+	for _, c := range slices.Sorted(slices.Values(merged.Clusters)) {
 		si.Status.Clusters = append(si.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
 	}
-	si.Status.Conditions = []metav1.Condition{ready(in, merged, si, families, kept)}
+	si.Status.Conditions = conditions(in, plan, si)
 	return si
 }
 
-func ready(in Input, merged merge.Result, si *mcsv1beta1.ServiceImport, families []corev1.IPFamily, kept []string) metav1.Condition {
-	c := metav1.Condition{
-		Type:   string(mcsv1beta1.ServiceImportConditionReady),
-		Status: metav1.ConditionTrue,
-		Reason: string(mcsv1beta1.ServiceImportReasonReady),
-	}
-	switch {
-	case len(families) == 0:
-		c.Status, c.Reason = metav1.ConditionFalse, string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported)
-		c.Message = fmt.Sprintf("the service has only %s, this cluster only %s", familyNames(merged.Spec.IPFamilies), familyNames(in.Families))
-	case merged.Mode == merge.ModeClusterSetIP && len(si.Spec.IPs) == 0:
-		c.Status, c.Reason = metav1.ConditionFalse, string(mcsv1beta1.ServiceImportReasonPending)
-		c.Message = whyNoAddress(in)
-	case len(kept) > 0:
-		c.Message = fmt.Sprintf("cluster %s has not been heard from; its last known endpoints are kept, because no other cluster serves this service",
-			strings.Join(kept, ", "))
-	default:
-		c.Message = "the service is imported"
-	}
-	return c
-}
-
-// whyNoAddress says what a service waits for that should have a clusterset IP.
-func whyNoAddress(in Input) string {
-	name := objects.DerivedServiceName(in.Service.Name)
-	switch {
-	case in.DataPlane != v1alpha1.DataPlaneService && (in.Aggregate == nil || len(in.Aggregate.Spec.IPs) == 0):
-		return "waiting for a clusterset IP: the exporting clusters have not allocated one yet; their ServiceExports say why if they cannot"
-	case in.DataPlane != v1alpha1.DataPlaneService:
-		return fmt.Sprintf("the clusterset IP %s is not used: it is outside the clusterset's ranges or another service's", strings.Join(in.Aggregate.Spec.IPs, ", "))
-	case in.Problem != "":
-		return fmt.Sprintf("its Service %s cannot be written: %.700s", name, in.Problem)
-	case in.Derived != nil && !isDerived(in.Derived, in.Service):
-		return fmt.Sprintf("there is a Service %s already that is not Seamark's: delete it or give it another name", name)
-	}
-	return "waiting for its Service " + name
-}
-
-// staleClusters tells whose endpoints are dropped because their cluster is silent, and whose are kept although it is.
-func staleClusters(in Input, merged merge.Result) (dropped map[string]bool, kept []string) {
-	serving := map[string]bool{} // by a cluster that is alive
-	for _, s := range in.Slices {
+// staleClusters returns the stale clusters whose endpoints are dropped, and those whose endpoints
+// are kept.
+func staleClusters(in Input, merged merge.Result, sources []*discoveryv1.EndpointSlice) (dropped map[string]bool, kept []string) {
+	served := false // by a cluster that is not stale
+	for _, s := range sources {
 		source := s.Labels[mcsv1beta1.LabelSourceCluster]
-		if slices.Contains(merged.Clusters, source) && !in.Stale[source] && hasReady(s) {
-			serving[source] = true
+		if slices.Contains(merged.Clusters, source) && !in.Stale[source] && objects.HasReadyEndpoint(s) {
+			served = true
 		}
 	}
 	dropped = map[string]bool{}
 	for _, c := range merged.Clusters {
 		switch {
 		case !in.Stale[c]:
-		case len(serving) > 0 || in.StaleEndpoints == v1alpha1.StaleEndpointsRemove:
+		case served || in.StaleEndpoints == v1alpha1.StaleEndpointsRemove:
 			dropped[c] = true
 		default:
 			kept = append(kept, c)
@@ -198,20 +194,12 @@ func staleClusters(in Input, merged merge.Result) (dropped map[string]bool, kept
 	return dropped, kept
 }
 
-func common(theirs, ours []corev1.IPFamily) []corev1.IPFamily {
+func common(exported, local []corev1.IPFamily) []corev1.IPFamily {
 	var out []corev1.IPFamily
-	for _, f := range theirs {
-		if slices.Contains(ours, f) {
+	for _, f := range exported {
+		if slices.Contains(local, f) {
 			out = append(out, f)
 		}
 	}
 	return out
-}
-
-func familyNames(families []corev1.IPFamily) string {
-	names := make([]string, len(families))
-	for i, f := range families {
-		names[i] = string(f)
-	}
-	return strings.Join(names, " and ")
 }

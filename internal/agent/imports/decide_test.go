@@ -10,12 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -46,7 +48,9 @@ func slice(cluster, source string, addresses ...string) *discoveryv1.EndpointSli
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](8080)}},
 	}
 	for _, a := range addresses {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+		})
 	}
 	return s
 }
@@ -63,12 +67,23 @@ func input(records []*v1alpha1.ExportRecord, slices ...*discoveryv1.EndpointSlic
 		Settings: Settings{
 			ClusterID: "here", Families: []corev1.IPFamily{corev1.IPv4Protocol},
 			Ranges:    []netip.Prefix{netip.MustParsePrefix("243.0.0.0/8"), netip.MustParsePrefix("fd00:243::/64")},
-			DataPlane: v1alpha1.DataPlaneNone,
+			DataPlane: objects.DataPlaneOf(v1alpha1.DataPlaneNone),
 		},
 		Service: web, Records: records, Slices: slices,
 		Aggregate:     &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"243.0.0.9", "fd00:243::9"}}},
-		IsNodeAddress: func(netip.Addr) bool { return false }, IsOthersAddress: func(netip.Addr) bool { return false },
+		IsNodeAddress: func(netip.Addr) bool { return false }, HasOlderClaim: func(netip.Addr) bool { return false },
 		IsNode: func(string) bool { return false },
+	}
+}
+
+// own is what this cluster has of shop/web, with these endpoints.
+func own(addresses ...string) exports.Input {
+	source := slice("here", "s", addresses...)
+	source.Name = "web-1"
+	return exports.Input{
+		Settings: exports.Settings{ClusterID: "here"},
+		Service:  &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: web.Name}},
+		Slices:   []*discoveryv1.EndpointSlice{source}, RegionOf: func(string) string { return "" },
 	}
 }
 
@@ -86,7 +101,16 @@ func addresses(p Plan) map[string][]string {
 
 func readyCondition(p Plan) metav1.Condition { return p.Import.Status.Conditions[0] }
 
+// messageOf returns the message of a condition that is True, or "" if there is none.
+func messageOf(p Plan, t mcsv1beta1.ServiceImportConditionType) string {
+	if c := meta.FindStatusCondition(p.Import.Status.Conditions, string(t)); c != nil && c.Status == metav1.ConditionTrue {
+		return c.Message
+	}
+	return ""
+}
+
 func TestStaleClusters(t *testing.T) {
+	const kept = " last known endpoints are kept, because no other cluster serves this service"
 	both := []*v1alpha1.ExportRecord{record("a", 2), record("b", 1)}
 	a, b := slice("a", "s", "10.1.0.1"), slice("b", "s", "10.2.0.1")
 	for name, test := range map[string]struct {
@@ -95,21 +119,32 @@ func TestStaleClusters(t *testing.T) {
 		stale   []string
 		policy  v1alpha1.StaleEndpointsPolicy
 		want    map[string][]string
-		message string
+		message string // of StaleEndpointsKept
 	}{
-		"nobody stale": {both, []*discoveryv1.EndpointSlice{a, b}, nil, "", map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "is imported"},
+		"none is stale": {
+			both, []*discoveryv1.EndpointSlice{a, b}, nil, "",
+			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "",
+		},
 		"another cluster serves it: dropped": {
-			both, []*discoveryv1.EndpointSlice{a, b}, []string{"a"}, v1alpha1.StaleEndpointsFailover, map[string][]string{"b": {"10.2.0.1"}}, "is imported"},
-		"sole provider: kept, and said": {
-			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsFailover, map[string][]string{"a": {"10.1.0.1"}}, "cluster a has not been heard from"},
+			both, []*discoveryv1.EndpointSlice{a, b}, []string{"a"}, v1alpha1.StaleEndpointsFailover,
+			map[string][]string{"b": {"10.2.0.1"}}, "",
+		},
+		"sole exporter: kept and reported": {
+			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsFailover,
+			map[string][]string{"a": {"10.1.0.1"}}, "cluster a has not been heard from; its" + kept,
+		},
 		"the other exports it but serves nothing: kept": {
 			both, []*discoveryv1.EndpointSlice{a, unready(slice("b", "s", "10.2.0.1"))}, []string{"a"}, v1alpha1.StaleEndpointsFailover,
-			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "cluster a has not been heard from"},
+			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "cluster a has not been heard from; its" + kept,
+		},
 		"both stale: both kept": {
 			both, []*discoveryv1.EndpointSlice{a, b}, []string{"a", "b"}, v1alpha1.StaleEndpointsFailover,
-			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "cluster a, b has not been heard from"},
-		"Remove drops a sole provider too": {
-			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsRemove, map[string][]string{}, "is imported"},
+			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "clusters a and b have not been heard from; their" + kept,
+		},
+		"Remove drops a sole exporter too": {
+			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsRemove,
+			map[string][]string{}, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(test.records, test.slices...)
@@ -121,8 +156,11 @@ func TestStaleClusters(t *testing.T) {
 			if diff := cmp.Diff(test.want, addresses(plan)); diff != "" {
 				t.Error(diff)
 			}
-			if c := readyCondition(plan); c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, test.message) {
+			if c := readyCondition(plan); c.Status != metav1.ConditionTrue || c.Reason != "Ready" || c.Message != "the service is imported" {
 				t.Errorf("ready: %+v", c)
+			}
+			if got := messageOf(plan, v1alpha1.ServiceImportConditionStaleEndpointsKept); got != test.message {
+				t.Errorf("StaleEndpointsKept: %q, want %q", got, test.message)
 			}
 			if len(plan.Import.Status.Clusters) != len(test.records) {
 				t.Errorf("clusters: %v", plan.Import.Status.Clusters)
@@ -132,10 +170,18 @@ func TestStaleClusters(t *testing.T) {
 }
 
 // Lesson: bad addresses were imported as they came.
-func TestAddressesThatNobodyMayPointUsTo(t *testing.T) {
+func TestRefusedAddresses(t *testing.T) {
 	for address, why := range map[string]string{
-		"127.0.0.1": "loopback", "127.9.9.9": "loopback", "169.254.169.254": "link-local", "224.0.0.1": "multicast", "0.0.0.0": "unusable",
-		"255.255.255.255": "unusable", "192.0.2.7": "own nodes", "::1": "not IPv4", "not-an-address": "no address", "": "no address",
+		"127.0.0.1":       "127.0.0.1 from cluster a is a loopback address",
+		"127.9.9.9":       "127.9.9.9 from cluster a is a loopback address",
+		"169.254.169.254": "169.254.169.254 from cluster a is a link-local address",
+		"224.0.0.1":       "224.0.0.1 from cluster a is a multicast address",
+		"0.0.0.0":         "0.0.0.0 from cluster a is unspecified",
+		"255.255.255.255": "255.255.255.255 from cluster a is the broadcast address",
+		"192.0.2.7":       "192.0.2.7 from cluster a is the address of a node of this cluster",
+		"::1":             "::1 from cluster a is not IPv4",
+		"not-an-address":  `"not-an-address" from cluster a is not an IP address`,
+		"":                `"" from cluster a is not an IP address`,
 	} {
 		in := input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "s", "10.1.0.1", address))
 		in.IsNodeAddress = func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.7") }
@@ -143,14 +189,21 @@ func TestAddressesThatNobodyMayPointUsTo(t *testing.T) {
 		if diff := cmp.Diff(map[string][]string{"a": {"10.1.0.1"}}, addresses(plan)); diff != "" {
 			t.Errorf("%s: %s", address, diff)
 		}
-		if len(plan.Refused) != 1 || !strings.Contains(plan.Refused[0], why) || !strings.Contains(plan.Refused[0], "cluster a") {
-			t.Errorf("%s: refused %q, want a reason with %q", address, plan.Refused, why)
+		if !slices.Equal(plan.Refused, []string{why}) {
+			t.Errorf("%s: refused %q, want %q", address, plan.Refused, why)
+		}
+		if got := messageOf(plan, v1alpha1.ServiceImportConditionAddressesRefused); got != "not imported: "+strings.Join(plan.Refused, "; ") {
+			t.Errorf("%s: AddressesRefused says %q", address, got)
+		}
+		if c := readyCondition(plan); c.Status != metav1.ConditionTrue || c.Message != "the service is imported" {
+			t.Errorf("%s: ready: %+v", address, c)
 		}
 	}
 	for _, address := range []string{"::1", "fe80::1", "ff02::1", "::", "::ffff:10.0.0.1", "fe80::1%eth0"} {
 		s := slice("a", "s", address)
 		s.AddressType = discoveryv1.AddressTypeIPv6
-		in := input([]*v1alpha1.ExportRecord{record("a", 1, func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} })}, s)
+		ipv6 := func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }
+		in := input([]*v1alpha1.ExportRecord{record("a", 1, ipv6)}, s)
 		in.Families = []corev1.IPFamily{corev1.IPv6Protocol}
 		if plan := Decide(in); len(addresses(plan)) != 0 || len(plan.Refused) != 1 {
 			t.Errorf("%s was imported", address)
@@ -158,22 +211,59 @@ func TestAddressesThatNobodyMayPointUsTo(t *testing.T) {
 	}
 }
 
-// A cluster's own host-network pods have its nodes' addresses: only from elsewhere are they suspect.
-func TestOwnNodeAddressesAreFine(t *testing.T) {
-	in := input([]*v1alpha1.ExportRecord{record("here", 1)}, slice("here", "s", "192.0.2.7"))
+// A cluster's own host-network pods have the addresses of its nodes; those of others do not.
+func TestOwnNodeAddressesAreImported(t *testing.T) {
+	in := input([]*v1alpha1.ExportRecord{record("here", 1)})
+	in.Own = own("192.0.2.7")
 	in.IsNodeAddress = func(netip.Addr) bool { return true }
 	if plan := Decide(in); len(plan.Refused) != 0 || len(addresses(plan)["here"]) != 1 {
 		t.Errorf("refused: %v", plan.Refused)
 	}
 }
 
-// Lesson: a newer cluster's port with the same name and another number still got traffic, because slices match ports by name.
+// The broker's copy of this cluster's endpoints may be behind.
+func TestOwnEndpointsComeFromOwnSlices(t *testing.T) {
+	in := input([]*v1alpha1.ExportRecord{record("here", 1)}, slice("here", "s", "10.0.0.1"))
+	in.Own = own("10.0.0.2")
+	if diff := cmp.Diff(map[string][]string{"here": {"10.0.0.2"}}, addresses(Decide(in))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The addresses of a derived Service are known after it is written; the rest of the plan stays.
+func TestAddressesOfTheDerivedService(t *testing.T) {
+	in := input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "s", "10.1.0.1"))
+	in.DataPlane = objects.DataPlaneOf(v1alpha1.DataPlaneService)
+	plan := Decide(in)
+	if c := readyCondition(plan); c.Status != metav1.ConditionFalse || len(plan.Import.Spec.IPs) > 0 || len(plan.Import.Annotations) > 0 {
+		t.Errorf("before the Service exists: %+v, import %+v", c, plan.Import)
+	}
+	in.Existing, in.Derived = plan.Import, plan.Derived.Want.DeepCopy()
+	in.Derived.Spec.ClusterIPs = []string{"10.96.0.5"}
+	after := plan.withAddresses(in)
+	if c := readyCondition(after); c.Status != metav1.ConditionTrue || !slices.Equal(after.Import.Spec.IPs, []string{"10.96.0.5"}) {
+		t.Errorf("with the Service: %+v, ips %v", c, after.Import.Spec.IPs)
+	}
+	if got := after.Import.Annotations[v1alpha1.AnnotationClusterSetIPs]; got != "243.0.0.9,fd00:243::9" {
+		t.Errorf("recorded clusterset IPs: %q", got)
+	}
+	if diff := cmp.Diff(Decide(in).Import, after.Import); diff != "" {
+		t.Errorf("deciding anew gives another import: %s", diff)
+	}
+}
+
+// Lesson: a newer cluster's port with the same name and another number still got traffic, because
+// slices match ports by name.
 func TestPortThatLostIsNotInTheSlices(t *testing.T) {
 	loser := record("b", 1, func(r *v1alpha1.ExportRecordSpec) {
-		r.Ports = []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 81}, {Name: "metrics", Protocol: corev1.ProtocolTCP, Port: 9000}}
+		r.Ports = []v1alpha1.ServicePort{
+			{Name: "http", Protocol: corev1.ProtocolTCP, Port: 81}, {Name: "metrics", Protocol: corev1.ProtocolTCP, Port: 9000},
+		}
 	})
 	s := slice("b", "s", "10.2.0.1")
-	s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr.To("metrics"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](9000)})
+	s.Ports = append(s.Ports, discoveryv1.EndpointPort{
+		Name: ptr.To("metrics"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](9000),
+	})
 	plan := Decide(input([]*v1alpha1.ExportRecord{record("a", 2), loser}, slice("a", "s", "10.1.0.1"), s))
 	got := map[string][]string{}
 	for _, s := range plan.Slices {
@@ -190,14 +280,16 @@ func TestFamilies(t *testing.T) {
 	v6 := record("a", 1, func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} })
 	plan := Decide(input([]*v1alpha1.ExportRecord{v6}))
 	c := readyCondition(plan)
-	if c.Status != metav1.ConditionFalse || c.Reason != "IPFamilyNotSupported" || c.Message != "the service has only IPv6, this cluster only IPv4" {
+	if c.Status != metav1.ConditionFalse || c.Reason != "IPFamilyNotSupported" ||
+		c.Message != "the service has only IPv6, this cluster only IPv4" {
 		t.Errorf("ready: %+v", c)
 	}
 	dual := record("a", 1, func(r *v1alpha1.ExportRecordSpec) {
 		r.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
 	})
 	plan = Decide(input([]*v1alpha1.ExportRecord{dual}))
-	if c := readyCondition(plan); c.Status != metav1.ConditionTrue || !slices.Equal(plan.Import.Spec.IPFamilies, []corev1.IPFamily{corev1.IPv4Protocol}) {
+	if c := readyCondition(plan); c.Status != metav1.ConditionTrue ||
+		!slices.Equal(plan.Import.Spec.IPFamilies, []corev1.IPFamily{corev1.IPv4Protocol}) {
 		t.Errorf("dual stack service in an IPv4 cluster: %+v, families %v", c, plan.Import.Spec.IPFamilies)
 	}
 }
@@ -212,8 +304,11 @@ func TestClusterSetIPs(t *testing.T) {
 		"in range":          {[]corev1.IPFamily{"IPv4"}, []string{"243.1.0.5"}, []string{"243.1.0.5"}, []corev1.IPFamily{"IPv4"}},
 		"outside the range": {[]corev1.IPFamily{"IPv4"}, []string{"10.0.0.1"}, nil, []corev1.IPFamily{"IPv4"}},
 		"no address":        {[]corev1.IPFamily{"IPv4"}, []string{"nonsense"}, nil, []corev1.IPFamily{"IPv4"}},
-		"order of families": {[]corev1.IPFamily{"IPv6", "IPv4"}, []string{"243.1.0.5", "fd00:243::7"}, []string{"fd00:243::7", "243.1.0.5"}, []corev1.IPFamily{"IPv6", "IPv4"}},
-		"one is enough":     {[]corev1.IPFamily{"IPv4", "IPv6"}, []string{"243.1.0.5"}, []string{"243.1.0.5"}, []corev1.IPFamily{"IPv4"}},
+		"order of families": {
+			[]corev1.IPFamily{"IPv6", "IPv4"}, []string{"243.1.0.5", "fd00:243::7"},
+			[]string{"fd00:243::7", "243.1.0.5"}, []corev1.IPFamily{"IPv6", "IPv4"},
+		},
+		"one is enough": {[]corev1.IPFamily{"IPv4", "IPv6"}, []string{"243.1.0.5"}, []string{"243.1.0.5"}, []corev1.IPFamily{"IPv4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input([]*v1alpha1.ExportRecord{record("a", 1, func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = test.families })})
@@ -231,30 +326,31 @@ func TestReservedNamespaces(t *testing.T) {
 	for namespace, allowed := range map[string][]string{"kube-system": nil, "seamark-system": nil, "kube-public": {"shop"}} {
 		in := input([]*v1alpha1.ExportRecord{record("a", 1)})
 		in.Service.Namespace, in.AllowedNamespaces = namespace, allowed
-		if Decide(in).Import != nil {
-			t.Errorf("%s was imported", namespace)
+		if plan := Decide(in); plan.Import != nil || plan.Waits != objects.WaitForPermission {
+			t.Errorf("%s was imported, or waits for %q", namespace, plan.Waits)
 		}
 	}
 	in := input([]*v1alpha1.ExportRecord{record("a", 1)})
 	in.Service.Namespace, in.AllowedNamespaces = "kube-system", []string{"kube-system"}
 	if Decide(in).Import == nil {
-		t.Error("a namespace the admin named was not imported")
+		t.Error("a namespace that the admin allowed was not imported")
 	}
 	in = input([]*v1alpha1.ExportRecord{record("a", 1)})
 	in.AllowedNamespaces = []string{"other"}
 	if Decide(in).Import == nil {
-		t.Error("a limit on exports kept an import out")
+		t.Error("the namespaces allowed for exports limited the imports")
 	}
 }
 
-func TestNothingExportedIsNothingImported(t *testing.T) {
+func TestAServiceWithoutRecordsIsNotImported(t *testing.T) {
 	if plan := Decide(input(nil, slice("a", "s", "10.1.0.1"))); plan.Import != nil || len(plan.Slices) != 0 {
 		t.Errorf("imported %+v", plan)
 	}
 }
 
 func TestImportNames(t *testing.T) {
-	plan := Decide(input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "one", "10.1.0.1"), slice("a", "two", "10.1.0.2"), slice("b", "one", "10.9.0.1")))
+	plan := Decide(input([]*v1alpha1.ExportRecord{record("a", 1)},
+		slice("a", "one", "10.1.0.1"), slice("a", "two", "10.1.0.2"), slice("b", "one", "10.9.0.1")))
 	if len(plan.Slices) != 2 {
 		t.Fatalf("%d slices: a cluster without a record must not be imported", len(plan.Slices))
 	}

@@ -12,36 +12,37 @@ import (
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Derived is what should become of the Service that makes an import reachable in this cluster.
+// Derived is the plan for the Service that makes an import reachable in this cluster.
 type Derived struct {
-	// Want is the Service as it should be, nil when there should be none. It lacks only the owner reference. Of a Service that exists it is a
-	// changed copy, so that the address stays.
+	// Want is the Service as it should be, nil if there should be none. It lacks only the owner
+	// reference. If the Service exists, Want is a changed copy of it and so keeps its ClusterIPs.
 	Want *corev1.Service
-	// Replace tells that the existing one cannot be changed into Want: the first family of a Service is fixed.
+	// Replace reports whether the existing Service must be deleted first: the first family of a
+	// Service is immutable.
 	Replace bool
 }
 
-// derive decides about the derived Service. Once made it lives as long as its ServiceImport, also while the service is headless or has
-// no family in common with this cluster: it must have the same address when that is over.
-func derive(in Input, si *mcsv1beta1.ServiceImport, mode merge.Mode, families []corev1.IPFamily) Derived {
-	if in.DataPlane != v1alpha1.DataPlaneService {
+// derive decides about the derived Service. It lives as long as its ServiceImport, even while the
+// service is headless or has no family in common with this cluster, so that its ClusterIPs are the
+// same afterwards.
+func derive(in Input, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode, families []corev1.IPFamily) Derived {
+	if !in.DataPlane.DerivesService {
 		return Derived{}
 	}
 	existing := in.Derived
-	ours := isDerived(existing, in.Service)
-	if mode != merge.ModeClusterSetIP || len(families) == 0 || len(si.Spec.Ports) == 0 {
-		if ours {
+	managed := isDerived(existing, in.Service)
+	if mode != merge.ModeClusterSetIP || len(families) == 0 || len(spec.Ports) == 0 {
+		if managed {
 			return Derived{Want: existing}
 		}
 		return Derived{}
 	}
-	if existing != nil && !ours {
-		return Derived{} // somebody else's: the ServiceImport says so
+	if existing != nil && !managed {
+		return Derived{} // the Ready condition of the ServiceImport names it
 	}
 	want := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: in.Service.Namespace, Name: objects.DerivedServiceName(in.Service.Name)}}
 	replace := false
@@ -58,9 +59,9 @@ func derive(in Input, si *mcsv1beta1.ServiceImport, mode merge.Mode, families []
 	maps.Copy(want.Labels, derivedLabels(in.Service))
 	want.Spec.Type = corev1.ServiceTypeClusterIP
 	want.Spec.Selector = nil
-	want.Spec.Ports = derivedPorts(si.Spec.Ports)
+	want.Spec.Ports = derivedPorts(spec.Ports)
 	setFamilies(&want.Spec, families)
-	setPolicies(&want.Spec, &si.Spec, in.OldDistribution)
+	setPolicies(&want.Spec, spec, in.OldDistribution)
 	return Derived{Want: want, Replace: replace}
 }
 
@@ -68,7 +69,8 @@ func derivedLabels(service types.NamespacedName) map[string]string {
 	return map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark, mcsv1beta1.LabelServiceName: service.Name}
 }
 
-// isDerived tells a derived Service of ours from one that only has its name.
+// isDerived reports whether svc is the derived Service of a service, and not one of another
+// controller or user that has its name.
 func isDerived(svc *corev1.Service, service types.NamespacedName) bool {
 	if svc == nil {
 		return false
@@ -77,8 +79,9 @@ func isDerived(svc *corev1.Service, service types.NamespacedName) bool {
 	return ok && of == service
 }
 
-// derivedPorts write defaults out, so that what is read back compares equal. Slices name the pods' own ports; the target port of a
-// Service without a selector is only for show.
+// derivedPorts returns the ports with all defaults set, so that they equal what the API server
+// returns. The target port of a Service without a selector has no effect: slices name the pods'
+// ports.
 func derivedPorts(ports []mcsv1beta1.ServicePort) []corev1.ServicePort {
 	out := make([]corev1.ServicePort, len(ports))
 	for i, p := range ports {
@@ -89,7 +92,7 @@ func derivedPorts(ports []mcsv1beta1.ServicePort) []corev1.ServicePort {
 	return out
 }
 
-// setFamilies keeps the first family of an existing Service first, because it cannot be changed.
+// setFamilies keeps the first family of an existing Service first, because it is immutable.
 func setFamilies(spec *corev1.ServiceSpec, families []corev1.IPFamily) {
 	wanted := slices.Clone(families)
 	if len(spec.IPFamilies) > 0 && wanted[0] != spec.IPFamilies[0] {
@@ -101,20 +104,17 @@ func setFamilies(spec *corev1.ServiceSpec, families []corev1.IPFamily) {
 		spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
 	}
 	if len(spec.ClusterIPs) > len(wanted) {
-		spec.ClusterIPs = spec.ClusterIPs[:len(wanted)] // the second address goes with its family
+		spec.ClusterIPs = spec.ClusterIPs[:len(wanted)] // the API server releases the second with its family
 	}
 }
 
-// setPolicies takes over what this API server knows. A value from the future, or from a newer cluster, must not take the service away.
+// setPolicies sets the policies that this API server knows. It leaves out values of a newer
+// version: they would get the Service refused.
 func setPolicies(spec *corev1.ServiceSpec, from *mcsv1beta1.ServiceImportSpec, oldDistribution bool) {
 	spec.SessionAffinity, spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 	if from.SessionAffinity == corev1.ServiceAffinityClientIP {
-		timeout := corev1.DefaultClientIPServiceAffinitySeconds
-		if c := from.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
-			timeout = min(max(*c.ClientIP.TimeoutSeconds, 1), maxAffinitySeconds)
-		}
 		spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+		spec.SessionAffinityConfig = from.SessionAffinityConfig.DeepCopy() // the merge made it valid and complete
 	}
 	spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
 	if ptr.Deref(from.InternalTrafficPolicy, "") == corev1.ServiceInternalTrafficPolicyLocal {
@@ -135,9 +135,6 @@ func setPolicies(spec *corev1.ServiceSpec, from *mcsv1beta1.ServiceImportSpec, o
 		}
 	}
 }
-
-// maxAffinitySeconds is what the API server accepts: a day.
-const maxAffinitySeconds = 86400
 
 func sameService(a, b *corev1.Service) bool {
 	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&

@@ -12,17 +12,17 @@ import (
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// importSlices turns the broker's slices into this cluster's: without clusters that were left out or dropped, without ports
-// that lost a conflict, without addresses nobody may point us to.
-func importSlices(in Input, merged merge.Result, families []corev1.IPFamily, dropped map[string]bool) ([]*discoveryv1.EndpointSlice, []string) {
-	var out []*discoveryv1.EndpointSlice
-	var refused []string
-	for _, s := range in.Slices {
+// importSlices turns the broker's slices into this cluster's: without clusters that were left out
+// or dropped, without ports that lost a conflict, and without addresses that other clusters must
+// not publish. It returns those addresses too, each with the reason.
+func importSlices(
+	in Input, merged merge.Result, sources []*discoveryv1.EndpointSlice, families []corev1.IPFamily, dropped map[string]bool,
+) (out []*discoveryv1.EndpointSlice, refused []string) {
+	for _, s := range sources {
 		source := s.Labels[mcsv1beta1.LabelSourceCluster]
 		if dropped[source] || !slices.Contains(merged.Clusters, source) || !slices.Contains(families, corev1.IPFamily(s.AddressType)) {
 			continue
@@ -36,14 +36,14 @@ func importSlices(in Input, merged merge.Result, families []corev1.IPFamily, dro
 		}
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
-			// A cluster may well point at its own nodes: that is what its host-network pods are.
-			if why := refuse(e, s.AddressType, in, source != in.ClusterID); why != "" {
-				refused = append(refused, fmt.Sprintf("%s from cluster %s", why, source))
+			if why := whyRefused(e, s.AddressType, source, in); why != "" {
+				refused = append(refused, why)
 				continue
 			}
 			slice.Endpoints = append(slice.Endpoints, *e)
 			if source != in.ClusterID && e.NodeName != nil && in.IsNode(*e.NodeName) {
-				// A node of ours only has the same name: whoever asks for endpoints of that node must not get these.
+				// A node of this cluster has the same name. Traffic that is to stay on that node must not
+				// reach an endpoint of another cluster.
 				slice.Endpoints[len(slice.Endpoints)-1].NodeName = nil
 			}
 		}
@@ -71,74 +71,30 @@ func importedSlice(in Input, s *discoveryv1.EndpointSlice, source string) *disco
 	}
 }
 
-// dress adds to a slice what the derived Service needs: the label by which the cluster's Service implementation finds it, and the hints
-// by which that keeps traffic near. For a Service without a selector nobody else sets hints.
-func (in Input) dress(s *discoveryv1.EndpointSlice, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode) {
-	if in.DataPlane != v1alpha1.DataPlaneService || mode != merge.ModeClusterSetIP {
-		return
-	}
-	s.Labels[discoveryv1.LabelServiceName] = objects.DerivedServiceName(in.Service.Name)
-	distribution := ptr.Deref(spec.TrafficDistribution, "")
-	sameNode := distribution == corev1.ServiceTrafficDistributionPreferSameNode && !in.OldDistribution
-	switch distribution {
-	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode:
-	default:
-		return
-	}
-	s.Endpoints = slices.Clone(s.Endpoints) // they are the cache's
-	for i := range s.Endpoints {
-		e := &s.Endpoints[i]
-		e.Hints = nil
-		if e.Zone != nil {
-			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: *e.Zone}}}
-		}
-		if sameNode && e.NodeName != nil {
-			if e.Hints == nil {
-				e.Hints = &discoveryv1.EndpointHints{}
-			}
-			e.Hints.ForNodes = []discoveryv1.ForNode{{Name: *e.NodeName}}
-		}
-	}
-}
-
-func hasReady(s *discoveryv1.EndpointSlice) bool {
-	return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Ready, true) })
-}
-
-// refuse says why an endpoint must not be imported, or nothing when it may. A member that is taken over could otherwise
-// send other clusters' clients to their own node, to the cloud's metadata service, or to themselves.
-func refuse(e *discoveryv1.Endpoint, family discoveryv1.AddressType, in Input, foreign bool) string {
+// whyRefused returns why an endpoint of a cluster is not imported, or "" if it is. A compromised
+// member could otherwise send clients in other clusters to their own node, to their cloud's
+// metadata service, or to themselves.
+func whyRefused(e *discoveryv1.Endpoint, family discoveryv1.AddressType, source string, in Input) string {
 	if len(e.Addresses) == 0 {
-		return "an endpoint without an address"
+		return fmt.Sprintf("an endpoint from cluster %s has no address", source)
 	}
 	for _, text := range e.Addresses {
 		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return fmt.Sprintf("%.64q from cluster %s is not an IP address", text, source)
+		}
+		why := objects.UnusableAddress(addr)
 		switch {
-		case err != nil:
-			return fmt.Sprintf("%.64q, which is no address,", text)
-		case string(FamilyOf(addr)) != string(family):
-			return fmt.Sprintf("%s, which is not %s,", addr, family)
-		case addr.Is4In6() || addr.Zone() != "":
-			return fmt.Sprintf("%s, which is not in plain form,", addr)
-		case addr.IsLoopback():
-			return fmt.Sprintf("loopback address %s", addr)
-		case addr.IsLinkLocalUnicast():
-			return fmt.Sprintf("link-local address %s", addr)
-		case addr.IsMulticast():
-			return fmt.Sprintf("multicast address %s", addr)
-		case addr.IsUnspecified() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-			return fmt.Sprintf("unusable address %s", addr)
-		case foreign && in.IsNodeAddress(addr):
-			return fmt.Sprintf("address %s of one of this cluster's own nodes", addr)
+		case string(objects.FamilyOf(addr)) != string(family):
+			why = "is not " + string(family)
+		case why != "":
+		case source != in.ClusterID && in.IsNodeAddress(addr):
+			// A cluster's own host-network pods do have the addresses of its nodes.
+			why = "is the address of a node of this cluster"
+		}
+		if why != "" {
+			return fmt.Sprintf("%s from cluster %s %s", addr, source, why)
 		}
 	}
 	return ""
-}
-
-// FamilyOf is the family of an address.
-func FamilyOf(addr netip.Addr) corev1.IPFamily {
-	if addr.Is4() {
-		return corev1.IPv4Protocol
-	}
-	return corev1.IPv6Protocol
 }

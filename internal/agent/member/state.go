@@ -1,7 +1,6 @@
 package member
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -11,13 +10,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/agent/exports"
-	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -124,40 +120,6 @@ func (s *State) Connected() bool {
 	return s.synced.Load() && s.cluster.Load() != nil && s.clusterSet.Load() != nil && s.NodesKnown() && s.Held()
 }
 
-// ExportSettings are the settings of this member's exports.
-func (s *State) ExportSettings() (exports.Settings, bool) {
-	settings := exports.Settings{ClusterID: s.Membership.ClusterID, BrokerNamespace: s.Membership.Namespace}
-	if !s.Connected() {
-		return settings, false
-	}
-	settings.AllowedNamespaces = s.cluster.Load().Spec.AllowedNamespaces
-	settings.UseClusterSetIP = ptr.Deref(s.clusterSet.Load().Spec.ClusterSetIP.EnabledByDefault, true)
-	if s.Membership.UseClusterSetIP != nil {
-		settings.UseClusterSetIP = *s.Membership.UseClusterSetIP
-	}
-	return settings, true
-}
-
-// ImportSettings are the settings of this member's imports.
-func (s *State) ImportSettings() (imports.Settings, bool) {
-	settings := imports.Settings{
-		ClusterID: s.Membership.ClusterID, Families: s.Families, OldDistribution: s.OldDistribution,
-		DataPlane: cmp.Or(s.Membership.DataPlane, v1alpha1.DataPlaneService),
-	}
-	if !s.Connected() {
-		return settings, false
-	}
-	set := s.clusterSet.Load()
-	settings.AllowedNamespaces = s.cluster.Load().Spec.AllowedNamespaces
-	settings.StaleEndpoints = set.Spec.StaleEndpoints
-	for _, r := range set.Spec.ClusterSetIP.Ranges {
-		if prefix, err := netip.ParsePrefix(string(r)); err == nil {
-			settings.Ranges = append(settings.Ranges, prefix)
-		}
-	}
-	return settings, true
-}
-
 // Blocks are the blocks of clusterset IPs that this member allocates from.
 func (s *State) Blocks() []netip.Prefix {
 	cluster := s.cluster.Load()
@@ -175,3 +137,6 @@ func (s *State) Blocks() []netip.Prefix {
 
 // Cluster is this member's own object on the broker, nil until it is known.
 func (s *State) Cluster() *v1alpha1.Cluster { return s.cluster.Load() }
+
+// ClusterSet is the clusterset's object on the broker, nil until it is known.
+func (s *State) ClusterSet() *v1alpha1.ClusterSet { return s.clusterSet.Load() }

@@ -81,7 +81,7 @@ func (e *explainer) explainConflict(c merge.Conflict) {
 	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
 		problem = familyConflict
 		cure = fmt.Sprintf("give the Service the same ipFamilies in all clusters: %s %s", names, differ(losers))
-	case merge.ReasonClusterSetIPConflict:
+	case v1alpha1.ServiceExportReasonClusterSetIPConflict:
 		cure = fmt.Sprintf("set the annotation %s of the ServiceExport in %s to what the service has, %s",
 			v1alpha1.AnnotationUseClusterSetIP, names, c.Won)
 	case mcsv1beta1.ServiceExportReasonLabelsConflict, mcsv1beta1.ServiceExportReasonAnnotationsConflict:

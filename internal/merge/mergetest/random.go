@@ -11,8 +11,8 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// Valid draws records of one service as the CRD accepts them, each of another cluster. Values come from small pools, so that
-// they collide often.
+// Valid draws records of one service that the CRD accepts, each of another cluster. Values come
+// from small sets, so that they conflict often.
 func Valid() *rapid.Generator[[]v1alpha1.ExportRecordSpec] {
 	return rapid.Custom(func(t *rapid.T) []v1alpha1.ExportRecordSpec {
 		ids := rapid.SliceOfNDistinct(rapid.SampledFrom(clusterIDs), 1, 6, rapid.ID).Draw(t, "clusters")
@@ -28,23 +28,23 @@ func Valid() *rapid.Generator[[]v1alpha1.ExportRecordSpec] {
 	})
 }
 
-// Wild draws records as nobody should write them: the same cluster several times, ports out of range and in each other's
-// way, families and policies nobody knows, labels the API server refuses.
-func Wild() *rapid.Generator[[]v1alpha1.ExportRecordSpec] {
+// Arbitrary draws records that the CRD may refuse: several of one cluster, ports that are out of
+// range or exclude each other, unknown families and policies, labels that the API server refuses.
+func Arbitrary() *rapid.Generator[[]v1alpha1.ExportRecordSpec] {
 	return rapid.Custom(func(t *rapid.T) []v1alpha1.ExportRecordSpec {
 		n := rapid.IntRange(0, 8).Draw(t, "records")
 		records := make([]v1alpha1.ExportRecordSpec, n)
 		for i := range records {
 			id := rapid.SampledFrom(clusterIDs).Draw(t, "cluster")
-			records[i] = record(t, id, wildPorts(t))
-			records[i].IPFamilies = rapid.SliceOfN(rapid.SampledFrom(wildFamilies), 0, 3).Draw(t, "families")
+			records[i] = record(t, id, arbitraryPorts(t))
+			records[i].IPFamilies = rapid.SliceOfN(rapid.SampledFrom(arbitraryFamilies), 0, 3).Draw(t, "families")
 			if rapid.IntRange(0, 9).Draw(t, "typo") == 0 {
 				records[i].Type = "Typo"
 			}
-			if rapid.IntRange(0, 3).Draw(t, "wild labels") == 0 {
-				records[i].ExportedLabels = rapid.MapOfN(rapid.SampledFrom(wildKeys), rapid.SampledFrom(wildValues), 0, 5).
+			if rapid.IntRange(0, 3).Draw(t, "arbitrary labels") == 0 {
+				records[i].ExportedLabels = rapid.MapOfN(rapid.SampledFrom(arbitraryKeys), rapid.SampledFrom(arbitraryValues), 0, 5).
 					Draw(t, "labels")
-				records[i].ExportedAnnotations = rapid.MapOfN(rapid.SampledFrom(wildKeys), rapid.SampledFrom(wildValues), 0, 5).
+				records[i].ExportedAnnotations = rapid.MapOfN(rapid.SampledFrom(arbitraryKeys), rapid.SampledFrom(arbitraryValues), 0, 5).
 					Draw(t, "annotations")
 			}
 		}
@@ -63,17 +63,17 @@ var (
 		{corev1.IPv4Protocol}, {corev1.IPv4Protocol}, {corev1.IPv6Protocol},
 		{corev1.IPv4Protocol, corev1.IPv6Protocol}, {corev1.IPv6Protocol, corev1.IPv4Protocol},
 	}
-	wildFamilies  = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol, "IPv8", ""}
-	distributions = []string{"", "PreferClose", "PreferSameZone", "MoonFirst"}
-	maps          = []map[string]string{
+	arbitraryFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol, "IPv8", ""}
+	distributions     = []string{"", "PreferClose", "PreferSameZone", "Unknown"}
+	stringMaps        = []map[string]string{
 		nil, nil, {}, {"tier": "web"}, {"tier": "web", "app.kubernetes.io/name": "shop"}, {"seamark.dev/owner": "x"},
 	}
-	wildKeys = []string{
+	arbitraryKeys = []string{
 		"ok", "Also_ok", "-bad", "two/slashes/x", "", "kubernetes.io/service-name", "endpointslice.kubernetes.io/managed-by",
 		"multicluster.kubernetes.io/service-name", "seamark.dev/merge-version", "kubectl.kubernetes.io/last-applied-configuration",
 		"Upper.Case/key", "ünïcode",
 	}
-	wildValues = []string{"", "web", "not a label value", "-x", string(slices.Repeat([]byte("v"), 70)), "héllo"}
+	arbitraryValues = []string{"", "web", "not a label value", "-x", string(slices.Repeat([]byte("v"), 70)), "héllo"}
 )
 
 func record(t *rapid.T, cluster string, ports []v1alpha1.ServicePort) v1alpha1.ExportRecordSpec {
@@ -88,8 +88,8 @@ func record(t *rapid.T, cluster string, ports []v1alpha1.ServicePort) v1alpha1.E
 	policies := []corev1.ServiceInternalTrafficPolicy{"", "Cluster", "Local"}
 	s.InternalTrafficPolicy = optional(t, "internal policy", policies)
 	s.TrafficDistribution = optional(t, "distribution", distributions)
-	s.ExportedLabels = rapid.SampledFrom(maps).Draw(t, "labels")
-	s.ExportedAnnotations = rapid.SampledFrom(maps).Draw(t, "annotations")
+	s.ExportedLabels = rapid.SampledFrom(stringMaps).Draw(t, "labels")
+	s.ExportedAnnotations = rapid.SampledFrom(stringMaps).Draw(t, "annotations")
 	s.UseClusterSetIP = rapid.IntRange(0, 3).Draw(t, "use") != 0
 	s.RequestedClusterSetIP = rapid.IntRange(0, 3).Draw(t, "requested") != 0
 	s.Prefer = rapid.SampledFrom([]string{"", "cluster", "region"}).Draw(t, "prefer")
@@ -104,8 +104,8 @@ func optional[T any](t *rapid.T, label string, values []T) *T {
 	return nil
 }
 
-// validPorts draws ports of a Service: one that may be unnamed, or several with names; each name and each protocol and
-// number once.
+// validPorts draws ports of a Service: one that may be unnamed, or several with names. No two have
+// the same name, or the same protocol and number.
 func validPorts(t *rapid.T) []v1alpha1.ServicePort {
 	n := rapid.IntRange(0, 4).Draw(t, "ports")
 	if n == 1 && rapid.Bool().Draw(t, "unnamed") {
@@ -132,7 +132,7 @@ func drawPort(t *rapid.T, name string) v1alpha1.ServicePort {
 	return p
 }
 
-func wildPorts(t *rapid.T) []v1alpha1.ServicePort {
+func arbitraryPorts(t *rapid.T) []v1alpha1.ServicePort {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) v1alpha1.ServicePort {
 		return v1alpha1.ServicePort{
 			Name:        rapid.SampledFrom(append([]string{"", "", "Bad_Name", "-"}, portNames...)).Draw(t, "name"),

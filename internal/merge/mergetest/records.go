@@ -1,4 +1,5 @@
-// Package mergetest makes records to try merging with: by hand, and at random for property tests.
+// Package mergetest creates records for tests of the merge: by hand, and at random for property
+// tests.
 package mergetest
 
 import (
@@ -12,13 +13,14 @@ import (
 	"github.com/seamark-dev/seamark/internal/merge"
 )
 
-// Epoch is when the exports of age 0 were made.
+// Epoch is when exports of age 0 were created.
 var Epoch = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 
 // An Option changes a record.
 type Option func(*v1alpha1.ExportRecordSpec)
 
-// Record is a plain export of a Service with the port http 80/TCP over IPv4, made after seconds after the Epoch.
+// Record returns an export of a Service with the port http 80/TCP and IPv4, created that many
+// seconds after the Epoch.
 func Record(cluster string, after int, options ...Option) v1alpha1.ExportRecordSpec {
 	spec := v1alpha1.ExportRecordSpec{
 		ServiceName:           "web",
@@ -37,12 +39,12 @@ func Record(cluster string, after int, options ...Option) v1alpha1.ExportRecordS
 	return spec
 }
 
-// Port makes a port.
+// Port returns a port.
 func Port(name string, protocol corev1.Protocol, number int32) v1alpha1.ServicePort {
 	return v1alpha1.ServicePort{Name: name, Protocol: protocol, Port: number}
 }
 
-// AppPort makes a port with an application protocol.
+// AppPort returns a port with an application protocol.
 func AppPort(name string, number int32, app string) v1alpha1.ServicePort {
 	return v1alpha1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: number, AppProtocol: &app}
 }
@@ -52,7 +54,7 @@ func Ports(ports ...v1alpha1.ServicePort) Option {
 	return func(s *v1alpha1.ExportRecordSpec) { s.Ports = ports }
 }
 
-// Headless makes the Service one without a ClusterIP.
+// Headless makes the Service headless.
 func Headless() Option {
 	return func(s *v1alpha1.ExportRecordSpec) { s.Type = mcsv1beta1.Headless }
 }
@@ -95,12 +97,13 @@ func Annotations(pairs ...string) Option {
 	return func(s *v1alpha1.ExportRecordSpec) { s.ExportedAnnotations = toMap(pairs) }
 }
 
-// ClusterSetIP sets what the export asked for when it was made, and asks for now.
+// ClusterSetIP sets whether the export requested a clusterset IP when it was created, and whether
+// it does now.
 func ClusterSetIP(use, requested bool) Option {
 	return func(s *v1alpha1.ExportRecordSpec) { s.UseClusterSetIP, s.RequestedClusterSetIP = use, requested }
 }
 
-// Prefer sets the wish for near traffic.
+// Prefer sets the preference about the path of traffic.
 func Prefer(p string) Option {
 	return func(s *v1alpha1.ExportRecordSpec) { s.Prefer = p }
 }
@@ -116,7 +119,7 @@ func toMap(pairs []string) map[string]string {
 // Merge merges the records of specs.
 func Merge(specs []v1alpha1.ExportRecordSpec) merge.Result { return merge.Merge(Records(specs)) }
 
-// Records are records with the given specs, which they share.
+// Records returns records with these specs, which are shared.
 func Records(specs []v1alpha1.ExportRecordSpec) []*v1alpha1.ExportRecord {
 	records := make([]*v1alpha1.ExportRecord, len(specs))
 	for i := range specs {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -60,7 +60,7 @@ func TestExcludedNamespaces(t *testing.T) {
 	service := "t" + fleet.NewNamespace(t)[1:]
 	east.Serve(t, fleet.NewService(metav1.NamespaceSystem, service), "10.1.0.1")
 	east.Export(t, metav1.NamespaceSystem, service)
-	east.Awaits(t, metav1.NamespaceSystem, service, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, exports.ReasonNamespaceNotAllowed)
+	east.Awaits(t, metav1.NamespaceSystem, service, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, v1alpha1.ServiceExportReasonNamespaceNotAllowed)
 	nothingOnBroker(t, f, metav1.NamespaceSystem)
 }
 

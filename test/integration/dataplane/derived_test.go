@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -184,7 +185,8 @@ func TestAForeignServiceOfThatNameIsLeftAlone(t *testing.T) {
 			return fmt.Errorf("no condition yet: %w", err)
 		}
 		c := si.Status.Conditions[0]
-		if c.Status != metav1.ConditionFalse || c.Reason != string(mcsv1beta1.ServiceImportReasonPending) || !strings.Contains(c.Message, "is not Seamark's: delete it") {
+		if c.Status != metav1.ConditionFalse || c.Reason != string(v1alpha1.ServiceImportReasonDerivedServiceForeign) ||
+			!strings.Contains(c.Message, "is not managed by Seamark: delete it") {
 			return fmt.Errorf("condition %+v", c)
 		}
 		return nil

@@ -160,7 +160,7 @@ func TestRelabelledOnTheBroker(t *testing.T) {
 		must(t, f.Admin.Get(context.Background(), client.ObjectKeyFromObject(obj), obj))
 		obj.GetLabels()[mcsv1beta1.LabelSourceCluster] = "mars"
 		must(t, f.Admin.Update(context.Background(), obj))
-		c := ready(t, east, ns, "web", metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed)
+		c := ready(t, east, ns, "web", metav1.ConditionFalse, v1alpha1.ServiceExportReasonRefusedByBroker)
 		if !strings.Contains(c.Message, "refused") || !strings.Contains(c.Message, obj.GetName()) || !strings.Contains(c.Message, "mars") {
 			t.Errorf("the export says %q: want who refused what, and why", c.Message)
 		}

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
@@ -19,18 +21,21 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// readyMessage waits until the Ready condition of an import says something, or says it no longer.
-func readyMessage(t *testing.T, m *fleet.Member, ns, name, text string, says bool) {
+// keepsStale waits until an import is ready and has the condition StaleEndpointsKept with this text,
+// or with no text until it does not have the condition.
+func keepsStale(t *testing.T, m *fleet.Member, ns, name, text string) {
 	t.Helper()
-	harness.Eventually(t, fmt.Sprintf("Ready of %s/%s in %s says %q: %t", ns, name, m.ID, text, says), func() error {
+	harness.Eventually(t, fmt.Sprintf("StaleEndpointsKept of %s/%s in %s says %q", ns, name, m.ID, text), func() error {
 		si, err := m.Import(ns, name)
 		if err != nil {
 			return err
 		}
-		for _, c := range si.Status.Conditions {
-			if c.Type == "Ready" && strings.Contains(c.Message, text) == says {
-				return nil
-			}
+		ready := meta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
+		kept := meta.FindStatusCondition(si.Status.Conditions, string(v1alpha1.ServiceImportConditionStaleEndpointsKept))
+		switch {
+		case ready == nil || ready.Status != metav1.ConditionTrue || strings.Contains(ready.Message, "heard from"):
+		case text == "" && kept == nil, text != "" && kept != nil && strings.Contains(kept.Message, text):
+			return nil
 		}
 		return fmt.Errorf("it says %+v", si.Status.Conditions)
 	})
@@ -65,7 +70,7 @@ func TestSilentMember(t *testing.T) {
 		"both": {"east": {"10.1.0.1"}, "west": {"10.2.0.1"}}, "solo": {"west": {"10.2.0.2"}}, "empty": {"west": {"10.2.0.3"}},
 	}
 	importsExactly(t, north, ns, all)
-	readyMessage(t, north, ns, "solo", "not been heard from", false)
+	keepsStale(t, north, ns, "solo", "")
 	west.Stop()
 	t.Cleanup(func() { west.Stop(); start(t, west) })
 
@@ -73,9 +78,9 @@ func TestSilentMember(t *testing.T) {
 	imported(t, east, ns, "both", sources{"east": {"10.1.0.1"}})
 	imported(t, north, ns, "solo", sources{"west": {"10.2.0.2"}})
 	imported(t, north, ns, "empty", sources{"west": {"10.2.0.3"}})
-	readyMessage(t, north, ns, "solo", "cluster west has not been heard from", true)
-	readyMessage(t, north, ns, "empty", "cluster west has not been heard from", true)
-	readyMessage(t, north, ns, "both", "has not been heard from", false)
+	keepsStale(t, north, ns, "solo", "cluster west has not been heard from")
+	keepsStale(t, north, ns, "empty", "cluster west has not been heard from")
+	keepsStale(t, north, ns, "both", "")
 
 	staleEndpoints(t, f, v1alpha1.StaleEndpointsRemove)
 	t.Cleanup(func() { staleEndpoints(t, f, v1alpha1.StaleEndpointsFailover) })
@@ -93,7 +98,7 @@ func TestSilentMember(t *testing.T) {
 	for _, m := range f.Members {
 		importsExactly(t, m, ns, all)
 	}
-	readyMessage(t, north, ns, "empty", "not been heard from", false)
+	keepsStale(t, north, ns, "empty", "")
 }
 
 // A member that is cut off is deaf, not alone: it drops nobody, while the others drop it.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -56,7 +57,7 @@ func TestTwoAgentsWithTheSameID(t *testing.T) {
 	unchanged := frozen(t, ns, f.Members...)
 	start(t, twin)
 	t.Cleanup(twin.Stop)
-	pending(t, twin, ns, "only-second")
+	ready(t, twin, ns, "only-second", metav1.ConditionFalse, v1alpha1.ServiceExportReasonClusterIDTaken)
 	harness.Consistently(t, "the first is not disturbed", still, func() error {
 		after, err := versions(f.Admin, ns, true)
 		if err != nil {
@@ -67,7 +68,8 @@ func TestTwoAgentsWithTheSameID(t *testing.T) {
 		}
 		return unchanged()
 	})
-	if message := pending(t, twin, ns, "only-second"); !strings.Contains(message, "used by another cluster") || !strings.Contains(message, "seamark leave") {
+	taken := ready(t, twin, ns, "only-second", metav1.ConditionFalse, v1alpha1.ServiceExportReasonClusterIDTaken)
+	if message := taken.Message; !strings.Contains(message, "used by another cluster") || !strings.Contains(message, "seamark leave") {
 		t.Errorf("the second's export says %q: want that the id is in use, and what to do", message)
 	}
 	// Both go on living: a change of the first still goes through.

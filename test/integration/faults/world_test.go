@@ -67,7 +67,7 @@ func exported(t *testing.T, m *fleet.Member, ns, name string) {
 
 func pending(t *testing.T, m *fleet.Member, ns, name string) string {
 	t.Helper()
-	return ready(t, m, ns, name, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending).Message
+	return ready(t, m, ns, name, metav1.ConditionFalse, v1alpha1.ServiceExportReasonWaitingForBroker).Message
 }
 
 // onBroker lists what the broker holds with these labels.

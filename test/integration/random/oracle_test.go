@@ -77,7 +77,12 @@ func expected(cluster string, key types.NamespacedName, recs []*v1alpha1.ExportR
 		Service:  key, Records: recs, IsNodeAddress: func(netip.Addr) bool { return false },
 	}
 	for _, r := range recs {
-		in.Slices = append(in.Slices, exports.Slices(sources[string(r.Spec.ClusterID)][key], mode)...)
+		source := sources[string(r.Spec.ClusterID)][key]
+		if string(r.Spec.ClusterID) == cluster {
+			in.Own = source
+			continue
+		}
+		in.Slices = append(in.Slices, exports.Slices(source, mode)...)
 	}
 	plan := imports.Decide(in)
 	out := make([]discoveryv1.EndpointSlice, len(plan.Slices))

@@ -1,0 +1,103 @@
+package imports
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/internal/agent/index"
+	"github.com/seamark-dev/seamark/internal/objects"
+)
+
+// imported is what this cluster holds of a service.
+type imported struct {
+	serviceImport *mcsv1beta1.ServiceImport
+	// derived is the Service with the name of the derived Service. It may not be managed by Seamark.
+	derived *corev1.Service
+	slices  []*discoveryv1.EndpointSlice
+}
+
+func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (have imported, err error) {
+	if have.serviceImport, err = index.GetOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceImport{}); err != nil {
+		return have, err
+	}
+	derived := types.NamespacedName{Namespace: key.Namespace, Name: objects.DerivedServiceName(key.Name)}
+	if have.derived, err = index.GetOrNil(ctx, r.Local, derived, &corev1.Service{}); err != nil {
+		return have, err
+	}
+	have.slices, err = index.ImportedSlices(ctx, r.Local, key)
+	return have, err
+}
+
+// gather reads everything that Decide needs.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, settings Settings, have imported) (Input, error) {
+	in := Input{
+		Settings: settings, Service: key, Existing: have.serviceImport, Derived: have.derived,
+		Stale: r.Stale(), IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode,
+		HasOlderClaim: func(addr netip.Addr) bool { return index.HasOlderClaim(ctx, r.Broker, addr, key) },
+	}
+	var err error
+	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil || len(in.Records) == 0 {
+		return in, err
+	}
+	if in.Slices, err = index.BrokerSlices(ctx, r.Broker, key); err != nil {
+		return in, err
+	}
+	if in.Aggregate, err = r.aggregate(ctx, key); err != nil {
+		return in, err
+	}
+	if slices.ContainsFunc(in.Records, func(rec *v1alpha1.ExportRecord) bool { return string(rec.Spec.ClusterID) == settings.ClusterID }) {
+		in.Own, err = r.own(ctx, key, settings.ClusterID)
+	}
+	return in, err
+}
+
+// aggregate returns the ServiceImport on the broker, or nil.
+func (r *Reconciler) aggregate(ctx context.Context, key types.NamespacedName) (*mcsv1beta1.ServiceImport, error) {
+	name := types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}
+	return index.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{})
+}
+
+// own reads what this cluster itself has of a service that it exports.
+func (r *Reconciler) own(ctx context.Context, key types.NamespacedName, clusterID string) (exports.Input, error) {
+	own := exports.Input{
+		Settings: exports.Settings{ClusterID: clusterID, BrokerNamespace: r.BrokerNamespace}, RegionOf: r.RegionOf,
+	}
+	var err error
+	if own.Service, err = index.GetOrNil(ctx, r.Local, key, &corev1.Service{}); err != nil || own.Service == nil {
+		return own, err
+	}
+	if own.Export, err = index.GetOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceExport{}); err != nil {
+		return own, err
+	}
+	own.Slices, err = index.SourceSlices(ctx, r.Local, key)
+	return own, err
+}
+
+// namespaceReady reports whether services can be imported into a namespace. It creates a missing
+// namespace if that is enabled.
+func (r *Reconciler) namespaceReady(ctx context.Context, name string) (bool, error) {
+	ns, err := index.GetOrNil(ctx, r.Local, types.NamespacedName{Name: name}, &corev1.Namespace{})
+	if err != nil || ns != nil {
+		return ns != nil && ns.DeletionTimestamp == nil, err
+	}
+	if !r.CreateNamespaces {
+		return false, nil
+	}
+	ns = &corev1.Namespace{}
+	ns.Name = name
+	ns.Labels = map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}
+	if err := r.Local.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
+		return false, fmt.Errorf("create namespace %s for its imports: %w", name, err)
+	}
+	return true, nil
+}

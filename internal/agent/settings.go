@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"net/netip"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/internal/agent/imports"
+	"github.com/seamark-dev/seamark/internal/objects"
+)
+
+// exportSettings returns the settings of this member's exports. ok is false until the broker has
+// been reached; the settings then hold only what the membership says.
+func (a *agent) exportSettings() (settings exports.Settings, ok bool) {
+	settings = exports.Settings{ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace}
+	if !a.state.Connected() {
+		return settings, false
+	}
+	settings.AllowedNamespaces = a.state.Cluster().Spec.AllowedNamespaces
+	settings.UseClusterSetIP = ptr.Deref(a.state.ClusterSet().Spec.ClusterSetIP.EnabledByDefault, true)
+	if a.membership.UseClusterSetIP != nil {
+		settings.UseClusterSetIP = *a.membership.UseClusterSetIP
+	}
+	return settings, true
+}
+
+// importSettings returns the settings of this member's imports. ok is false until the broker has
+// been reached; the settings then hold only what is known in this cluster.
+func (a *agent) importSettings() (settings imports.Settings, ok bool) {
+	settings = imports.Settings{
+		ClusterID: a.membership.ClusterID, Families: a.state.Families, OldDistribution: a.state.OldDistribution,
+		DataPlane: objects.DataPlaneOf(a.membership.DataPlane),
+	}
+	if !a.state.Connected() {
+		return settings, false
+	}
+	set := a.state.ClusterSet()
+	settings.AllowedNamespaces = a.state.Cluster().Spec.AllowedNamespaces
+	settings.StaleEndpoints = set.Spec.StaleEndpoints
+	for _, r := range set.Spec.ClusterSetIP.Ranges {
+		if prefix, err := netip.ParsePrefix(string(r)); err == nil {
+			settings.Ranges = append(settings.Ranges, prefix)
+		}
+	}
+	return settings, true
+}

@@ -9,7 +9,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 )
 
-// Every code that is printed has a section in docs/troubleshooting.md, and no section is about a code that there is not.
+// Every code that is printed has a section in docs/troubleshooting.md, and every section there is
+// about such a code.
 func TestEveryCodeIsExplained(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "troubleshooting.md"))
 	if err != nil {
@@ -33,7 +34,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	}
 	for section := range sections {
 		if !codes[section] {
-			t.Errorf("nobody prints %s", section)
+			t.Errorf("%s is the code of no check or problem", section)
 		}
 	}
 }

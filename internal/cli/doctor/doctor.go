@@ -12,17 +12,17 @@ import (
 type Status string
 
 const (
-	// Pass means that it is as it should be.
+	// Pass means that nothing is wrong.
 	Pass Status = "pass"
-	// Warn means that it works, but look at it.
+	// Warn means that it works, but needs attention.
 	Warn Status = "warn"
 	// Fail means that something cannot work.
 	Fail Status = "fail"
-	// Skip means that it was not checked, for the reason told.
+	// Skip means that it was not checked; the detail is why.
 	Skip Status = "skip"
 )
 
-// Check is one thing that is looked at.
+// Check is one check of the table.
 type Check struct {
 	// Code names it, here and in docs/troubleshooting.md.
 	Code  string
@@ -35,10 +35,10 @@ type Result struct {
 	Code   string `json:"code"`
 	Title  string `json:"title"`
 	Status Status `json:"status"`
-	// Where is the cluster, or broker.
+	// Where is a cluster's id, or "broker".
 	Where  string `json:"where"`
 	Detail string `json:"detail"`
-	// Fix is what to do; empty when nothing is.
+	// Fix is what to do; empty when there is nothing to do.
 	Fix string `json:"fix,omitempty"`
 }
 
@@ -51,15 +51,15 @@ type Report struct {
 	Skipped int      `json:"skipped"`
 }
 
-// Checks are all checks, in the order in which they are told: what the later ones stand on comes first.
+// Checks are all checks, in the order in which they are shown: later ones depend on earlier ones.
 var Checks = []Check{
 	{"api-server", "the API server answers and is new enough", checkAPIServer},
-	{"permissions", "you may see what the checks need", checkPermissions},
-	{"crds", "the kinds are installed in a version that is needed", checkKinds},
+	{"permissions", "you may read what the checks need", checkPermissions},
+	{"crds", "the CRDs are installed and serve the versions that are needed", checkCRDs},
 	{"membership", "the cluster is a member of a clusterset", checkMembership},
 	{"broker", "the broker answers the member", checkBroker},
-	{"broker-permissions", "the broker lets the member do its work", checkBrokerPermissions},
-	{"registration", "the broker knows the member", checkRegistration},
+	{"broker-permissions", "the member has its permissions on the broker", checkBrokerPermissions},
+	{"registration", "the broker has the member's Cluster object", checkRegistration},
 	{"clocks", "the clocks agree", checkClocks},
 	{"heartbeat", "the member's heartbeat reaches the broker", checkHeartbeat},
 	{"other-members", "the other members are alive", checkOthers},
@@ -67,10 +67,10 @@ var Checks = []Check{
 	{"agent-versions", "the members run the same version", checkVersions},
 	{"exports", "every export is published", checkExports},
 	{"dns-server", "seamark-dns runs", checkDNSServer},
-	{"dns-forward", "the cluster's DNS forwards clusterset.local", checkForward},
+	{"dns-forward", "the cluster's DNS forwards the zone of the clusterset", checkForward},
 	{"dns-answer", "DNS answers for the clusterset", checkAnswer},
-	{"address-ranges", "pods and Services of the clusters have ranges of their own", checkRanges},
-	{"clusterset-ip-ranges", "clusterset IPs clash with nothing", checkVIPRanges},
+	{"address-ranges", "the ranges of the clusters' pods and Services do not overlap", checkRanges},
+	{"clusterset-ip-ranges", "the ranges of clusterset IPs overlap no others", checkClusterSetIPRanges},
 	{"clusterset-ip-pool", "clusterset IPs are left", checkPool},
 	{"data-plane", "the data plane is programmed", checkDataPlane},
 	{"remote-pod", "pods of other clusters can be reached", checkRemotePod},
@@ -98,7 +98,7 @@ func Examine(f Facts) Report {
 	return r
 }
 
-// each runs a check in every cluster that can be looked into.
+// each runs a check in every cluster that could be read.
 func each(f *Facts, check func(c *Cluster) Result) []Result {
 	var out []Result
 	for i := range f.Clusters {
@@ -134,7 +134,7 @@ func (r Result) at(where string) Result {
 	return r
 }
 
-// kubectl is how to call kubectl for a cluster.
+// kubectl returns the command line of kubectl for a cluster.
 func (c *Cluster) kubectl(format string, args ...any) string {
 	flag := ""
 	if c.Context != "" {
@@ -143,19 +143,21 @@ func (c *Cluster) kubectl(format string, args ...any) string {
 	return "kubectl" + flag + " " + fmt.Sprintf(format, args...)
 }
 
-// Write writes a report for people. What passed is a line each; with problemsOnly it is left out.
+// Write writes a report as text. With problemsOnly, checks that passed or were skipped are left
+// out.
 func Write(w io.Writer, r Report, problemsOnly bool, paint explain.Paint) {
 	severity := map[Status]explain.Severity{Pass: "good", Warn: explain.Warn, Fail: explain.Fail, Skip: explain.Note}
 	for _, result := range r.Results {
 		if problemsOnly && (result.Status == Pass || result.Status == Skip) {
 			continue
 		}
-		fmt.Fprintf(w, "%s  %-20s %s: %s\n", paint(severity[result.Status], strings.ToUpper(string(result.Status))), result.Code, result.Where, result.Detail)
+		status := paint(severity[result.Status], strings.ToUpper(string(result.Status)))
+		fmt.Fprintf(w, "%s  %-20s %s: %s\n", status, result.Code, result.Where, result.Detail)
 		if result.Fix != "" {
 			fmt.Fprintf(w, "      do: %s\n", result.Fix)
 		}
 	}
-	fmt.Fprintf(w, "\n%d passed, %d to look at, %d failed, %d not checked.\n", r.Passed, r.Warned, r.Failed, r.Skipped)
+	fmt.Fprintf(w, "\n%d passed, %d warnings, %d failed, %d skipped.\n", r.Passed, r.Warned, r.Failed, r.Skipped)
 	if r.Warned+r.Failed > 0 {
 		fmt.Fprintln(w, "Each code has a section in docs/troubleshooting.md.")
 	}

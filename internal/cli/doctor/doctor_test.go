@@ -3,6 +3,7 @@ package doctor
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,18 +24,25 @@ func healthy() Facts {
 	}
 	return Facts{
 		Clusters: []Cluster{{
-			ID: "east", Context: "east", Version: "v1.36.3", Major: 1, Minor: 36, ClockAhead: ptr.To(time.Second), Member: true, ClusterSet: "set",
-			Kinds: []Kind{{Name: "serviceexports.multicluster.x-k8s.io", AnyOf: []string{"v1beta1"}, Served: []string{"v1alpha1", "v1beta1"}}}, AskedBroker: true,
+			ID: "east", Context: "east", Version: "v1.36.3", Major: 1, Minor: 36, ClockAhead: ptr.To(time.Second),
+			Member: true, ClusterSet: "set", AskedBroker: true,
+			Kinds:     []Kind{{Name: "serviceexports.multicluster.x-k8s.io", AnyOf: []string{"v1beta1"}, Served: []string{"v1alpha1", "v1beta1"}}},
 			DataPlane: v1alpha1.DataPlaneService, Agent: &explain.Workload{Ready: 2, Want: 2}, DNS: &explain.Workload{Ready: 2, Want: 2},
-			DNSAddresses: []string{"10.96.0.53"}, Corefile: ".:53 {\n}\n" + block, Asked: "web.shop.svc.clusterset.local", Expect: []string{"10.96.0.7"},
+			DNSAddresses: []string{"10.96.0.53"}, Corefile: ".:53 {\n}\n" + block,
+			Asked: "web.shop.svc.clusterset.local", Expect: []string{"10.96.0.7"},
 			Answer: &explain.Answer{Server: "pod seamark-dns-1", Code: "NOERROR", Addresses: []string{"10.96.0.7"}},
 			Probes: []Probe{{Cluster: "west", Address: "10.2.0.1 port 80", Reached: true}},
 		}},
 		Broker: Broker{
 			Server: "https://broker", ClockAhead: ptr.To(time.Duration(0)),
-			Kinds:   []Kind{{Name: "clustersets.seamark.dev", AnyOf: []string{"v1alpha1"}, Served: []string{"v1alpha1"}}},
-			Set:     &v1alpha1.ClusterSet{Spec: v1alpha1.ClusterSetSpec{ClusterSetIP: v1alpha1.ClusterSetIPSettings{Ranges: []v1alpha1.CIDR{"243.0.0.0/8"}}}},
-			Members: []Member{member("east", "10.1.0.0/16", "10.96.0.0/16", "243.0.0.0/30"), member("west", "10.2.0.0/16", "10.97.0.0/16", "243.1.0.0/16")},
+			Kinds: []Kind{{Name: "clustersets.seamark.dev", AnyOf: []string{"v1alpha1"}, Served: []string{"v1alpha1"}}},
+			Set: &v1alpha1.ClusterSet{Spec: v1alpha1.ClusterSetSpec{
+				ClusterSetIP: v1alpha1.ClusterSetIPSettings{Ranges: []v1alpha1.CIDR{"243.0.0.0/8"}},
+			}},
+			Members: []Member{
+				member("east", "10.1.0.0/16", "10.96.0.0/16", "243.0.0.0/30"),
+				member("west", "10.2.0.0/16", "10.97.0.0/16", "243.1.0.0/16"),
+			},
 		},
 	}
 }
@@ -57,7 +65,8 @@ func TestHealthy(t *testing.T) {
 	}
 	var text bytes.Buffer
 	Write(&text, r, false, explain.Plain)
-	if !strings.Contains(text.String(), "PASS  dns-forward          east: clusterset.local goes to 10.96.0.53\n") || strings.Contains(text.String(), "do:") {
+	const line = "PASS  dns-forward          east: clusterset.local goes to 10.96.0.53\n"
+	if !strings.Contains(text.String(), line) || strings.Contains(text.String(), "do:") {
 		t.Errorf("%s", &text)
 	}
 	text.Reset()
@@ -67,7 +76,8 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// Each thing that can be wrong turns the check that is about it, says so, and has a fix unless it was only not looked at.
+// Each thing that can be wrong changes the result of the check that is about it, and has a fix
+// unless the check was skipped.
 func TestChecks(t *testing.T) {
 	for name, test := range map[string]struct {
 		change      func(f *Facts)
@@ -75,64 +85,121 @@ func TestChecks(t *testing.T) {
 		status      Status
 		says        string
 	}{
-		"unreachable":        {func(f *Facts) { f.Clusters[0] = Cluster{ID: "east", Problem: "connection refused"} }, "api-server", "east", Fail, "connection refused"},
-		"old":                {func(f *Facts) { f.Clusters[0].Minor = 29 }, "api-server", "east", Fail, "older than 1.30"},
-		"no permission":      {func(f *Facts) { f.Clusters[0].Denied = []string{"list pods", "get secrets"} }, "permissions", "east", Warn, "list pods, nor get secrets"},
-		"kind missing":       {func(f *Facts) { f.Clusters[0].Kinds[0].Missing = true }, "crds", "east", Fail, "not installed"},
-		"kind too old":       {func(f *Facts) { f.Clusters[0].Kinds[0].Served = []string{"v1alpha1"} }, "crds", "east", Fail, "serves v1alpha1, not v1beta1"},
+		"unreachable": {func(f *Facts) {
+			f.Clusters[0] = Cluster{ID: "east", Problem: "connection refused"}
+		}, "api-server", "east", Fail, "connection refused"},
+		"old": {func(f *Facts) { f.Clusters[0].Minor = 29 }, "api-server", "east", Fail, "older than 1.30"},
+		"no permission": {func(f *Facts) {
+			f.Clusters[0].Denied = []string{"list pods", "get secrets"}
+		}, "permissions", "east", Warn, "list pods, nor get secrets"},
+		"kind missing": {func(f *Facts) { f.Clusters[0].Kinds[0].Missing = true }, "crds", "east", Fail, "not installed"},
+		"kind too old": {func(f *Facts) {
+			f.Clusters[0].Kinds[0].Served = []string{"v1alpha1"}
+		}, "crds", "east", Fail, "serves v1alpha1, not v1beta1"},
 		"kinds not readable": {func(f *Facts) { f.Broker.KindsProblem = "not allowed" }, "crds", "broker", Skip, "not allowed"},
 		"no member":          {func(f *Facts) { f.Clusters[0].Member = false }, "membership", "east", Fail, "not a member"},
 		"membership broken":  {func(f *Facts) { f.Clusters[0].MembershipProblem = "no token" }, "membership", "east", Fail, "no token"},
 		"membership not read": {func(f *Facts) {
 			f.Clusters[0].MembershipProblem, f.Clusters[0].Denied = "not allowed", []string{"get secrets"}
-		}, "membership", "east", Skip, "not looked at"},
-		"broker away":         {func(f *Facts) { f.Clusters[0].BrokerProblem = "no answer in time" }, "broker", "east", Fail, "no answer in time"},
-		"broker not asked":    {func(f *Facts) { f.Clusters[0].AskedBroker = false }, "broker", "east", Skip, "cannot be used from here"},
-		"broker denies":       {func(f *Facts) { f.Clusters[0].BrokerDenied = []string{"update leases east"} }, "broker-permissions", "east", Fail, "update leases east"},
-		"removed":             {func(f *Facts) { f.Broker.Members = f.Broker.Members[1:] }, "registration", "east", Fail, "no Cluster east"},
-		"clock off":           {func(f *Facts) { f.Clusters[0].ClockAhead = ptr.To(time.Minute) }, "clocks", "east", Warn, "60s ahead of"},
-		"clock far off":       {func(f *Facts) { f.Broker.ClockAhead = ptr.To(-time.Hour) }, "clocks", "broker", Fail, "60m behind"},
-		"agent's clock":       {func(f *Facts) { f.Broker.Members[1].Skew = ptr.To(time.Hour) }, "clocks", "west", Fail, "by its agent's heartbeat"},
-		"silent":              {func(f *Facts) { f.Broker.Members[0].Life = explain.Life{Joined: true, Age: time.Hour} }, "heartbeat", "east", Fail, "60m ago"},
-		"never joined":        {func(f *Facts) { f.Broker.Members[0].Life = explain.Life{} }, "heartbeat", "east", Fail, "never renewed"},
-		"other silent":        {func(f *Facts) { f.Broker.Members[1].Life = explain.Life{Joined: true, Age: time.Hour} }, "other-members", "broker", Warn, "west (60m)"},
-		"other only invited":  {func(f *Facts) { f.Broker.Members[1].Life = explain.Life{} }, "other-members", "broker", Warn, "never joined: west"},
-		"agent elsewhere":     {func(f *Facts) { f.Clusters[0].Agent = nil }, "agent", "east", Skip, "runs somewhere else"},
-		"no agent":            {func(f *Facts) { f.Clusters[0].Agent = nil; f.Broker.Members[0].Life.Alive = false }, "agent", "east", Fail, "no Deployment seamark-agent"},
-		"agent broken":        {func(f *Facts) { f.Clusters[0].Agent.Ready = 0 }, "agent", "east", Fail, "none of 2"},
-		"agent half":          {func(f *Facts) { f.Clusters[0].Agent.Ready = 1 }, "agent", "east", Warn, "1 of 2"},
-		"versions":            {func(f *Facts) { f.Broker.Members[1].Status.AgentVersion = "v2" }, "agent-versions", "broker", Warn, "v1 in east; v2 in west"},
-		"bad exports":         {func(f *Facts) { f.Clusters[0].BadExports = []string{"a/b", "a/c", "a/d", "a/e", "a/f", "a/g"} }, "exports", "east", Warn, "a/f, and 1 more"},
-		"no dns":              {func(f *Facts) { f.Clusters[0].DNS = nil }, "dns-server", "east", Warn, "no Deployment seamark-dns"},
-		"dns broken":          {func(f *Facts) { f.Clusters[0].DNS.Ready = 0 }, "dns-server", "east", Fail, "none of 2"},
-		"not forwarded":       {func(f *Facts) { f.Clusters[0].Corefile = ".:53 {\n}\n" }, "dns-forward", "east", Fail, "does not forward clusterset.local"},
-		"forwarded elsewhere": {func(f *Facts) { f.Clusters[0].DNSAddresses = []string{"10.96.0.99"} }, "dns-forward", "east", Fail, "somewhere else"},
-		"forward damaged":     {func(f *Facts) { f.Clusters[0].Corefile = "# BEGIN seamark\n" }, "dns-forward", "east", Fail, "damaged"},
-		"no coredns":          {func(f *Facts) { f.Clusters[0].CorefileProblem = "no ConfigMap" }, "dns-forward", "east", Skip, "no ConfigMap"},
-		"dns not asked":       {func(f *Facts) { f.Clusters[0].Answer = &explain.Answer{NotAsked: "no pod"} }, "dns-answer", "east", Skip, "no pod"},
-		"dns silent":          {func(f *Facts) { f.Clusters[0].Answer = &explain.Answer{Server: "x", Problem: "timeout"} }, "dns-answer", "east", Fail, "timeout"},
-		"dns does not know":   {func(f *Facts) { f.Clusters[0].Answer = &explain.Answer{Server: "x", Code: "NXDOMAIN"} }, "dns-answer", "east", Fail, "should be 10.96.0.7"},
+		}, "membership", "east", Skip, "not read"},
+		"broker away": {func(f *Facts) {
+			f.Clusters[0].BrokerProblem = "no answer in time"
+		}, "broker", "east", Fail, "no answer in time"},
+		"broker not asked": {func(f *Facts) { f.Clusters[0].AskedBroker = false }, "broker", "east", Skip, "cannot be used from here"},
+		"broker denies": {func(f *Facts) {
+			f.Clusters[0].BrokerDenied = []string{"update leases east"}
+		}, "broker-permissions", "east", Fail, "update leases east"},
+		"removed":       {func(f *Facts) { f.Broker.Members = f.Broker.Members[1:] }, "registration", "east", Fail, "no Cluster east"},
+		"clock off":     {func(f *Facts) { f.Clusters[0].ClockAhead = ptr.To(time.Minute) }, "clocks", "east", Warn, "60s ahead of"},
+		"clock far off": {func(f *Facts) { f.Broker.ClockAhead = ptr.To(-time.Hour) }, "clocks", "broker", Fail, "60m behind"},
+		"agent's clock": {func(f *Facts) {
+			f.Broker.Members[1].Skew = ptr.To(time.Hour)
+		}, "clocks", "west", Fail, "by its agent's heartbeat"},
+		"silent": {func(f *Facts) {
+			f.Broker.Members[0].Life = explain.Life{Joined: true, Age: time.Hour}
+		}, "heartbeat", "east", Fail, "60m ago"},
+		"never joined": {func(f *Facts) { f.Broker.Members[0].Life = explain.Life{} }, "heartbeat", "east", Fail, "never renewed"},
+		"other silent": {func(f *Facts) {
+			f.Broker.Members[1].Life = explain.Life{Joined: true, Age: time.Hour}
+		}, "other-members", "broker", Warn, "west (60m)"},
+		"other only invited": {func(f *Facts) {
+			f.Broker.Members[1].Life = explain.Life{}
+		}, "other-members", "broker", Warn, "never joined: west"},
+		"agent elsewhere": {func(f *Facts) { f.Clusters[0].Agent = nil }, "agent", "east", Skip, "runs outside the cluster"},
+		"no agent": {func(f *Facts) {
+			f.Clusters[0].Agent = nil
+			f.Broker.Members[0].Life.Alive = false
+		}, "agent", "east", Fail, "no Deployment seamark-agent"},
+		"agent broken": {func(f *Facts) { f.Clusters[0].Agent.Ready = 0 }, "agent", "east", Fail, "none of 2"},
+		"agent half":   {func(f *Facts) { f.Clusters[0].Agent.Ready = 1 }, "agent", "east", Warn, "1 of 2"},
+		"versions": {func(f *Facts) {
+			f.Broker.Members[1].Status.AgentVersion = "v2"
+		}, "agent-versions", "broker", Warn, "v1 in east; v2 in west"},
+		"bad exports": {func(f *Facts) {
+			f.Clusters[0].BadExports = []string{"a/b", "a/c", "a/d", "a/e", "a/f", "a/g"}
+		}, "exports", "east", Warn, "a/f, and 1 more"},
+		"no dns":     {func(f *Facts) { f.Clusters[0].DNS = nil }, "dns-server", "east", Warn, "no Deployment seamark-dns"},
+		"dns broken": {func(f *Facts) { f.Clusters[0].DNS.Ready = 0 }, "dns-server", "east", Fail, "none of 2"},
+		"not forwarded": {func(f *Facts) {
+			f.Clusters[0].Corefile = ".:53 {\n}\n"
+		}, "dns-forward", "east", Fail, "does not forward clusterset.local"},
+		"forwarded elsewhere": {func(f *Facts) {
+			f.Clusters[0].DNSAddresses = []string{"10.96.0.99"}
+		}, "dns-forward", "east", Fail, "not to seamark-dns (10.96.0.99)"},
+		"forward damaged": {func(f *Facts) { f.Clusters[0].Corefile = "# BEGIN seamark\n" }, "dns-forward", "east", Fail, "damaged"},
+		"no coredns": {func(f *Facts) {
+			f.Clusters[0].CorefileProblem = "no ConfigMap"
+		}, "dns-forward", "east", Skip, "no ConfigMap"},
+		"dns not asked": {func(f *Facts) {
+			f.Clusters[0].Answer = &explain.Answer{NotAsked: "no pod"}
+		}, "dns-answer", "east", Skip, "no pod"},
+		"dns silent": {func(f *Facts) {
+			f.Clusters[0].Answer = &explain.Answer{Server: "x", Problem: "timeout"}
+		}, "dns-answer", "east", Fail, "timeout"},
+		"dns does not know": {func(f *Facts) {
+			f.Clusters[0].Answer = &explain.Answer{Server: "x", Code: "NXDOMAIN"}
+		}, "dns-answer", "east", Fail, "should be 10.96.0.7"},
 		"dns fails": {func(f *Facts) {
 			f.Clusters[0].Expect = nil
 			f.Clusters[0].Answer = &explain.Answer{Server: "x", Code: "SERVFAIL"}
 		}, "dns-answer", "east", Fail, "SERVFAIL"},
-		"pods overlap":          {func(f *Facts) { f.Broker.Members[1].Status.PodCIDRs = []v1alpha1.CIDR{"10.1.128.0/17"} }, "address-ranges", "east and west", Fail, "10.1.0.0/16 and 10.1.128.0/17"},
-		"pods on services":      {func(f *Facts) { f.Broker.Members[1].Status.ServiceCIDRs = []v1alpha1.CIDR{"10.1.0.0/16"} }, "address-ranges", "east and west", Fail, "pods of east overlap Services of west"},
-		"services overlap":      {func(f *Facts) { f.Broker.Members[1].Status.ServiceCIDRs = []v1alpha1.CIDR{"10.96.0.0/16"} }, "address-ranges", "east and west", Warn, "their Services overlap"},
-		"ranges unknown":        {func(f *Facts) { f.Broker.Members[1].Status.PodCIDRs = nil }, "address-ranges", "broker", Skip, "west"},
-		"vips on pods":          {func(f *Facts) { f.Broker.Members[0].Status.PodCIDRs[0] = "243.9.0.0/16" }, "clusterset-ip-ranges", "east", Fail, "overlap pods"},
-		"block twice":           {func(f *Facts) { f.Broker.Members[0].Spec.ClusterSetIPBlocks[0] = "243.1.0.0/16" }, "clusterset-ip-ranges", "east and west", Fail, "same block"},
-		"block outside":         {func(f *Facts) { f.Broker.Members[0].Spec.ClusterSetIPBlocks[0] = "242.1.0.0/16" }, "clusterset-ip-ranges", "east", Fail, "outside"},
-		"pool full":             {func(f *Facts) { f.Broker.Used = addrs("243.0.0.1", "243.0.0.2") }, "clusterset-ip-pool", "east", Fail, "all 2 addresses"},
-		"no proxy":              {func(f *Facts) { f.Clusters[0].DataPlane = v1alpha1.DataPlaneNFTables }, "data-plane", "east", Fail, "no DaemonSet"},
-		"proxy broken":          {func(f *Facts) { nftables(f, 1, 0) }, "data-plane", "east", Fail, "1 of 3 nodes"},
-		"proxy errors":          {func(f *Facts) { nftables(f, 3, 2) }, "data-plane", "east", Warn, "2 transactions"},
-		"proxy well":            {func(f *Facts) { nftables(f, 3, 0) }, "data-plane", "east", Pass, "3 of 3 nodes"},
-		"data plane unknown":    {func(f *Facts) { f.Clusters[0].DataPlane = "" }, "data-plane", "east", Skip, "not known"},
-		"workloads not read":    {func(f *Facts) { f.Clusters[0].WorkloadsProblem = "not allowed" }, "agent", "east", Skip, "not allowed"},
-		"pod not reached":       {func(f *Facts) { f.Clusters[0].Probes[0].Reached = false }, "remote-pod", "east", Fail, "10.2.0.1 port 80 of west"},
-		"not probed":            {func(f *Facts) { f.Clusters[0].Probes, f.Clusters[0].ProbeSkipped = nil, "no image" }, "remote-pod", "east", Skip, "no image"},
-		"broker away, no lease": {func(f *Facts) { f.Broker = Broker{Problem: "away"} }, "heartbeat", "broker", Skip, "cannot be asked"},
+		"pods overlap": {func(f *Facts) {
+			f.Broker.Members[1].Status.PodCIDRs = []v1alpha1.CIDR{"10.1.128.0/17"}
+		}, "address-ranges", "east and west", Fail, "10.1.0.0/16 and 10.1.128.0/17"},
+		"pods on services": {func(f *Facts) {
+			f.Broker.Members[1].Status.ServiceCIDRs = []v1alpha1.CIDR{"10.1.0.0/16"}
+		}, "address-ranges", "east and west", Fail, "pods of east overlap Services of west"},
+		"services overlap": {func(f *Facts) {
+			f.Broker.Members[1].Status.ServiceCIDRs = []v1alpha1.CIDR{"10.96.0.0/16"}
+		}, "address-ranges", "east and west", Warn, "their Services overlap"},
+		"ranges unknown": {func(f *Facts) { f.Broker.Members[1].Status.PodCIDRs = nil }, "address-ranges", "broker", Skip, "west"},
+		"vips on pods": {func(f *Facts) {
+			f.Broker.Members[0].Status.PodCIDRs[0] = "243.9.0.0/16"
+		}, "clusterset-ip-ranges", "east", Fail, "overlap pods"},
+		"block twice": {func(f *Facts) {
+			f.Broker.Members[0].Spec.ClusterSetIPBlocks[0] = "243.1.0.0/16"
+		}, "clusterset-ip-ranges", "east and west", Fail, "same block"},
+		"block outside": {func(f *Facts) {
+			f.Broker.Members[0].Spec.ClusterSetIPBlocks[0] = "242.1.0.0/16"
+		}, "clusterset-ip-ranges", "east", Fail, "outside"},
+		"pool full": {func(f *Facts) {
+			f.Broker.Used = addrs("243.0.0.1", "243.0.0.2")
+		}, "clusterset-ip-pool", "east", Fail, "all 2 clusterset IPs"},
+		"no proxy": {func(f *Facts) {
+			f.Clusters[0].DataPlane = v1alpha1.DataPlaneNFTables
+		}, "data-plane", "east", Fail, "no DaemonSet"},
+		"proxy broken":       {func(f *Facts) { nftables(f, 1, 0) }, "data-plane", "east", Fail, "1 of 3 nodes"},
+		"proxy errors":       {func(f *Facts) { nftables(f, 3, 2) }, "data-plane", "east", Warn, "2 transactions"},
+		"proxy well":         {func(f *Facts) { nftables(f, 3, 0) }, "data-plane", "east", Pass, "3 of 3 nodes"},
+		"data plane unknown": {func(f *Facts) { f.Clusters[0].DataPlane = "" }, "data-plane", "east", Skip, "not known"},
+		"workloads not read": {func(f *Facts) { f.Clusters[0].WorkloadsProblem = "not allowed" }, "agent", "east", Skip, "not allowed"},
+		"pod not reached": {func(f *Facts) {
+			f.Clusters[0].Probes[0].Reached = false
+		}, "remote-pod", "east", Fail, "10.2.0.1 port 80 of west"},
+		"not probed": {func(f *Facts) {
+			f.Clusters[0].Probes, f.Clusters[0].ProbeSkipped = nil, "no image"
+		}, "remote-pod", "east", Skip, "no image"},
+		"broker away, no lease": {func(f *Facts) { f.Broker = Broker{Problem: "away"} }, "heartbeat", "broker", Skip, "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := healthy()
@@ -154,6 +221,44 @@ func TestChecks(t *testing.T) {
 				t.Errorf("no %s of %s at %s: %+v", test.status, test.code, test.where, Examine(f).Results)
 			}
 		})
+	}
+}
+
+// A cluster whose names are in another zone: every text that names the zone names that one.
+func TestZone(t *testing.T) {
+	const zone = "mesh.example"
+	for name, test := range map[string]struct {
+		change    func(c *Cluster)
+		code      string
+		status    Status
+		says, fix string
+	}{
+		"forwarded": {func(c *Cluster) {
+			c.Corefile = zone + " {\n  forward . 10.96.0.53\n}\n"
+		}, "dns-forward", Pass, "mesh.example goes to 10.96.0.53", ""},
+		"only the default zone": {func(*Cluster) {}, "dns-forward", Fail, "does not forward mesh.example", "mesh.example:53 {"},
+		"no dns":                {func(c *Cluster) { c.DNS = nil }, "dns-server", Warn, "names in mesh.example are not answered", ""},
+		"dns silent": {func(c *Cluster) {
+			c.Answer = &explain.Answer{Server: "x", Problem: "timeout"}
+		}, "dns-answer", Fail, "timeout", "forwards mesh.example"},
+		"dns does not know": {func(c *Cluster) {
+			c.Answer = &explain.Answer{Server: "x", Code: "NXDOMAIN"}
+		}, "dns-answer", Fail, "NXDOMAIN", "mesh.example is not forwarded"},
+	} {
+		f := healthy()
+		c := &f.Clusters[0]
+		c.Zone, c.Asked = zone, "web.shop.svc."+zone
+		test.change(c)
+		r := Examine(f)
+		i := slices.IndexFunc(r.Results, func(r Result) bool { return r.Code == test.code })
+		if got := r.Results[i]; got.Status != test.status || !strings.Contains(got.Detail, test.says) || !strings.Contains(got.Fix, test.fix) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		for _, result := range r.Results {
+			if strings.Contains(result.Detail+result.Fix, "clusterset.local") {
+				t.Errorf("%s: the default zone is named: %+v", name, result)
+			}
+		}
 	}
 }
 

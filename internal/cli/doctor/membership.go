@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// oldestMinor is the first Kubernetes 1.x whose ValidatingAdmissionPolicies guard a member's identity.
+// oldestMinor is the first Kubernetes 1.x with the ValidatingAdmissionPolicies that protect a
+// member's id.
 const oldestMinor = 30
 
 func checkAPIServer(f *Facts) []Result {
@@ -20,7 +21,8 @@ func checkAPIServer(f *Facts) []Result {
 		case c.Problem != "":
 			out = append(out, fail("check the context and its credential: "+c.kubectl("get --raw /readyz"), "%s", c.Problem).at(c.ID))
 		case c.Major == 1 && c.Minor > 0 && c.Minor < oldestMinor:
-			out = append(out, fail("upgrade the cluster", "Kubernetes %s is older than 1.%d: nothing guards the member's identity there", c.Version, oldestMinor).at(c.ID))
+			out = append(out, fail("upgrade the cluster", "Kubernetes %s is older than 1.%d: its admission policies cannot protect the member's id",
+				c.Version, oldestMinor).at(c.ID))
 		default:
 			out = append(out, pass("Kubernetes %s", c.Version).at(c.ID))
 		}
@@ -31,14 +33,14 @@ func checkAPIServer(f *Facts) []Result {
 func checkPermissions(f *Facts) []Result {
 	return each(f, func(c *Cluster) Result {
 		if len(c.Denied) > 0 {
-			return warn("run it as somebody who may, or have the admin of "+c.ID+" allow you",
-				"you may not %s: what depends on it is not checked", strings.Join(c.Denied, ", nor "))
+			return warn("run it as a user who may, or have the admin of "+c.ID+" allow it to you",
+				"you may not %s: checks that depend on it are skipped", strings.Join(c.Denied, ", nor "))
 		}
 		return pass("you may read everything that is needed")
 	})
 }
 
-func checkKinds(f *Facts) []Result {
+func checkCRDs(f *Facts) []Result {
 	judge := func(kinds []Kind, problem, fix string) Result {
 		if problem != "" {
 			return skip("%s", problem)
@@ -55,7 +57,7 @@ func checkKinds(f *Facts) []Result {
 		if len(bad) > 0 {
 			return fail(fix, "%s", strings.Join(bad, "; "))
 		}
-		return pass("%d kinds", len(kinds))
+		return pass("%d CRDs", len(kinds))
 	}
 	out := each(f, func(c *Cluster) Result {
 		if !c.Member {
@@ -75,7 +77,7 @@ func checkMembership(f *Facts) []Result {
 		case !c.Member:
 			return fail("join it: seamark join --help", "the cluster is not a member of a clusterset")
 		case c.MembershipProblem != "" && len(c.Denied) > 0:
-			return skip("member of %s; its credential was not looked at: %s", c.ClusterSet, c.MembershipProblem)
+			return skip("member of %s; its credential was not read: %s", c.ClusterSet, c.MembershipProblem)
 		case c.MembershipProblem != "":
 			return fail("join again with a new invitation (seamark broker invite "+c.ID+" --renew)", "%s", c.MembershipProblem)
 		}
@@ -91,8 +93,9 @@ func checkBroker(f *Facts) []Result {
 		case !c.AskedBroker:
 			return skip("the member's credential cannot be used from here")
 		case c.BrokerProblem != "":
-			return fail("is the broker's API server up, and can it be reached from here and from "+c.ID+"? Running traffic does not need it; changes wait for it. "+
-				"A credential that is not accepted: seamark broker invite "+c.ID+" --renew, then join again", "%s", c.BrokerProblem)
+			return fail("check that the broker's API server runs and can be reached from here and from "+c.ID+
+				"; imported services keep working without it, changes wait for it. "+
+				"If it rejects the credential: seamark broker invite "+c.ID+" --renew, then join again", "%s", c.BrokerProblem)
 		}
 		return pass("it answers %s with its own credential", c.ID)
 	})
@@ -108,8 +111,8 @@ func checkBrokerPermissions(f *Facts) []Result {
 		case !c.AskedBroker || c.BrokerProblem != "":
 			return Result{}
 		case len(c.BrokerDenied) > 0:
-			return fail("the broker's admin renews the invitation, which mends the roles: seamark broker invite "+c.ID+" --renew", "the member may not %s",
-				strings.Join(c.BrokerDenied, ", nor "))
+			return fail("the broker's admin renews the invitation, which restores the roles: seamark broker invite "+c.ID+" --renew",
+				"the member may not %s", strings.Join(c.BrokerDenied, ", nor "))
 		}
 		return pass("the member may publish, import and renew its lease")
 	})
@@ -117,24 +120,26 @@ func checkBrokerPermissions(f *Facts) []Result {
 
 func checkRegistration(f *Facts) []Result {
 	if f.Broker.Problem != "" {
-		return []Result{skip("the broker cannot be asked").at("broker")}
+		return []Result{skip("the broker cannot be read").at("broker")}
 	}
 	return each(f, func(c *Cluster) Result {
 		if !c.Member {
 			return Result{}
 		}
 		if f.Broker.member(c.ID) == nil {
-			return fail("the cluster was removed from the clusterset: run seamark leave, then join with a new invitation", "the broker has no Cluster %s", c.ID)
+			return fail("the cluster was removed from the clusterset: run seamark leave, then join with a new invitation",
+				"the broker has no Cluster %s", c.ID)
 		}
 		return pass("Cluster %s", c.ID)
 	})
 }
 
 const (
-	// skewMatters is from when a difference of clocks confuses tokens, certificates and those who read times.
-	skewMatters = 30 * time.Second
-	// skewBreaks is from when API servers refuse credentials as not yet or no longer valid.
-	skewBreaks = 5 * time.Minute
+	// skewWarns is the difference between clocks from which times in logs and objects mislead.
+	skewWarns = 30 * time.Second
+	// skewFails is the difference from which API servers reject credentials as not yet or no longer
+	// valid.
+	skewFails = 5 * time.Minute
 )
 
 func checkClocks(f *Facts) []Result {
@@ -142,13 +147,14 @@ func checkClocks(f *Facts) []Result {
 		const fix = "let the machine follow a time server (chrony, systemd-timesyncd)"
 		switch {
 		case ahead == nil:
-			return skip("its time is not known")
-		case ahead.Abs() >= skewBreaks:
-			return fail(fix, "its clock is %s %s %s: credentials may be refused", roundly(*ahead), direction(*ahead), of)
-		case ahead.Abs() >= skewMatters:
-			return warn(fix, "its clock is %s %s %s; Seamark compares no clocks, but people who read times do", roundly(*ahead), direction(*ahead), of)
+			return skip("its clock is not known")
+		case ahead.Abs() >= skewFails:
+			return fail(fix, "its clock is %s %s %s: credentials may be rejected", humanAge(*ahead), direction(*ahead), of)
+		case ahead.Abs() >= skewWarns:
+			return warn(fix, "its clock is %s %s %s; Seamark does not depend on that, but the times in logs and objects mislead",
+				humanAge(*ahead), direction(*ahead), of)
 		}
-		return pass("within %s of %s", skewMatters, of)
+		return pass("within %s of %s", skewWarns, of)
 	}
 	out := each(f, func(c *Cluster) Result { return judge(c.ClockAhead, "this machine's") })
 	if f.Broker.Problem != "" {
@@ -156,14 +162,14 @@ func checkClocks(f *Facts) []Result {
 	}
 	out = append(out, judge(f.Broker.ClockAhead, "this machine's").at("broker"))
 	for i := range f.Broker.Members {
-		if m := &f.Broker.Members[i]; m.Skew != nil && m.Skew.Abs() >= skewMatters {
+		if m := &f.Broker.Members[i]; m.Skew != nil && m.Skew.Abs() >= skewWarns {
 			out = append(out, judge(m.Skew, "the broker's (by its agent's heartbeat)").at(m.Name))
 		}
 	}
 	return out
 }
 
-func roundly(d time.Duration) string { return duration.HumanDuration(d.Abs()) }
+func humanAge(d time.Duration) string { return duration.HumanDuration(d.Abs()) }
 
 func direction(d time.Duration) string {
 	if d > 0 {
@@ -174,7 +180,7 @@ func direction(d time.Duration) string {
 
 func checkHeartbeat(f *Facts) []Result {
 	if f.Broker.Problem != "" {
-		return []Result{skip("the broker cannot be asked").at("broker")}
+		return []Result{skip("the broker cannot be read").at("broker")}
 	}
 	return each(f, func(c *Cluster) Result {
 		m := f.Broker.member(c.ID)
@@ -184,8 +190,8 @@ func checkHeartbeat(f *Facts) []Result {
 		case !m.Life.Joined:
 			return fail(agentFix(c), "the member has never renewed its lease: its agent has not run, or cannot reach the broker")
 		case !m.Life.Alive:
-			return fail(agentFix(c), "the last heartbeat was %s ago: the agent does not run, or cannot reach the broker. Other clusters stop using this one's endpoints "+
-				"where they have others", duration.HumanDuration(m.Life.Age))
+			return fail(agentFix(c), "the last heartbeat was %s ago: the agent does not run, or cannot reach the broker. "+
+				"Other clusters stop using this one's endpoints where another cluster serves", duration.HumanDuration(m.Life.Age))
 		}
 		return pass("%s ago", duration.HumanDuration(m.Life.Age))
 	})
@@ -193,7 +199,7 @@ func checkHeartbeat(f *Facts) []Result {
 
 func agentFix(c *Cluster) string {
 	if c.Agent == nil {
-		return "start seamark-agent, or install it with seamark join; then see its log"
+		return "start seamark-agent, or install it with seamark join; then read its log"
 	}
 	return c.kubectl("-n seamark-system logs deployment/seamark-agent")
 }
@@ -215,9 +221,11 @@ func checkOthers(f *Facts) []Result {
 	}
 	switch {
 	case len(silent) > 0:
-		return []Result{warn("bring them back; one that is gone for good: seamark cluster remove ID", "silent: %s", strings.Join(silent, ", ")).at("broker")}
+		return []Result{warn("bring them back; remove one that is gone for good: seamark cluster remove ID",
+			"silent: %s", strings.Join(silent, ", ")).at("broker")}
 	case len(never) > 0:
-		return []Result{warn("join them with their invitations, or take the invitations back: seamark cluster remove ID", "invited, but never joined: %s", strings.Join(never, ", ")).at("broker")}
+		return []Result{warn("join them with their invitations, or revoke the invitations: seamark cluster remove ID",
+			"invited, but never joined: %s", strings.Join(never, ", ")).at("broker")}
 	}
 	return []Result{pass("%d members", len(f.Broker.Members)).at("broker")}
 }
@@ -242,5 +250,5 @@ func checkVersions(f *Facts) []Result {
 		parts = append(parts, version+" in "+strings.Join(members, ", "))
 	}
 	slices.Sort(parts)
-	return []Result{warn("bring the older ones up to date; neighbouring versions work together", "%s", strings.Join(parts, "; ")).at("broker")}
+	return []Result{warn("upgrade the older ones; neighbouring versions work together", "%s", strings.Join(parts, "; ")).at("broker")}
 }

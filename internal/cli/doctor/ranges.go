@@ -19,7 +19,7 @@ func parse(cidrs []v1alpha1.CIDR) []netip.Prefix {
 	return out
 }
 
-// overlap names the first two ranges that overlap, empty when none do.
+// overlap returns the first two ranges that overlap, as text; empty when none do.
 func overlap(a, b []netip.Prefix) string {
 	for _, x := range a {
 		for _, y := range b {
@@ -35,17 +35,17 @@ func overlap(a, b []netip.Prefix) string {
 	return ""
 }
 
-// checkRanges compares the members' ranges, as each tells its own.
+// checkRanges compares the ranges that the members publish.
 func checkRanges(f *Facts) []Result {
 	if f.Broker.Problem != "" {
-		return []Result{skip("the broker cannot be asked").at("broker")}
+		return []Result{skip("the broker cannot be read").at("broker")}
 	}
 	var out []Result
-	known, silent := 0, []string{}
+	known, unknown := 0, []string{}
 	for i := range f.Broker.Members {
 		a := &f.Broker.Members[i]
 		if len(a.Status.PodCIDRs) == 0 {
-			silent = append(silent, a.Name)
+			unknown = append(unknown, a.Name)
 		} else {
 			known++
 		}
@@ -54,10 +54,11 @@ func checkRanges(f *Facts) []Result {
 		}
 	}
 	if len(out) == 0 && known > 1 {
-		out = append(out, pass("no overlap between the %d members that tell their pods' ranges", known).at("broker"))
+		out = append(out, pass("no overlap between the %d members whose pod ranges are known", known).at("broker"))
 	}
-	if len(silent) > 0 {
-		out = append(out, skip("not known where the pods of %s are: their nodes do not tell", strings.Join(silent, ", ")).at("broker"))
+	if len(unknown) > 0 {
+		out = append(out, skip("the pod ranges of %s are not known: their nodes have none in spec.podCIDRs",
+			strings.Join(unknown, ", ")).at("broker"))
 	}
 	return out
 }
@@ -67,8 +68,8 @@ func compare(a, b *Member) (out []Result) {
 	otherPods, otherServices := parse(b.Status.PodCIDRs), parse(b.Status.ServiceCIDRs)
 	where := a.Name + " and " + b.Name
 	if both := overlap(pods, otherPods); both != "" {
-		out = append(out, fail("give one of the clusters other pod addresses, or connect them with a network that translates addresses: pods with the same address cannot reach each other",
-			"their pods overlap: %s", both).at(where))
+		out = append(out, fail("give one of the clusters another pod range, or connect them with a network that translates addresses: "+
+			"pods with the same address cannot reach each other", "their pods overlap: %s", both).at(where))
 	}
 	if both := overlap(pods, otherServices); both != "" {
 		out = append(out, fail("give one of the clusters another range", "pods of %s overlap Services of %s: %s", a.Name, b.Name, both).at(where))
@@ -77,15 +78,17 @@ func compare(a, b *Member) (out []Result) {
 		out = append(out, fail("give one of the clusters another range", "pods of %s overlap Services of %s: %s", b.Name, a.Name, both).at(where))
 	}
 	if both := overlap(services, otherServices); both != "" {
-		out = append(out, warn("nothing, unless services are exported in classic mode: that needs ClusterIPs that differ", "their Services overlap: %s", both).at(where))
+		out = append(out, warn("nothing, unless services are exported in classic mode: that needs ClusterIPs that differ",
+			"their Services overlap: %s", both).at(where))
 	}
 	return out
 }
 
-// checkVIPRanges looks for clusterset IPs that are something else already.
-func checkVIPRanges(f *Facts) []Result {
+// checkClusterSetIPRanges compares the ranges of clusterset IPs with those of pods and Services,
+// and the members' blocks with each other.
+func checkClusterSetIPRanges(f *Facts) []Result {
 	if f.Broker.Problem != "" || f.Broker.Set == nil {
-		return []Result{skip("the broker cannot be asked").at("broker")}
+		return []Result{skip("the broker cannot be read").at("broker")}
 	}
 	ranges := parse(f.Broker.Set.Spec.ClusterSetIP.Ranges)
 	var out []Result
@@ -100,18 +103,19 @@ func checkVIPRanges(f *Facts) []Result {
 		for j := i + 1; j < len(f.Broker.Members); j++ {
 			other := &f.Broker.Members[j]
 			if both := overlap(parse(m.Spec.ClusterSetIPBlocks), parse(other.Spec.ClusterSetIPBlocks)); both != "" {
-				out = append(out, fail("the broker's admin removes one of the clusters and invites it anew, which gives it a block of its own",
+				out = append(out, fail("the broker's admin removes one of the clusters and invites it anew, which allocates another block",
 					"they allocate from the same block: %s", both).at(m.Name+" and "+other.Name))
 			}
 		}
 		for _, block := range parse(m.Spec.ClusterSetIPBlocks) {
 			if overlap([]netip.Prefix{block}, ranges) == "" {
-				out = append(out, fail("the broker's admin invites the cluster anew", "its block %s lies outside the clusterset's ranges: importers refuse its addresses", block).at(m.Name))
+				out = append(out, fail("the broker's admin invites the cluster anew",
+					"its block %s lies outside the clusterset's ranges: importers reject its clusterset IPs", block).at(m.Name))
 			}
 		}
 	}
 	if len(out) == 0 {
-		out = append(out, pass("%s is used for nothing else", joinPrefixes(ranges)).at("broker"))
+		out = append(out, pass("%s: no overlap", joinPrefixes(ranges)).at("broker"))
 	}
 	return out
 }
@@ -124,12 +128,12 @@ func joinPrefixes(prefixes []netip.Prefix) string {
 	return strings.Join(texts, ", ")
 }
 
-// nearlyFull is the share of a block from which somebody should know.
+// nearlyFull is the share of a block in use from which the check warns.
 const nearlyFull = 0.9
 
 func checkPool(f *Facts) []Result {
 	if f.Broker.Problem != "" {
-		return []Result{skip("the broker cannot be asked").at("broker")}
+		return []Result{skip("the broker cannot be read").at("broker")}
 	}
 	var out []Result
 	for i := range f.Broker.Members {
@@ -143,12 +147,12 @@ func checkPool(f *Facts) []Result {
 			}
 			size := math.Exp2(float64(block.Addr().BitLen()-block.Bits())) - 2
 			share := float64(used) / max(size, 1)
-			const fix = "unexport what nobody uses, or have the broker's admin invite the cluster anew with a larger --clusterset-ip-cidr"
+			const fix = "unexport services that are not used, or have the broker's admin invite the cluster anew with a larger --clusterset-ip-cidr"
 			switch {
 			case share >= 1:
-				out = append(out, fail(fix, "all %d addresses of block %s are in use: new exports get none", used, block).at(m.Name))
+				out = append(out, fail(fix, "all %d clusterset IPs of block %s are in use: new exports get none", used, block).at(m.Name))
 			case share >= nearlyFull:
-				out = append(out, warn(fix, "%d of %.0f addresses of block %s are in use", used, size, block).at(m.Name))
+				out = append(out, warn(fix, "%d of %.0f clusterset IPs of block %s are in use", used, size, block).at(m.Name))
 			}
 		}
 	}

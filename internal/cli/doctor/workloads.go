@@ -5,12 +5,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// shown is how many names a line tells before it counts.
-const shown = 5
+// maxNames is how many names a result lists; it counts the rest.
+const maxNames = 5
 
 func checkAgent(f *Facts) []Result {
 	return each(f, func(c *Cluster) Result {
@@ -21,11 +21,12 @@ func checkAgent(f *Facts) []Result {
 		case c.WorkloadsProblem != "":
 			return skip("%s", c.WorkloadsProblem)
 		case c.Agent == nil && m != nil && m.Life.Alive:
-			return skip("there is no Deployment seamark-agent, but its heartbeat arrives: it runs somewhere else")
+			return skip("there is no Deployment seamark-agent, but its heartbeat arrives: it runs outside the cluster")
 		case c.Agent == nil:
-			return fail("install it (seamark join), or start seamark-agent where it should run", "there is no Deployment seamark-agent in seamark-system")
+			return fail("install it (seamark join), or start seamark-agent where it should run",
+				"there is no Deployment seamark-agent in seamark-system")
 		case c.Agent.Ready == 0:
-			return fail(c.describe("agent"), "none of %d pods is ready: nothing is exchanged", c.Agent.Want)
+			return fail(c.describe("agent"), "none of %d pods is ready: nothing is exported or imported", c.Agent.Want)
 		case c.Agent.Ready < c.Agent.Want:
 			return warn(c.describe("agent"), "%d of %d pods are ready", c.Agent.Ready, c.Agent.Want)
 		}
@@ -43,14 +44,15 @@ func checkExports(f *Facts) []Result {
 			return Result{}
 		}
 		if len(c.BadExports) == 0 {
-			return pass("none complains")
+			return pass("all are published")
 		}
 		names := c.BadExports
-		if len(names) > shown {
-			names = append(slices.Clone(names[:shown]), fmt.Sprintf("and %d more", len(c.BadExports)-shown))
+		if len(names) > maxNames {
+			names = append(slices.Clone(names[:maxNames]), fmt.Sprintf("and %d more", len(c.BadExports)-maxNames))
 		}
-		namespace, name, _ := strings.Cut(c.BadExports[0], "/")
-		return warn(fmt.Sprintf("seamark explain %s -n %s tells why, and what to do", name, namespace), "not published as they should be: %s", strings.Join(names, ", "))
+		namespace, name, _ := strings.Cut(c.BadExports[0], "/") //nolint:forbidigo // a name, not a message
+		return warn(fmt.Sprintf("find out why: seamark explain %s -n %s", name, namespace),
+			"not published, or in conflict: %s", strings.Join(names, ", "))
 	})
 }
 
@@ -62,7 +64,8 @@ func checkDNSServer(f *Facts) []Result {
 		case c.WorkloadsProblem != "":
 			return skip("%s", c.WorkloadsProblem)
 		case c.DNS == nil:
-			return warn("install it: seamark join does", "there is no Deployment seamark-dns: nobody answers for clusterset.local, unless another DNS server does")
+			return warn("install it: seamark join does",
+				"there is no Deployment seamark-dns: names in %s are not answered, unless by another DNS server", c.zone())
 		case c.DNS.Ready == 0:
 			return fail(c.describe("dns"), "none of %d pods is ready: names of the clusterset are not answered", c.DNS.Want)
 		case c.DNS.Ready < c.DNS.Want:
@@ -80,10 +83,10 @@ func checkForward(f *Facts) []Result {
 		if c.CorefileProblem != "" {
 			return skip("%s", c.CorefileProblem)
 		}
-		if problem, fix := explain.Forwarding(c.Corefile, c.DNSAddresses); problem != "" {
+		if problem, fix := explain.Forwarding(c.Corefile, c.zone(), c.DNSAddresses); problem != "" {
 			return fail(fix, "%s", problem)
 		}
-		return pass("clusterset.local goes to %s", strings.Join(c.DNSAddresses, ", "))
+		return pass("%s goes to %s", c.zone(), strings.Join(c.DNSAddresses, ", "))
 	})
 }
 
@@ -98,18 +101,22 @@ func checkAnswer(f *Facts) []Result {
 		case a.NotAsked != "":
 			return skip("not asked: %s", a.NotAsked)
 		case a.Problem != "":
-			return fail("is seamark-dns ready, and does the DNS server that was asked forward clusterset.local to it?", "%s does not answer: %s", a.Server, a.Problem)
+			return fail("check that seamark-dns is ready, and that the DNS server that was asked forwards "+c.zone()+" to it",
+				"%s does not answer: %s", a.Server, a.Problem)
 		case len(c.Expect) > 0 && !slices.ContainsFunc(a.Addresses, func(x string) bool { return slices.Contains(c.Expect, x) }):
-			return fail("if the server that was asked is the cluster's own DNS, clusterset.local is not forwarded (see dns-forward); else see the log of seamark-dns",
-				"%s answers %s for %s, which should be %s", a.Server, said(a), c.Asked, strings.Join(c.Expect, ", "))
+			return fail("if the server that was asked is the cluster's own DNS, "+c.zone()+" is not forwarded (see dns-forward); "+
+				"otherwise read the log of seamark-dns",
+				"%s answers %s for %s, which should be %s", a.Server, answerText(a), c.Asked, strings.Join(c.Expect, ", "))
 		case a.Code != "NOERROR" && a.Code != "NXDOMAIN":
-			return fail("see the log of seamark-dns: "+c.kubectl("-n seamark-system logs deployment/seamark-dns"), "%s answers %s for %s", a.Server, a.Code, c.Asked)
+			return fail("read the log of seamark-dns: "+c.kubectl("-n seamark-system logs deployment/seamark-dns"),
+				"%s answers %s for %s", a.Server, a.Code, c.Asked)
 		}
-		return pass("%s answers %s for %s", a.Server, said(a), c.Asked)
+		return pass("%s answers %s for %s", a.Server, answerText(a), c.Asked)
 	})
 }
 
-func said(a *explain.Answer) string {
+// answerText returns the addresses of an answer, or its response code.
+func answerText(a *explain.Answer) string {
 	if len(a.Addresses) == 0 {
 		return a.Code
 	}
@@ -118,26 +125,31 @@ func said(a *explain.Answer) string {
 
 func checkDataPlane(f *Facts) []Result {
 	return each(f, func(c *Cluster) Result {
+		plane := objects.DataPlaneOf(c.DataPlane)
 		switch {
 		case !c.Member:
 			return Result{}
 		case c.DataPlane == "":
 			return skip("not known which it is: neither the membership nor the broker can be read")
-		case c.DataPlane == v1alpha1.DataPlaneNone:
-			return pass("none: something else routes clusterset IPs")
-		case c.DataPlane != v1alpha1.DataPlaneNFTables:
-			return pass("the cluster's own Services (kube-proxy or what stands in for it)")
+		case plane.DerivesService:
+			return pass("the cluster's own Services (kube-proxy or its replacement)")
+		case !plane.RunsProxy:
+			return pass("%s: %s", plane.Name, plane.Summary)
 		case c.WorkloadsProblem != "":
 			return skip("%s", c.WorkloadsProblem)
 		case c.Proxy == nil:
-			return fail("install it: seamark join --dataplane nftables", "the data plane is nftables, but there is no DaemonSet seamark-proxy")
+			return fail(fmt.Sprintf("install it: seamark join --dataplane %s", plane.Name),
+				"the data plane is %s, but there is no DaemonSet seamark-proxy", plane.Name)
 		case c.Proxy.Ready < c.Proxy.Want:
-			return fail(c.describe("proxy")+"; a kernel without nf_tables, nft_numgen or nft_nat is told in the log. A cluster whose kernels lack them: "+
-				"join again with --dataplane service", "seamark-proxy is ready on %d of %d nodes: on the others clusterset IPs lead nowhere", c.Proxy.Ready, c.Proxy.Want)
+			return fail(c.describe("proxy")+"; the log names what the kernel lacks of nf_tables, nft_numgen and nft_nat. "+
+				"If kernels lack them: join again with --dataplane service",
+				"seamark-proxy is ready on %d of %d nodes: on the others clusterset IPs do not work", c.Proxy.Ready, c.Proxy.Want)
 		case c.ProxyErrors > 0:
-			return warn(c.kubectl("-n seamark-system logs daemonset/seamark-proxy"), "%.0f transactions with the kernel failed so far; each is repeated in full (%s)", c.ProxyErrors, c.Proxies)
+			return warn(c.kubectl("-n seamark-system logs daemonset/seamark-proxy"),
+				"%.0f transactions with the kernel failed so far; each is followed by a full sync (%s)", c.ProxyErrors, c.Proxies)
 		}
-		return pass("seamark-proxy is ready on %d of %d nodes, so their kernels have what it needs; %s", c.Proxy.Ready, c.Proxy.Want, c.Proxies)
+		return pass("seamark-proxy is ready on %d of %d nodes, so their kernels have what it needs; %s",
+			c.Proxy.Ready, c.Proxy.Want, c.Proxies)
 	})
 }
 
@@ -156,8 +168,8 @@ func checkRemotePod(f *Facts) []Result {
 				out = append(out, pass("%s of %s answers", p.Address, p.Cluster).at(c.ID))
 				continue
 			}
-			out = append(out, fail("pods must reach each other between clusters: routes for the pod ranges both ways, no network policy or firewall in between "+
-				"(address-ranges must pass)", "%s of %s cannot be reached from a pod: %s", p.Address, p.Cluster, p.Detail).at(c.ID))
+			out = append(out, fail("pods must reach each other between clusters: check the routes for the pod ranges both ways, "+
+				"network policies, firewalls and address-ranges", "%s of %s cannot be reached from a pod: %s", p.Address, p.Cluster, p.Detail).at(c.ID))
 		}
 	}
 	return out

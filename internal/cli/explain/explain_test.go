@@ -15,8 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// What people read, for each thing that can be wrong: testdata/NAME.in.yaml is what was read from the clusters, NAME.txt what they see.
-// The first finding's code is the first word of a comment in the input.
+// The text of a report, for each thing that can be wrong: testdata/NAME.in.yaml is what was read
+// from the clusters, NAME.txt the text. The comment of the input begins with the first finding's
+// code.
 func TestGolden(t *testing.T) {
 	inputs, err := filepath.Glob(filepath.Join("testdata", "*.in.yaml"))
 	if err != nil || len(inputs) < 12 {

@@ -15,14 +15,14 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// explainBroker tells what keeps the whole picture from being seen.
+// explainBroker adds what could not be read.
 func (e *explainer) explainBroker() {
 	if e.Broker.Problem != "" {
 		e.find(brokerUnreachable, "", e.Broker.Problem,
-			"what is imported keeps working; make the broker's API server reachable again, or ask it as its admin with --broker-context. seamark doctor says more")
+			"imported services keep working; make the broker's API server reachable again, or read it as its admin with --broker-context. "+
+				"seamark doctor checks the connection")
 	}
 	for i := range e.Clusters {
 		if c := &e.Clusters[i]; c.Problem != "" {
@@ -31,7 +31,7 @@ func (e *explainer) explainBroker() {
 	}
 }
 
-// explainExporters goes through everybody who exports the service, or seems to.
+// explainExporters adds every cluster that has an export of the service or a record of one.
 func (e *explainer) explainExporters() {
 	for _, id := range e.exporterIDs() {
 		c, record := e.cluster(id), e.record(id)
@@ -40,17 +40,17 @@ func (e *explainer) explainExporters() {
 		case c != nil && c.Export != nil:
 			x.ExportedAt = ptr.To(c.Export.CreationTimestamp.UTC())
 			x.Service = describeService(c.Service)
-			x.Ready, x.Total = count(c.Slices)
+			x.Ready, x.Total = CountReady(c.Slices)
 			x.State = e.judgeExport(c, record)
 		case record != nil:
 			x.ExportedAt = ptr.To(record.Spec.ExportedAt.UTC())
 			x.Service = describeRecord(&record.Spec)
-			x.Ready, x.Total = count(e.slicesOf(id))
+			x.Ready, x.Total = CountReady(e.slicesOf(id))
 			x.State = e.judgeRecord(c, id)
 		}
 		if e.stale(id) {
-			e.findAs(e.unlessOthers(id), agentSilent, id, fmt.Sprintf("cluster %s renewed its lease %s ago: its agent does not run, or cannot reach the broker; changes of its "+
-				"endpoints do not arrive", id, duration.HumanDuration(e.lives[id].Age)), c.agentCure())
+			e.findAs(e.unlessOthers(id), agentSilent, id, fmt.Sprintf("cluster %s renewed its lease %s ago: its agent does not run, "+
+				"or cannot reach the broker; changes of its endpoints do not arrive", id, duration.HumanDuration(e.lives[id].Age)), c.agentCure())
 		}
 		e.report.Exporters = append(e.report.Exporters, x)
 	}
@@ -59,7 +59,7 @@ func (e *explainer) explainExporters() {
 	}
 }
 
-// exporterIDs are the clusters with an export or a record, oldest export first.
+// exporterIDs returns the clusters with an export or a record, the oldest export first.
 func (e *explainer) exporterIDs() []string {
 	when := map[string]time.Time{}
 	for i := range e.Broker.Records {
@@ -112,73 +112,106 @@ func (e *explainer) notExported() {
 			cure = fmt.Sprintf("seamark export service %s -n %s%s", e.Name, e.Namespace, c.contextFlag())
 		}
 	}
-	detail := fmt.Sprintf("there is no ServiceExport %s/%s in the clusters looked into, and no record on the broker", e.Namespace, e.Name)
+	detail := fmt.Sprintf("there is no ServiceExport %s/%s in the clusters that were read, and no record on the broker", e.Namespace, e.Name)
 	if len(have) > 0 {
 		detail += "; the Service exists in " + strings.Join(have, ", ")
 	} else if len(e.Clusters) > 0 {
-		detail += "; nor is there a Service of that name (is the namespace right?)"
+		detail += "; there is no Service of that name either (is the namespace right?)"
 	}
 	e.find(notExported, "", detail, cure)
 }
 
-// judgeExport says how an export is by its own conditions, and adds what is wrong with it.
+// judgeExport returns the state of an export in words, by the Service and its own conditions, and
+// adds what is wrong with it.
 func (e *explainer) judgeExport(c *Cluster, record *v1alpha1.ExportRecord) string {
 	valid := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
-	ready := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 	switch {
 	case !c.Member:
-		e.find(notMember, c.ID, fmt.Sprintf("the ServiceExport in %s is idle: the cluster is not a member of a clusterset", c.ID), "seamark join --help")
+		e.find(notMember, c.ID, fmt.Sprintf("the ServiceExport in %s is idle: the cluster is not a member of a clusterset", c.ID),
+			"seamark join --help")
 		return "idle: not a member"
 	case c.Service == nil:
-		e.find(noService, c.ID, fmt.Sprintf("there is a ServiceExport %s/%s in %s, but no Service of that name", e.Namespace, e.Name, c.ID),
-			fmt.Sprintf("create the Service (%s), or take the export back (seamark unexport service %s -n %s%s)",
+		e.find(noService, c.ID,
+			fmt.Sprintf("there is a ServiceExport %s/%s in %s, but no Service of that name", e.Namespace, e.Name, c.ID),
+			fmt.Sprintf("create the Service (%s), or delete the export (seamark unexport service %s -n %s%s)",
 				c.kubectl("-n %s get services", e.Namespace), e.Name, e.Namespace, c.contextFlag()))
 		return "not exported: no Service"
 	case c.Service.Spec.Type == corev1.ServiceTypeExternalName:
-		e.find(externalName, c.ID, fmt.Sprintf("the Service %s/%s in %s only points to %s", e.Namespace, e.Name, c.ID, c.Service.Spec.ExternalName),
-			"create the same ExternalName Service in each cluster instead, and take the export back")
+		e.find(externalName, c.ID,
+			fmt.Sprintf("the Service %s/%s in %s is an alias of %s and has no endpoints", e.Namespace, e.Name, c.ID, c.Service.Spec.ExternalName),
+			"create the same ExternalName Service in each cluster instead, and delete the export")
 		return "not exported: ExternalName"
-	case valid != nil && valid.Status == metav1.ConditionFalse && valid.Reason == string(v1alpha1.ServiceExportReasonNamespaceNotAllowed):
+	case valid == nil || valid.ObservedGeneration < c.Export.Generation:
+		e.find(agentNotRunning, c.ID,
+			fmt.Sprintf("the ServiceExport in %s has no conditions for its present spec: no agent of that cluster has reconciled it", c.ID),
+			c.agentCure())
+		e.addWaits(c, exportReconciler)
+		return "not exported: no agent"
+	case valid.Status != metav1.ConditionTrue:
+		return e.judgeInvalid(c, valid)
+	}
+	return e.judgeReady(c, record)
+}
+
+// judgeInvalid adds why an export is not valid although its Service can be exported.
+func (e *explainer) judgeInvalid(c *Cluster, valid *metav1.Condition) string {
+	switch mcsv1beta1.ServiceExportConditionReason(valid.Reason) {
+	case v1alpha1.ServiceExportReasonNamespaceNotAllowed:
 		e.find(namespaceNotAllowed, c.ID, valid.Message, fmt.Sprintf(
 			"the broker's admin lists the namespaces of this member: seamark broker invite %s --renew --allow-namespaces %s,…", c.ID, e.Namespace))
 		return "not exported: namespace not allowed"
-	case valid == nil || valid.ObservedGeneration < c.Export.Generation:
-		e.find(agentHasNotSeen, c.ID, fmt.Sprintf("the ServiceExport in %s has no conditions: no agent of that cluster has looked at it", c.ID), c.agentCure())
-		return "not exported: no agent"
-	case valid.Status == metav1.ConditionFalse:
-		e.find(refusedByBroker, c.ID, valid.Message, c.agentCure())
+	case mcsv1beta1.ServiceExportReasonNoService, mcsv1beta1.ServiceExportReasonInvalidServiceType:
+		e.find(agentNotRunning, c.ID,
+			fmt.Sprintf("the conditions of the ServiceExport in %s describe an earlier state of the Service: %s", c.ID, valid.Message),
+			c.agentCure())
 		return "not exported: " + valid.Reason
 	}
-	return e.judgeReady(c, ready, record)
+	e.find(refusedByBroker, c.ID, valid.Message, c.agentCure())
+	return "not exported: " + valid.Reason
 }
 
-func (e *explainer) judgeReady(c *Cluster, ready *metav1.Condition, record *v1alpha1.ExportRecord) string {
-	asked := e.Broker.Problem == ""
+// judgeReady adds why a valid export is not published.
+func (e *explainer) judgeReady(c *Cluster, record *v1alpha1.ExportRecord) string {
+	ready := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 	switch {
 	case ready == nil:
-		e.find(agentHasNotSeen, c.ID, fmt.Sprintf("the ServiceExport in %s does not say whether it is published", c.ID), c.agentCure())
+		e.find(agentNotRunning, c.ID, fmt.Sprintf("the ServiceExport in %s has no Ready condition", c.ID), c.agentCure())
 		return "unknown"
-	case ready.Status == metav1.ConditionTrue && asked && record == nil:
-		e.find(notPublished, c.ID, fmt.Sprintf("the export in %s says it is published, but the broker has no record of it", c.ID), c.agentCure())
+	case ready.Status == metav1.ConditionTrue && e.Broker.Problem == "" && record == nil:
+		e.find(notPublished, c.ID, fmt.Sprintf("the ServiceExport in %s is Ready, but the broker has no record of it", c.ID), c.agentCure())
+		e.addWaits(c, exportReconciler)
 		return "not published"
 	case ready.Status == metav1.ConditionTrue:
 		return e.judgeRecord(c, c.ID)
-	case strings.Contains(ready.Message, objects.ErrClusterIDTaken.Error()) || strings.Contains(ready.Message, "is used by another cluster"):
-		e.find(idTaken, c.ID, ready.Message, fmt.Sprintf("in the cluster that should not have the id: seamark leave%s, then join with another --clusterid", c.contextFlag()))
+	}
+	switch mcsv1beta1.ServiceExportConditionReason(ready.Reason) {
+	case v1alpha1.ServiceExportReasonClusterIDTaken:
+		e.find(idTaken, c.ID, ready.Message,
+			fmt.Sprintf("in the cluster that should not have the id: seamark leave%s, then join with another --clusterid", c.contextFlag()))
 		return "not published: id taken"
-	case ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed):
-		e.find(refusedByBroker, c.ID, ready.Message, "let the broker's admin see what it refuses: its message names the rule; "+
-			"a removed member joins again (seamark broker invite "+c.ID+" --renew)")
+	case v1alpha1.ServiceExportReasonRefusedByBroker:
+		e.find(refusedByBroker, c.ID, ready.Message, "the message names the rule of the broker that refused it: show it to the broker's admin. "+
+			"A removed member joins again (seamark broker invite "+c.ID+" --renew)")
 		return "not published: refused"
-	case strings.HasPrefix(ready.Message, "published, but without a clusterset IP"):
-		return "published, without a clusterset IP" // told where addresses are explained
+	case v1alpha1.ServiceExportReasonNoClusterSetIPLeft:
+		return "published, without a clusterset IP" // explainAddress adds the finding
+	case v1alpha1.ServiceExportReasonNotMember:
+		e.find(agentNotRunning, c.ID,
+			fmt.Sprintf("no agent has reconciled the ServiceExport since %s joined again: %s", c.ID, ready.Message), c.agentCure())
+		return "not published: no agent"
+	case mcsv1beta1.ServiceExportReasonPending:
+		e.find(notPublished, c.ID, fmt.Sprintf("the ServiceExport in %s is not Ready: %s", c.ID, ready.Message),
+			"if that lasts longer than some seconds: "+c.agentCure())
+		e.addWaits(c, exportReconciler)
+		return "being published"
 	}
 	e.find(waitingForBroker, c.ID, ready.Message,
-		"the export completes by itself when the broker answers: seamark doctor"+c.contextFlag()+" tells what is in the way")
+		"the export completes by itself when the broker answers; seamark doctor"+c.contextFlag()+" checks the connection")
 	return "waiting for the broker"
 }
 
-// judgeRecord looks at what the broker has of a cluster.
+// judgeRecord returns the state of what the broker has of a cluster, in words, and adds what is
+// wrong with it; c is nil when the cluster was not read.
 func (e *explainer) judgeRecord(c *Cluster, id string) string {
 	if why, out := e.merged.LeftOut[id]; out {
 		return "published, left out: " + string(why)
@@ -187,31 +220,34 @@ func (e *explainer) judgeRecord(c *Cluster, id string) string {
 	if c != nil && c.Service != nil {
 		slices = c.Slices
 	}
-	ready, total := count(slices)
+	ready, total := CountReady(slices)
 	if ready == 0 {
 		cure := "see why its pods are not ready"
 		if total == 0 {
 			cure = "see whether the Service's selector matches any pod"
 		}
-		e.findAs(e.unlessOthers(id), noReadyEndpoints, id, fmt.Sprintf("%d of %d endpoints in %s are ready: this cluster serves nobody", ready, total, id),
+		e.findAs(e.unlessOthers(id), noReadyEndpoints, id,
+			fmt.Sprintf("%d of %d endpoints in %s are ready: this cluster serves no client", ready, total, id),
 			fmt.Sprintf("%s: %s", cure, c.kubectl("-n %s get endpointslices -l kubernetes.io/service-name=%s", e.Namespace, e.Name)))
 		return "published, nothing ready"
 	}
 	return "published"
 }
 
-// unlessOthers is how bad it is that one cluster does not serve: less so while another that is alive does.
+// unlessOthers returns the severity of a cluster that does not serve: a warning while another that
+// is alive does.
 func (e *explainer) unlessOthers(id string) Severity {
 	for _, other := range e.merged.Clusters {
-		if ready, _ := count(e.slicesOf(other)); other != id && ready > 0 && !e.stale(other) {
+		if ready, _ := CountReady(e.slicesOf(other)); other != id && ready > 0 && !e.stale(other) {
 			return Warn
 		}
 	}
 	return Fail
 }
 
-// count counts the endpoints of slices; one with several families counts once for each, as clients see it.
-func count(slices []discoveryv1.EndpointSlice) (ready, total int) {
+// CountReady returns how many endpoints of slices are ready, and how many there are. An endpoint
+// with several IP families counts once for each, as clients see it.
+func CountReady(slices []discoveryv1.EndpointSlice) (ready, total int) {
 	for i := range slices {
 		for j := range slices[i].Endpoints {
 			total++
@@ -223,7 +259,7 @@ func count(slices []discoveryv1.EndpointSlice) (ready, total int) {
 	return ready, total
 }
 
-// describeService says what the Service is to the clusterset, in the words of records.
+// describeService returns the type and ports of a Service, in the words of records.
 func describeService(svc *corev1.Service) string {
 	if svc == nil {
 		return "none"

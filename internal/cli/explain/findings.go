@@ -6,20 +6,20 @@ import "fmt"
 type Severity string
 
 const (
-	// Fail means that somebody cannot use the service.
+	// Fail means that the service cannot be used in some cluster.
 	Fail Severity = "fail"
-	// Warn means that it works, but not as somebody asked for, or not for long.
+	// Warn means that it works, but not as an exporter asked for, or not for long.
 	Warn Severity = "warn"
-	// Note means that nothing is wrong, but something could not be seen.
+	// Note means that nothing is wrong, but something could not be read.
 	Note Severity = "note"
 )
 
 func (s Severity) rank() int { return map[Severity]int{Fail: 0, Warn: 1, Note: 2}[s] }
 
-// Hop is a stretch of the way from an exporting cluster to a client in another.
+// Hop is one step on the way from an exporting cluster to a client in another.
 type Hop string
 
-// The hops, in the order of the way.
+// The hops, in the order in which a service passes them.
 const (
 	HopExport    Hop = "export"
 	HopBroker    Hop = "broker"
@@ -48,39 +48,43 @@ type Finding struct {
 	Title    string   `json:"title"`
 	Severity Severity `json:"severity"`
 	Hop      Hop      `json:"hop"`
-	// Cluster is where; empty when it is the service's as a whole.
+	// Cluster is where it is wrong; empty when that is the service as a whole.
 	Cluster string `json:"cluster,omitempty"`
-	// Detail is what was seen, Cure what to do.
+	// Detail is what was found, Cure is what to do.
 	Detail string `json:"detail"`
-	Cure   string `json:"cure"`
+	// Waiting is what the cluster's agent waits for, where that is why something is missing.
+	Waiting []Wait `json:"waiting,omitempty"`
+	Cure    string `json:"cure"`
 }
 
-// Problems are all kinds of findings there are.
+// Problems are all kinds of findings.
 var Problems = []Problem{
-	notExported, noService, externalName, namespaceNotAllowed, notMember, agentSilent, agentHasNotSeen, refusedByBroker, idTaken, noReadyEndpoints,
+	notExported, noService, externalName, namespaceNotAllowed, notMember, agentSilent, agentNotRunning, refusedByBroker, idTaken,
+	noReadyEndpoints,
 	clusterUnreachable, brokerUnreachable, notPublished, waitingForBroker,
 	typeConflict, portConflict, familyConflict, otherConflict,
-	noAddressLeft, noAddressYet, addressOutside,
-	namespaceMissing, namespaceReserved, importMissing, importForeign, importNotReady, familyNotSupported, staleKept, staleDropped, addressesRefused, endpointsBehind,
+	noClusterSetIPLeft, noClusterSetIP, clusterSetIPRejected,
+	namespaceMissing, namespaceReserved, importMissing, importForeign, importNotReady, familyNotSupported,
+	staleKept, staleDropped, addressesRefused, endpointsBehind,
 	derivedForeign, derivedMissing, derivedRefused, proxyNotReady, proxyBehind, proxyRefused,
 	dnsNoAnswer, dnsDiffers, dnsSilent, dnsNotForwarded,
 }
 
 var (
-	notExported         = Problem{"not-exported", "nobody exports the service", Fail, HopExport}
+	notExported         = Problem{"not-exported", "no cluster exports the service", Fail, HopExport}
 	noService           = Problem{"no-service", "the export has no Service", Fail, HopExport}
 	externalName        = Problem{"external-name", "a Service of type ExternalName cannot be exported", Fail, HopExport}
 	namespaceNotAllowed = Problem{"namespace-not-allowed", "the cluster may not export from this namespace", Fail, HopExport}
 	notMember           = Problem{"not-a-member", "the cluster is not a member of the clusterset", Fail, HopExport}
 	agentSilent         = Problem{"agent-silent", "the cluster's heartbeat has stopped", Fail, HopBroker}
-	agentHasNotSeen     = Problem{"agent-not-running", "no agent has looked at the export", Fail, HopExport}
+	agentNotRunning     = Problem{"agent-not-running", "no agent has reconciled the export", Fail, HopExport}
 	refusedByBroker     = Problem{"broker-refused", "the broker refused the export", Fail, HopBroker}
 	idTaken             = Problem{"id-taken", "another cluster uses this cluster's id", Fail, HopBroker}
 	noReadyEndpoints    = Problem{"no-ready-endpoints", "no endpoint is ready", Fail, HopExport}
 
-	clusterUnreachable = Problem{"cluster-unreachable", "a cluster could not be looked into", Note, HopExport}
-	brokerUnreachable  = Problem{"broker-unreachable", "the broker cannot be asked", Fail, HopBroker}
-	notPublished       = Problem{"not-published", "the broker does not have the export", Fail, HopBroker}
+	clusterUnreachable = Problem{"cluster-unreachable", "a cluster could not be read", Note, HopExport}
+	brokerUnreachable  = Problem{"broker-unreachable", "the broker cannot be read", Fail, HopBroker}
+	notPublished       = Problem{"not-published", "the broker does not have the export as it is now", Fail, HopBroker}
 	waitingForBroker   = Problem{"waiting-for-broker", "the agent cannot reach the broker", Fail, HopBroker}
 
 	typeConflict   = Problem{"type-conflict", "some exports are headless and some are not", Fail, HopMerge}
@@ -88,31 +92,31 @@ var (
 	familyConflict = Problem{"ip-family-conflict", "the exports have different IP families", Warn, HopMerge}
 	otherConflict  = Problem{"property-conflict", "the exports have different properties", Warn, HopMerge}
 
-	noAddressLeft  = Problem{"no-clusterset-ip-left", "no clusterset IP is left", Fail, HopAddress}
-	noAddressYet   = Problem{"no-clusterset-ip", "the service has no clusterset IP", Fail, HopAddress}
-	addressOutside = Problem{"clusterset-ip-not-used", "the clusterset IP is not accepted", Fail, HopAddress}
+	noClusterSetIPLeft   = Problem{"no-clusterset-ip-left", "no clusterset IP is left", Fail, HopAddress}
+	noClusterSetIP       = Problem{"no-clusterset-ip", "the service has no clusterset IP", Fail, HopAddress}
+	clusterSetIPRejected = Problem{"clusterset-ip-not-used", "the importing cluster rejects the clusterset IP", Fail, HopAddress}
 
 	namespaceMissing   = Problem{"namespace-missing", "the importing cluster lacks the namespace", Fail, HopImport}
 	namespaceReserved  = Problem{"namespace-reserved", "services of a system namespace are not imported", Warn, HopImport}
 	importMissing      = Problem{"import-missing", "the service is not imported", Fail, HopImport}
-	importForeign      = Problem{"import-foreign", "the ServiceImport is somebody else's", Warn, HopImport}
+	importForeign      = Problem{"import-foreign", "the ServiceImport is not managed by Seamark", Warn, HopImport}
 	importNotReady     = Problem{"import-not-ready", "the import is not ready", Fail, HopImport}
 	familyNotSupported = Problem{"ip-family-not-supported", "the cluster has none of the service's IP families", Fail, HopImport}
 	staleKept          = Problem{"stale-endpoints-kept", "endpoints of a silent cluster are kept", Warn, HopImport}
 	staleDropped       = Problem{"stale-endpoints-dropped", "endpoints of a silent cluster are left out", Warn, HopImport}
-	addressesRefused   = Problem{"addresses-refused", "some endpoint addresses were not accepted", Warn, HopImport}
+	addressesRefused   = Problem{"addresses-refused", "endpoints with unusable addresses are not imported", Warn, HopImport}
 	endpointsBehind    = Problem{"endpoints-behind", "the import is behind its exporters", Warn, HopImport}
 
-	derivedForeign = Problem{"derived-service-foreign", "the derived Service's name is taken", Fail, HopDataPlane}
+	derivedForeign = Problem{"derived-service-foreign", "another Service has the name of the derived Service", Fail, HopDataPlane}
 	derivedMissing = Problem{"derived-service-missing", "there is no derived Service", Fail, HopDataPlane}
-	derivedRefused = Problem{"derived-service-refused", "the derived Service cannot be written", Fail, HopDataPlane}
+	derivedRefused = Problem{"derived-service-refused", "the API server rejects the derived Service", Fail, HopDataPlane}
 	proxyNotReady  = Problem{"proxy-not-ready", "seamark-proxy does not run on every node", Fail, HopDataPlane}
-	proxyBehind    = Problem{"proxy-behind", "a node has not programmed the service's address", Fail, HopDataPlane}
+	proxyBehind    = Problem{"proxy-behind", "a node has not programmed the clusterset IP", Fail, HopDataPlane}
 	proxyRefused   = Problem{"proxy-refused", "part of the service cannot be programmed", Warn, HopDataPlane}
 
 	dnsNoAnswer     = Problem{"dns-no-answer", "DNS does not know the name", Fail, HopDNS}
 	dnsDiffers      = Problem{"dns-differs", "DNS answers with other addresses", Warn, HopDNS}
-	dnsNotForwarded = Problem{"dns-not-forwarded", "the cluster's DNS does not ask seamark-dns", Fail, HopDNS}
+	dnsNotForwarded = Problem{"dns-not-forwarded", "the cluster's DNS does not forward to seamark-dns", Fail, HopDNS}
 	dnsSilent       = Problem{"dns-silent", "the DNS server does not answer", Fail, HopDNS}
 )
 
@@ -121,14 +125,14 @@ func (e *explainer) find(p Problem, cluster, detail, cure string) {
 	e.findAs(p.Severity, p, cluster, detail, cure)
 }
 
-// findAs adds a finding that is worse or less bad than usual.
+// findAs adds a finding with another severity than its problem has.
 func (e *explainer) findAs(severity Severity, p Problem, cluster, detail, cure string) {
 	e.report.Findings = append(e.report.Findings, Finding{
 		Code: p.Code, Title: p.Title, Severity: severity, Hop: p.Hop, Cluster: cluster, Detail: detail, Cure: cure,
 	})
 }
 
-// kubectl is how to call kubectl for a cluster, as far as that is known.
+// kubectl returns the command line of kubectl for a cluster; c may be nil.
 func (c *Cluster) kubectl(format string, args ...any) string {
 	return "kubectl" + c.contextFlag() + " " + fmt.Sprintf(format, args...)
 }
@@ -140,15 +144,16 @@ func (c *Cluster) contextFlag() string {
 	return " --context " + c.Context
 }
 
-// agentCure is how to find out what an agent's problem is.
+// agentCure returns how to find out what is wrong with a cluster's agent; c may be nil.
 func (c *Cluster) agentCure() string {
 	switch {
 	case c == nil:
-		return "look into that cluster too (--contexts), and at its agent's log there: kubectl -n seamark-system logs deployment/seamark-agent"
+		return "name that cluster's context too (--contexts), and read its agent's log: kubectl -n seamark-system logs deployment/seamark-agent"
 	case c.Agent == nil:
 		return "no Deployment seamark-agent runs in that cluster: install it (seamark join), or start seamark-agent where it runs"
 	case c.Agent.Ready < c.Agent.Want:
-		return fmt.Sprintf("%d of %d agent pods are ready: %s", c.Agent.Ready, c.Agent.Want, c.kubectl("-n seamark-system describe pods -l app.kubernetes.io/component=agent"))
+		return fmt.Sprintf("%d of %d agent pods are ready: %s", c.Agent.Ready, c.Agent.Want,
+			c.kubectl("-n seamark-system describe pods -l app.kubernetes.io/component=agent"))
 	}
-	return "see why: " + c.kubectl("-n seamark-system logs deployment/seamark-agent")
+	return "read the agent's log: " + c.kubectl("-n seamark-system logs deployment/seamark-agent")
 }

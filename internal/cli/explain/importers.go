@@ -17,21 +17,22 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// explainImporters goes through the clusters as users of the service.
+// explainImporters adds the clusters that import the service, or should.
 func (e *explainer) explainImporters() {
 	for i := range e.Clusters {
 		c := &e.Clusters[i]
 		if c.Problem == "" && !c.Member && c.Export == nil {
-			e.findAs(Warn, notMember, c.ID, fmt.Sprintf("cluster %s is not a member of a clusterset: nothing is imported there", c.ID), "seamark join --help")
+			e.findAs(Warn, notMember, c.ID,
+				fmt.Sprintf("cluster %s is not a member of a clusterset: nothing is imported there", c.ID), "seamark join --help")
 		}
 		if c.Problem != "" || !c.Member || (e.merged.Empty() && c.Import == nil) {
 			continue
 		}
 		if e.stale(c.ID) && !slices.Contains(e.merged.Clusters, c.ID) && c.Import != nil {
-			e.findAs(Warn, agentSilent, c.ID, fmt.Sprintf("cluster %s renewed its lease %s ago: what it imports does not follow changes", c.ID,
-				duration.HumanDuration(e.lives[c.ID].Age)), c.agentCure())
+			e.findAs(Warn, agentSilent, c.ID, fmt.Sprintf("cluster %s renewed its lease %s ago: its imports do not follow changes",
+				c.ID, duration.HumanDuration(e.lives[c.ID].Age)), c.agentCure())
 		}
-		im := Importer{Cluster: c.ID, DataPlane: c.DataPlane, Programmed: "-", DNS: "-"}
+		im := Importer{Cluster: c.ID, DNSName: e.dnsName(c), DataPlane: c.DataPlane, Programmed: "-", DNS: "-"}
 		if c.Import != nil {
 			im.IPs = c.Import.Spec.IPs
 			im.Endpoints = bySource(c)
@@ -45,6 +46,7 @@ func (e *explainer) explainImporters() {
 	}
 }
 
+// bySource returns how many imported endpoints a cluster holds, by source cluster.
 func bySource(c *Cluster) map[string]int {
 	out := map[string]int{}
 	for i := range c.Imported {
@@ -53,38 +55,44 @@ func bySource(c *Cluster) map[string]int {
 	return out
 }
 
-// judgeImport says how an import is, and adds what is wrong with it.
+// judgeImport returns the state of an import in words, and adds what is wrong with it.
 func (e *explainer) judgeImport(c *Cluster) string {
 	switch {
 	case c.NamespaceMissing:
-		e.find(namespaceMissing, c.ID, fmt.Sprintf("there is no namespace %s in cluster %s, so the service is not imported there", e.Namespace, c.ID),
+		e.find(namespaceMissing, c.ID,
+			fmt.Sprintf("there is no namespace %s in cluster %s, so the service is not imported there", e.Namespace, c.ID),
 			c.kubectl("create namespace %s", e.Namespace)+" (or let the agent create namespaces: --create-namespaces)")
 		return "not imported: no namespace"
 	case c.Import == nil && e.reserved(c):
-		e.find(namespaceReserved, c.ID, fmt.Sprintf("%s is a system namespace: its services are not imported unless the broker's admin allows it", e.Namespace),
+		e.find(namespaceReserved, c.ID,
+			fmt.Sprintf("%s is a system namespace: its services are not imported unless the broker's admin allows it", e.Namespace),
 			fmt.Sprintf("seamark broker invite %s --renew --allow-namespaces %s,…", c.ID, e.Namespace))
 		return "not imported: system namespace"
 	case c.Import == nil:
 		e.importMissing(c)
 		return "not imported"
 	case !objects.IsManagedImport(c.Import):
-		e.find(importForeign, c.ID, fmt.Sprintf("the ServiceImport %s/%s in %s was not made by Seamark, and no export of the clusterset stands behind it", e.Namespace, e.Name, c.ID),
+		e.find(importForeign, c.ID,
+			fmt.Sprintf("the ServiceImport %s/%s in %s was not created by Seamark, and no cluster exports the service", e.Namespace, e.Name, c.ID),
 			"export the service, and the agent takes it over; or delete it: "+c.kubectl("-n %s delete serviceimport %s", e.Namespace, e.Name))
-		return "somebody else's"
+		return "not managed by Seamark"
 	}
 	ready := meta.FindStatusCondition(c.Import.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
 	if ready == nil {
 		e.find(importNotReady, c.ID, "the ServiceImport has no conditions yet", "if that lasts longer than some seconds: "+c.agentCure())
+		e.addWaits(c, importReconciler)
 		return "being imported"
 	}
+	refused := e.judgeRefused(c)
 	if ready.Status != metav1.ConditionTrue {
 		return e.judgeNotReady(c, ready)
 	}
-	e.judgeEndpoints(c, ready)
+	e.judgeEndpoints(c, refused)
 	return "imported"
 }
 
-// reserved tells a namespace from which a cluster imports only by permission.
+// reserved reports whether a cluster may import from the namespace only if the broker's admin
+// allows it, and the admin has not.
 func (e *explainer) reserved(c *Cluster) bool {
 	m := e.Broker.member(c.ID)
 	return objects.IsReserved(e.Namespace) && (m == nil || !slices.Contains(m.Spec.AllowedNamespaces, e.Namespace))
@@ -92,37 +100,64 @@ func (e *explainer) reserved(c *Cluster) bool {
 
 func (e *explainer) importMissing(c *Cluster) {
 	detail := fmt.Sprintf("the clusterset has the service, but there is no ServiceImport in cluster %s", c.ID)
-	cure := "if that lasts longer than some seconds, its agent does not do its work: " + c.agentCure()
+	cure := "if that lasts longer than some seconds: " + c.agentCure()
 	if e.stale(c.ID) || (c.Agent == nil && e.heartbeat(c.ID) != "alive") {
 		detail += ", whose agent is silent"
 		cure = c.agentCure()
 	}
 	e.find(importMissing, c.ID, detail, cure)
+	e.addWaits(c, importReconciler)
 }
 
-// judgeNotReady sorts out why an import has no address.
+// judgeNotReady adds why an import has no address.
 func (e *explainer) judgeNotReady(c *Cluster, ready *metav1.Condition) string {
 	derived := objects.DerivedServiceName(e.Name)
-	switch {
-	case ready.Reason == string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported):
+	switch mcsv1beta1.ServiceImportConditionReason(ready.Reason) {
+	case mcsv1beta1.ServiceImportReasonIPFamilyNotSupported:
 		e.find(familyNotSupported, c.ID, ready.Message,
 			"make the Service dual-stack where it is exported (ipFamilyPolicy: PreferDualStack), or use it from a cluster that has its family")
 		return "not usable: IP family"
-	case strings.Contains(ready.Message, "that is not Seamark's"):
-		e.find(derivedForeign, c.ID, ready.Message, fmt.Sprintf("%s, or rename it; Seamark then makes its own", c.kubectl("-n %s delete service %s", e.Namespace, derived)))
+	case v1alpha1.ServiceImportReasonDerivedServiceForeign:
+		e.find(derivedForeign, c.ID, ready.Message,
+			fmt.Sprintf("%s, or rename it; Seamark then creates its own", c.kubectl("-n %s delete service %s", e.Namespace, derived)))
 		return "not usable: name taken"
-	case strings.Contains(ready.Message, "cannot be written"):
-		e.find(derivedRefused, c.ID, ready.Message, "see what the API server says of the Service "+derived+": a quota, a policy or an exhausted range; "+c.agentCure())
+	case v1alpha1.ServiceImportReasonDerivedServiceRefused:
+		e.find(derivedRefused, c.ID, ready.Message,
+			"remove what makes the API server refuse the Service "+derived+": a quota, an admission policy or an exhausted range; "+c.agentCure())
 		return "not usable: no Service"
-	case strings.Contains(ready.Message, "is not used"):
-		e.find(addressOutside, c.ID, ready.Message, "the broker's admin looks at the ClusterSet's ranges and at the aggregate: "+
-			"seamark doctor tells which ranges clash")
-		return "not usable: address refused"
-	case len(e.reportedIPs()) == 0 && e.merged.Mode == merge.ModeClusterSetIP:
-		return "waiting for a clusterset IP" // told where addresses are explained
+	case v1alpha1.ServiceImportReasonClusterSetIPRejected:
+		e.find(clusterSetIPRejected, c.ID, ready.Message,
+			"the broker's admin compares the ClusterSet's ranges with the aggregate; seamark doctor shows which ranges clash")
+		return "not usable: clusterset IP rejected"
+	case mcsv1beta1.ServiceImportReasonPending:
+		if len(e.reportedIPs()) == 0 && e.merged.Mode == merge.ModeClusterSetIP {
+			return "waiting for a clusterset IP" // explainAddress adds the finding
+		}
 	}
 	e.find(importNotReady, c.ID, ready.Message, "if that lasts longer than some seconds: "+c.agentCure())
+	e.addWaits(c, importReconciler)
 	return "not ready"
+}
+
+// condition returns a condition of the import that is present only while it is True; nil otherwise.
+func (c *Cluster) condition(t mcsv1beta1.ServiceImportConditionType) *metav1.Condition {
+	condition := meta.FindStatusCondition(c.Import.Status.Conditions, string(t))
+	if condition == nil || condition.Status != metav1.ConditionTrue {
+		return nil
+	}
+	return condition
+}
+
+// judgeRefused adds which endpoints were not imported because of their addresses, and reports
+// whether there are any.
+func (e *explainer) judgeRefused(c *Cluster) bool {
+	refused := c.condition(v1alpha1.ServiceImportConditionAddressesRefused)
+	if refused == nil {
+		return false
+	}
+	e.find(addressesRefused, c.ID, refused.Message,
+		"a cluster must publish addresses that other clusters can reach: correct the endpoints of the Service where it is exported")
+	return true
 }
 
 func (e *explainer) reportedIPs() []string {
@@ -132,33 +167,50 @@ func (e *explainer) reportedIPs() []string {
 	return e.report.Merged.IPs
 }
 
-// judgeEndpoints compares what a cluster holds with what the others publish.
-func (e *explainer) judgeEndpoints(c *Cluster, ready *metav1.Condition) {
+// judgeEndpoints compares the endpoints that a cluster holds with those that the others publish.
+// refused reports whether some were not imported because of their addresses.
+func (e *explainer) judgeEndpoints(c *Cluster, refused bool) {
 	have := bySource(c)
-	_, refused, hasRefused := strings.Cut(ready.Message, "; not imported: ")
-	if hasRefused {
-		e.find(addressesRefused, c.ID, "not imported: "+refused, "a cluster must publish addresses that others can reach: see the endpoints of that Service in its cluster")
+	const cure = "bring the cluster back, or, if it is gone for good: seamark cluster remove "
+	kept := c.condition(v1alpha1.ServiceImportConditionStaleEndpointsKept)
+	if kept != nil {
+		e.find(staleKept, c.ID, kept.Message, cure+e.firstStale(have))
 	}
 	for _, source := range e.merged.Clusters {
 		switch {
 		case e.stale(source) && have[source] > 0:
-			e.find(staleKept, c.ID, fmt.Sprintf("cluster %s is silent and no other cluster serves the service: %s keeps its last known endpoints", source, c.ID),
-				"bring "+source+" back, or, if it is gone for good: seamark cluster remove "+source)
+			if kept == nil {
+				e.find(staleKept, c.ID,
+					fmt.Sprintf("cluster %s is silent and no other cluster serves the service: %s keeps its last known endpoints", source, c.ID),
+					cure+source)
+			}
 		case e.stale(source):
-			e.find(staleDropped, c.ID, fmt.Sprintf("cluster %s is silent: %s leaves its endpoints out and uses the other clusters'", source, c.ID),
-				"bring "+source+" back, or, if it is gone for good: seamark cluster remove "+source)
-		case source == c.ID || hasRefused:
-			// Its own endpoints do not come through the broker, and what was refused is told already.
+			e.find(staleDropped, c.ID,
+				fmt.Sprintf("cluster %s is silent: %s leaves its endpoints out and uses those of other clusters", source, c.ID), cure+source)
+		case source == c.ID || refused:
+			// Its own endpoints do not come through the broker, and refused ones have a finding already.
 		default:
 			if want := e.expected(c, source); have[source] != want {
 				e.find(endpointsBehind, c.ID, fmt.Sprintf("%s has %d endpoints of %s, which publishes %d", c.ID, have[source], source, want),
 					"if that lasts longer than some seconds: "+c.agentCure())
+				e.addWaits(c, importReconciler)
 			}
 		}
 	}
 }
 
-// expected is how many endpoints of a cluster another should hold.
+// firstStale returns the id of a silent cluster whose endpoints are held, or a placeholder when the
+// broker's leases could not be read.
+func (e *explainer) firstStale(have map[string]int) string {
+	for _, id := range e.merged.Clusters {
+		if e.stale(id) && have[id] > 0 {
+			return id
+		}
+	}
+	return "ID"
+}
+
+// expected returns how many endpoints of a source cluster c should hold.
 func (e *explainer) expected(c *Cluster, source string) int {
 	n := 0
 	for _, s := range e.slicesOf(source) {
@@ -169,30 +221,32 @@ func (e *explainer) expected(c *Cluster, source string) int {
 	return n
 }
 
-// judgeDataPlane says what makes the address work in a cluster.
+// judgeDataPlane returns what makes the clusterset IP work in a cluster, in words, and adds what is
+// missing.
 func (e *explainer) judgeDataPlane(c *Cluster) string {
 	if e.merged.Mode != merge.ModeClusterSetIP && !e.merged.Empty() {
 		return "none needed: " + string(e.merged.Mode)
 	}
-	switch c.DataPlane {
-	case v1alpha1.DataPlaneNone:
-		return "left to something else"
-	case v1alpha1.DataPlaneNFTables:
+	switch plane := objects.DataPlaneOf(c.DataPlane); {
+	case plane.DerivesService:
+		return e.judgeDerived(c)
+	case plane.RunsProxy:
 		return e.judgeProxies(c)
 	}
-	return e.judgeDerived(c)
+	return "not managed by Seamark"
 }
 
 func (e *explainer) judgeDerived(c *Cluster) string {
 	name := objects.DerivedServiceName(e.Name)
 	if c.Derived == nil {
 		if len(c.Import.Spec.IPs) > 0 {
-			e.find(derivedMissing, c.ID, fmt.Sprintf("the import names an address, but there is no Service %s behind it", name), "it is put back at once while the agent runs: "+c.agentCure())
+			e.find(derivedMissing, c.ID, fmt.Sprintf("the import has the address %s, but there is no Service %s with it",
+				strings.Join(c.Import.Spec.IPs, ", "), name), "a running agent restores it at once: "+c.agentCure())
 		}
 		return "no derived Service"
 	}
-	if _, ours := objects.DerivedFrom(c.Derived); !ours {
-		return "somebody else's Service"
+	if _, derived := objects.DerivedFrom(c.Derived); !derived {
+		return "Service " + name + " is not managed by Seamark"
 	}
 	linked := 0
 	for i := range c.Imported {
@@ -207,17 +261,18 @@ func (e *explainer) judgeDerived(c *Cluster) string {
 	return fmt.Sprintf("Service %s, %d %s", name, linked, noun)
 }
 
-// judgeDNS compares the answer with what the import says.
+// judgeDNS returns what DNS answers, in words, and adds where that differs from the import.
 func (e *explainer) judgeDNS(c *Cluster) string {
 	if c.Import != nil && c.Corefile != "" && (c.DNSServer != nil || len(c.DNSAddresses) > 0) {
-		if problem, fix := Forwarding(c.Corefile, c.DNSAddresses); problem != "" {
+		if problem, fix := Forwarding(c.Corefile, c.zone(), c.DNSAddresses); problem != "" {
 			e.find(dnsNotForwarded, c.ID, problem, fix)
 		}
 	}
 	a := c.DNS
 	switch {
 	case c.Import != nil && c.DNSServer != nil && c.DNSServer.Ready == 0 && (a == nil || a.NotAsked != ""):
-		e.find(dnsSilent, c.ID, fmt.Sprintf("none of %d pods of seamark-dns is ready: names of the clusterset are not answered", c.DNSServer.Want),
+		e.find(dnsSilent, c.ID,
+			fmt.Sprintf("none of %d pods of seamark-dns is ready: names of the clusterset are not answered", c.DNSServer.Want),
 			c.kubectl("-n seamark-system describe pods -l app.kubernetes.io/component=dns"))
 		return "not asked: no pod of seamark-dns is ready"
 	case a == nil:
@@ -225,20 +280,23 @@ func (e *explainer) judgeDNS(c *Cluster) string {
 	case a.NotAsked != "":
 		return "not asked: " + a.NotAsked
 	case a.Problem != "":
-		e.find(dnsSilent, c.ID, fmt.Sprintf("%s: %s", a.Server, a.Problem), "see whether seamark-dns is ready: "+c.kubectl("-n seamark-system get pods -l app.kubernetes.io/component=dns"))
+		e.find(dnsSilent, c.ID, fmt.Sprintf("%s: %s", a.Server, a.Problem),
+			"see whether seamark-dns is ready: "+c.kubectl("-n seamark-system get pods -l app.kubernetes.io/component=dns"))
 		return a.Server + ": " + a.Problem
 	case c.Import == nil:
 		return a.Server + ": " + a.Code
 	}
 	want := e.expectedAnswer(c)
 	if len(a.Addresses) == 0 && len(want) > 0 {
-		e.find(dnsNoAnswer, c.ID, fmt.Sprintf("%s answers %s for %s, which should be %s", a.Server, a.Code, e.report.DNSName, strings.Join(want, ", ")),
-			"seamark doctor"+c.contextFlag()+" checks the DNS server and the forwarding of clusterset.local")
+		e.find(dnsNoAnswer, c.ID,
+			fmt.Sprintf("%s answers %s for %s, which should be %s", a.Server, a.Code, e.dnsName(c), strings.Join(want, ", ")),
+			"seamark doctor"+c.contextFlag()+" checks the DNS server and the forwarding of "+c.zone())
 		return a.Server + ": " + a.Code
 	}
-	if other := slices.DeleteFunc(slices.Clone(a.Addresses), func(x string) bool { return slices.Contains(want, x) }); len(other) > 0 {
-		e.find(dnsDiffers, c.ID, fmt.Sprintf("%s answers %s, but the import has %s", a.Server, strings.Join(a.Addresses, ", "), strings.Join(want, ", ")),
-			"answers may be cached for some seconds; if it lasts, was this cluster's DNS server asked?")
+	if slices.ContainsFunc(a.Addresses, func(x string) bool { return !slices.Contains(want, x) }) {
+		e.find(dnsDiffers, c.ID,
+			fmt.Sprintf("%s answers %s, but the import has %s", a.Server, strings.Join(a.Addresses, ", "), orNone(strings.Join(want, ", "))),
+			"answers may be cached for some seconds; if it lasts, check that the server is the one of this cluster")
 	}
 	if len(a.Addresses) == 0 {
 		return a.Server + ": " + a.Code + ", no address"
@@ -246,7 +304,7 @@ func (e *explainer) judgeDNS(c *Cluster) string {
 	return a.Server + ": " + strings.Join(a.Addresses, ", ")
 }
 
-// expectedAnswer are the addresses that a client may be answered with.
+// expectedAnswer returns the addresses that DNS may answer with.
 func (e *explainer) expectedAnswer(c *Cluster) []string {
 	if c.Import.Spec.Type == mcsv1beta1.ClusterSetIP && c.Import.Annotations[v1alpha1.AnnotationMode] != v1alpha1.ModeClassic {
 		return c.Import.Spec.IPs

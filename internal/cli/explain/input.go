@@ -1,11 +1,15 @@
-// Package explain tells the story of one service from end to end: what each exporter says, what was merged and why, which address it
-// has and who gave it, what every importing cluster and its data plane hold, what DNS answers. Where something is broken it names the
-// hop, the cause and the cure.
+// Package explain describes one service from end to end: what each cluster exports, what was merged
+// and why, which clusterset IP it has and which cluster allocated it, what every importing cluster
+// and its data plane hold, and what DNS answers. Where something is broken it names the hop, the
+// cause and the cure.
 //
-// It is pure: Explain turns what was read into a Report, Write turns that into text. Reading is the caller's.
+// It is pure: Explain turns what was read into a Report, Write turns that into text. The caller
+// does the reading.
 package explain
 
 import (
+	"cmp"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -18,14 +22,14 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
-// Input is all that was read of one service.
+// Input is everything that was read about one service.
 type Input struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Now is when it was read, on the reader's clock.
+	// Now is when it was read, by the reader's clock.
 	Now    metav1.Time `json:"now"`
 	Broker Broker      `json:"broker"`
-	// Clusters are those that could be looked into, or should have been.
+	// Clusters are the clusters that were read, or that should have been.
 	Clusters []Cluster `json:"clusters"`
 }
 
@@ -44,9 +48,9 @@ func (in *Input) cluster(id string) *Cluster {
 
 // Broker is what the broker holds of the service.
 type Broker struct {
-	// Problem is why it could not be asked; then the rest is empty.
+	// Problem is why it could not be read; then the rest is empty.
 	Problem string `json:"problem,omitempty"`
-	// Via says as whom it was asked.
+	// Via names the credential with which it was read.
 	Via       string                      `json:"via,omitempty"`
 	Namespace string                      `json:"namespace,omitempty"`
 	Set       *v1alpha1.ClusterSet        `json:"clusterSet,omitempty"`
@@ -56,7 +60,7 @@ type Broker struct {
 	Slices    []discoveryv1.EndpointSlice `json:"slices,omitempty"`
 	// Aggregate is the merged ServiceImport; nil when there is none.
 	Aggregate *mcsv1beta1.ServiceImport `json:"aggregate,omitempty"`
-	// ClockAhead is how far its clock is ahead of the reader's.
+	// ClockAhead is how far its API server's clock is ahead of the reader's.
 	ClockAhead metav1.Duration `json:"clockAhead,omitempty"`
 }
 
@@ -71,22 +75,22 @@ func (b *Broker) member(id string) *v1alpha1.Cluster {
 
 // Cluster is what one cluster holds of the service.
 type Cluster struct {
-	// ID is the cluster's id, or the name of its context where it has none.
+	// ID is the cluster's id, or the name of its context if it has none.
 	ID string `json:"id"`
 	// Context is the context to reach it with; empty for the current one.
 	Context string `json:"context,omitempty"`
-	// Problem is why it could not be looked into; then the rest is empty.
+	// Problem is why it could not be read; then the rest is empty.
 	Problem string `json:"problem,omitempty"`
-	// Member tells that it is a member of the clusterset.
+	// Member reports whether it is a member of the clusterset.
 	Member    bool               `json:"member"`
 	DataPlane v1alpha1.DataPlane `json:"dataPlane,omitempty"`
-	// Families are the address families of the cluster; empty when unknown.
+	// Families are the IP families of the cluster; empty when unknown.
 	Families         []corev1.IPFamily `json:"families,omitempty"`
 	NamespaceMissing bool              `json:"namespaceMissing,omitempty"`
 
 	Export  *mcsv1beta1.ServiceExport `json:"export,omitempty"`
 	Service *corev1.Service           `json:"service,omitempty"`
-	// Slices are the Service's own, Imported those of the import.
+	// Slices are the Service's own EndpointSlices, Imported those of the import.
 	Slices   []discoveryv1.EndpointSlice `json:"slices,omitempty"`
 	Import   *mcsv1beta1.ServiceImport   `json:"import,omitempty"`
 	Derived  *corev1.Service             `json:"derived,omitempty"`
@@ -97,34 +101,43 @@ type Cluster struct {
 
 	// Zone is the zone of the clusterset's names in this cluster; empty for the default.
 	Zone string `json:"zone,omitempty"`
-	// Agent, Proxy and DNSServer are the workloads that should run there; nil when none of that name is.
+	// Agent, Proxy and DNSServer are Seamark's workloads; nil when there is none of that name.
 	Agent *Workload `json:"agent,omitempty"`
 	Proxy *Workload `json:"proxy,omitempty"`
-	// DNSServer is seamark-dns; DNSAddresses are those of its Service.
+	// DNSServer is seamark-dns; DNSAddresses are the addresses of its Service.
 	DNSServer    *Workload `json:"dnsServer,omitempty"`
 	DNSAddresses []string  `json:"dnsAddresses,omitempty"`
 	// Corefile is the configuration of the cluster's own DNS; empty when it is not known.
 	Corefile string `json:"corefile,omitempty"`
-	// Proxies are what seamark-proxy has programmed for the service, node by node; ProxiesNotAsked is why some or all of them were not asked.
+	// Proxies are what seamark-proxy has programmed for the service, node by node. ProxiesNotAsked
+	// is why some or all of them were not asked.
 	Proxies         []programmed.Service `json:"proxies,omitempty"`
 	ProxiesNotAsked string               `json:"proxiesNotAsked,omitempty"`
-	// DNS is what the clusterset's name was answered with; nil counts as not asked.
+	// DNS is the answer for the service's name; nil counts as not asked.
 	DNS *Answer `json:"dns,omitempty"`
-	// ClockAhead is how far its clock is ahead of the reader's.
+	// ClockAhead is how far its API server's clock is ahead of the reader's.
 	ClockAhead metav1.Duration `json:"clockAhead,omitempty"`
 }
 
-// Workload is how many pods of a workload are ready.
+// zone returns the zone of the clusterset's names; c may be nil.
+func (c *Cluster) zone() string {
+	if c == nil {
+		return objects.DefaultZone
+	}
+	return cmp.Or(c.Zone, objects.DefaultZone)
+}
+
+// Workload is how many pods of a workload are ready, and how many it should have.
 type Workload struct {
 	Ready int32 `json:"ready"`
 	Want  int32 `json:"want"`
 }
 
-// Answer is what a DNS server said.
+// Answer is the answer of a DNS server.
 type Answer struct {
-	// Server is who was asked.
+	// Server is the server that was asked.
 	Server string `json:"server,omitempty"`
-	// NotAsked says why nobody was.
+	// NotAsked is why no server was asked.
 	NotAsked string `json:"notAsked,omitempty"`
 	// Code is the response code, NOERROR or NXDOMAIN for example; empty with a Problem.
 	Code      string   `json:"code,omitempty"`

@@ -8,22 +8,25 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Life is what a member's lease tells.
+// Life is the state of a member by its lease.
 type Life struct {
-	// Joined tells that the lease was renewed at least once.
+	// Joined reports whether the lease was renewed at least once.
 	Joined bool `json:"joined"`
-	Alive  bool `json:"alive"`
-	// Age is how long ago the last renewal was, by the broker's clock.
+	// Alive reports whether the last renewal has not expired.
+	Alive bool `json:"alive"`
+	// Age is the time since the last renewal, by the broker's clock.
 	Age time.Duration `json:"-"`
-	// Last is when that was, on the broker's clock.
+	// Last is the time of the last renewal, by the broker's clock.
 	Last time.Time `json:"-"`
 }
 
-// rounding is the coarseness of the times that API servers keep: a renewal of a moment ago may look that much older.
+// rounding is the resolution of the times that API servers keep: a renewal may be that much newer
+// than it seems.
 const rounding = time.Second
 
-// LifeOf judges a lease. now is the broker's clock: the time of a lease's last write is the broker's too, so that a member whose clock is
-// wrong is not taken for dead. Where the broker does not tell that, the member's own word counts.
+// LifeOf returns the life of the member with a lease. now is by the broker's clock. The time of the
+// lease's last write is too, so a member whose clock is wrong does not seem to be silent. Without
+// that time, the one that the member wrote counts.
 func LifeOf(lease *coordinationv1.Lease, now time.Time) Life {
 	if lease == nil || lease.Spec.RenewTime == nil {
 		return Life{}
@@ -46,13 +49,13 @@ func lives(in *Input) map[string]Life {
 	return out
 }
 
-// stale tells a member that was there and fell silent.
+// stale reports whether a member joined and its lease has expired.
 func (e *explainer) stale(cluster string) bool {
 	life, known := e.lives[cluster]
 	return known && life.Joined && !life.Alive
 }
 
-// heartbeat puts a member's life into a word.
+// heartbeat returns the state of a member's lease in one word.
 func (e *explainer) heartbeat(cluster string) string {
 	life, known := e.lives[cluster]
 	switch {

@@ -15,14 +15,15 @@ import (
 	"github.com/seamark-dev/seamark/internal/merge"
 )
 
-// explainMerge tells what came of all exports together.
+// explainMerge adds the service that all exports together make, and their conflicts.
 func (e *explainer) explainMerge() {
 	if e.merged.Empty() {
 		return
 	}
 	spec := &e.merged.Spec
 	m := &Merged{
-		Type: string(spec.Type), Mode: e.merged.Mode, Precedence: e.merged.Clusters, Ports: []string{}, Families: []string{}, Policies: policies(spec),
+		Type: string(spec.Type), Mode: e.merged.Mode, Precedence: e.merged.Clusters,
+		Ports: []string{}, Families: []string{}, Policies: policies(spec),
 	}
 	for _, p := range spec.Ports {
 		m.Ports = append(m.Ports, describePort(p.Name, p.Protocol, p.Port))
@@ -37,7 +38,8 @@ func (e *explainer) explainMerge() {
 		m.LeftOut[id] = string(why)
 	}
 	if a := e.Broker.Aggregate; a != nil {
-		m.IPs, m.AllocatedBy, m.WrittenBy = a.Spec.IPs, a.Annotations[v1alpha1.AnnotationAllocatedBy], a.Labels[v1alpha1.LabelWrittenBy]
+		m.IPs = a.Spec.IPs
+		m.AllocatedBy, m.WrittenBy = a.Annotations[v1alpha1.AnnotationAllocatedBy], a.Labels[v1alpha1.LabelWrittenBy]
 	}
 	e.report.Merged = m
 	for _, c := range e.merged.Conflicts {
@@ -58,7 +60,8 @@ func policies(spec *mcsv1beta1.ServiceImportSpec) string {
 	return strings.Join(parts, ", ")
 }
 
-// explainConflict tells of one disagreement and how to end it: bring the losers to the winner's value, or let the winner go.
+// explainConflict adds one conflict and how to end it: give the other exports the value of the
+// winning one, or withdraw the winning one.
 func (e *explainer) explainConflict(c merge.Conflict) {
 	losers := make([]string, len(c.Disagree))
 	for i, d := range c.Disagree {
@@ -69,17 +72,21 @@ func (e *explainer) explainConflict(c merge.Conflict) {
 	switch c.Reason {
 	case mcsv1beta1.ServiceExportReasonTypeConflict:
 		problem = typeConflict
-		cure = fmt.Sprintf("make the Service in %s %s too, or take its export back; or unexport it in %s, and the next oldest decides", names, c.Won, c.Winner)
+		cure = fmt.Sprintf("make the Service in %s %s too, or unexport it there; or unexport it in %s: then the next oldest export decides",
+			names, c.Won, c.Winner)
 	case mcsv1beta1.ServiceExportReasonPortConflict:
 		problem = portConflict
-		cure = fmt.Sprintf("give the Service the same ports (name, protocol and number) in all clusters: the service has %s; %s differs", c.Won, names)
+		cure = fmt.Sprintf("give the Service the same ports (name, protocol and number) in all clusters: the service has %s; %s %s",
+			c.Won, names, differ(losers))
 	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
 		problem = familyConflict
-		cure = "give the Service the same ipFamilies in all clusters: " + names + " differs"
+		cure = fmt.Sprintf("give the Service the same ipFamilies in all clusters: %s %s", names, differ(losers))
 	case v1alpha1.ServiceExportReasonClusterSetIPConflict:
-		cure = fmt.Sprintf("set the annotation %s of the ServiceExport in %s to what the service has, %s", v1alpha1.AnnotationUseClusterSetIP, names, c.Won)
+		cure = fmt.Sprintf("set the annotation %s of the ServiceExport in %s to what the service has, %s",
+			v1alpha1.AnnotationUseClusterSetIP, names, c.Won)
 	case mcsv1beta1.ServiceExportReasonLabelsConflict, mcsv1beta1.ServiceExportReasonAnnotationsConflict:
-		cure = fmt.Sprintf("give the ServiceExports in all clusters the same exportedLabels and exportedAnnotations: %s differs", names)
+		cure = fmt.Sprintf("give the ServiceExports in all clusters the same exportedLabels and exportedAnnotations: %s %s",
+			names, differ(losers))
 	}
 	e.report.Conflicts = append(e.report.Conflicts, Conflict{
 		Reason: string(c.Reason), Winner: c.Winner, Won: c.Won, Disagree: losers, Message: c.Message(), Cure: cure,
@@ -87,7 +94,15 @@ func (e *explainer) explainConflict(c merge.Conflict) {
 	e.find(problem, names, c.Message(), cure)
 }
 
-// explainAddress tells whether the service has the clusterset IP that it should.
+// differ returns the verb for clusters that disagree.
+func differ(clusters []string) string {
+	if len(clusters) == 1 {
+		return "differs"
+	}
+	return "differ"
+}
+
+// explainAddress adds why a service that should have a clusterset IP has none.
 func (e *explainer) explainAddress(m *Merged) {
 	if e.merged.Mode != merge.ModeClusterSetIP || len(m.IPs) > 0 {
 		return
@@ -98,18 +113,20 @@ func (e *explainer) explainAddress(m *Merged) {
 			continue
 		}
 		ready := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
-		if ready != nil && strings.HasPrefix(ready.Message, "published, but without a clusterset IP") {
-			e.find(noAddressLeft, c.ID, ready.Message, fmt.Sprintf("unexport services that nobody uses, or have the broker's admin give the cluster a larger block "+
-				"(seamark cluster remove %s, then invite it with --clusterset-ip-cidr); or export this one in classic mode (annotation %s: \"false\")",
-				c.ID, v1alpha1.AnnotationUseClusterSetIP))
+		if ready != nil && ready.Reason == string(v1alpha1.ServiceExportReasonNoClusterSetIPLeft) {
+			e.find(noClusterSetIPLeft, c.ID, ready.Message, fmt.Sprintf("unexport services that are not used, or have the broker's admin "+
+				"give the cluster a larger block (seamark cluster remove %s, then invite it with --clusterset-ip-cidr); "+
+				"or export this one in classic mode (annotation %s: \"false\")", c.ID, v1alpha1.AnnotationUseClusterSetIP))
 			return
 		}
 	}
-	e.find(noAddressYet, "", "the service should have a clusterset IP, but its exporters have not allocated one",
-		"if that lasts longer than some seconds, the agent of "+e.merged.Clusters[0]+" does not do its work: see its log")
+	e.find(noClusterSetIP, "", "the service should have a clusterset IP, but its exporters have not allocated one",
+		"if that lasts longer than some seconds, read the log of the agent of "+e.merged.Clusters[0])
+	e.addWaits(e.cluster(e.merged.Clusters[0]), exportReconciler, aggregateReconciler)
 }
 
-// explainEndpoints counts the endpoints by cluster and zone, from the cluster itself where it was looked into.
+// explainEndpoints counts the endpoints by cluster and zone, from the cluster itself where it was
+// read.
 func (e *explainer) explainEndpoints() {
 	type place struct{ cluster, zone string }
 	counts := map[place]*Endpoints{}

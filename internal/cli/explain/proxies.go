@@ -8,14 +8,16 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
-// judgeProxies says what the nodes of a cluster have programmed, and finds those that lack something.
+// judgeProxies returns what the nodes of a cluster have programmed, in words, and adds which nodes
+// lack something.
 func (e *explainer) judgeProxies(c *Cluster) string {
 	const component = "app.kubernetes.io/component=proxy"
 	if c.Proxy == nil {
 		return "not asked: no DaemonSet seamark-proxy"
 	}
 	if p := c.Proxy; p.Ready < p.Want {
-		e.find(proxyNotReady, c.ID, fmt.Sprintf("seamark-proxy is ready on %d of %d nodes: on the others the clusterset IP leads nowhere", p.Ready, p.Want),
+		e.find(proxyNotReady, c.ID,
+			fmt.Sprintf("seamark-proxy is ready on %d of %d nodes: on the others the clusterset IP does not work", p.Ready, p.Want),
 			c.kubectl("-n seamark-system describe pods -l %s", component))
 	}
 	if len(c.Proxies) == 0 {
@@ -24,7 +26,8 @@ func (e *explainer) judgeProxies(c *Cluster) string {
 	var behind []string
 	for _, node := range c.Proxies {
 		if node.Refused != "" {
-			e.find(proxyRefused, c.ID, fmt.Sprintf("node %s: %s", node.Node, node.Refused), "mend the service's ports, endpoints or address where it is exported")
+			e.find(proxyRefused, c.ID, fmt.Sprintf("node %s: %s", node.Node, node.Refused),
+				"correct the ports or endpoints of the Service where it is exported")
 		}
 		missing := slices.DeleteFunc(slices.Clone(c.Import.Spec.IPs), func(ip string) bool { return slices.Contains(node.VIPs, ip) })
 		if len(missing) > 0 && node.Refused == "" {
@@ -32,7 +35,8 @@ func (e *explainer) judgeProxies(c *Cluster) string {
 		}
 	}
 	if len(behind) > 0 {
-		e.find(proxyBehind, c.ID, fmt.Sprintf("the import has the address %s, but seamark-proxy has not programmed it on %s", strings.Join(c.Import.Spec.IPs, ", "), strings.Join(behind, ", ")),
+		e.find(proxyBehind, c.ID, fmt.Sprintf("the import has the clusterset IP %s, but seamark-proxy has not programmed it on %s",
+			strings.Join(c.Import.Spec.IPs, ", "), strings.Join(behind, ", ")),
 			"if that lasts longer than some seconds: "+c.kubectl("-n seamark-system logs -l %s --tail 50", component))
 	}
 	return strings.Join(programs(c.Proxies), ", ") + notAsked(c.ProxiesNotAsked)
@@ -45,7 +49,8 @@ func notAsked(why string) string {
 	return " (others not asked: " + why + ")"
 }
 
-// programs says where each port leads. Nodes may differ: what is near to one is far from another.
+// programs returns how many endpoints each port has. Nodes may differ, since each prefers endpoints
+// near to it.
 func programs(nodes []programmed.Service) []string {
 	var order []string
 	least, most := map[string]int{}, map[string]int{}

@@ -9,26 +9,26 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// State is how a service is.
+// State sums up a report.
 type State string
 
 const (
-	// OK is a service with nothing to complain of.
+	// OK is a service without findings, or with notes only.
 	OK State = "ok"
-	// Degraded is one that works, but not as somebody asked for.
+	// Degraded is a service that works, but not as an exporter asked for.
 	Degraded State = "degraded"
-	// Broken is one that does not work, somewhere.
+	// Broken is a service that does not work in some cluster.
 	Broken State = "broken"
 )
 
-// Report is the story of a service. All lists are in a fixed order.
+// Report describes a service. All lists are in a fixed order.
 type Report struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// DNSName is the name by which it is reached.
+	// DNSName is its name in the zone of the first cluster; Importers have each cluster's own.
 	DNSName string `json:"dnsName"`
 	State   State  `json:"state"`
-	// Findings are what is wrong, the worst and earliest hop first.
+	// Findings are what is wrong: by severity, then by hop.
 	Findings  []Finding   `json:"findings"`
 	Exporters []Exporter  `json:"exporters"`
 	Merged    *Merged     `json:"merged,omitempty"`
@@ -38,40 +38,41 @@ type Report struct {
 	Timeline  []Step      `json:"timeline"`
 }
 
-// Exporter is one cluster's contribution as it sees it itself, or as the broker knows it where the cluster was not looked into.
+// Exporter is one cluster's contribution: as the cluster has it, or as the broker has it where the
+// cluster was not read.
 type Exporter struct {
 	Cluster    string     `json:"cluster"`
 	ExportedAt *time.Time `json:"exportedAt,omitempty"`
-	// Service is the kind and ports of its Service, in words.
+	// Service is the type and ports of its Service, in words.
 	Service string `json:"service"`
 	Ready   int    `json:"readyEndpoints"`
 	Total   int    `json:"endpoints"`
-	// Published tells that the broker has its record.
+	// Published reports whether the broker has its record.
 	Published bool `json:"published"`
-	// Heartbeat is how the member is: alive, silent, never joined, unknown.
+	// Heartbeat is the state of the member's lease: alive, silent, never or unknown.
 	Heartbeat string `json:"heartbeat"`
 	// State sums it up in words.
 	State string `json:"state"`
 }
 
-// Merged is the service as the clusterset has it, and why.
+// Merged is the service as the clusterset has it.
 type Merged struct {
 	Type  string     `json:"type"`
 	Mode  merge.Mode `json:"mode"`
 	Ports []string   `json:"ports"`
-	// Families and Policies in words.
+	// Families are the IP families. Policies are the traffic policies, in words.
 	Families []string `json:"ipFamilies"`
 	Policies string   `json:"policies"`
-	// Precedence are the clusters that take part, the one that wins conflicts first.
+	// Precedence are the clusters that take part, in the order in which they win conflicts.
 	Precedence []string `json:"precedence"`
-	// LeftOut are clusters that export it and take no part, with the reason.
+	// LeftOut are the clusters that export it and take no part, with the reason.
 	LeftOut     map[string]string `json:"leftOut,omitempty"`
 	IPs         []string          `json:"ips,omitempty"`
 	AllocatedBy string            `json:"allocatedBy,omitempty"`
 	WrittenBy   string            `json:"writtenBy,omitempty"`
 }
 
-// Conflict is one disagreement, and how to end it.
+// Conflict is one property in which exports differ, and how to end that.
 type Conflict struct {
 	Reason   string   `json:"reason"`
 	Winner   string   `json:"winner"`
@@ -81,7 +82,7 @@ type Conflict struct {
 	Cure     string   `json:"cure"`
 }
 
-// Endpoints is how many endpoints a cluster brings in a zone.
+// Endpoints is how many endpoints a cluster has in a zone.
 type Endpoints struct {
 	Cluster     string `json:"cluster"`
 	Zone        string `json:"zone,omitempty"`
@@ -90,21 +91,23 @@ type Endpoints struct {
 	Terminating int    `json:"terminating"`
 }
 
-// Importer is one cluster as a user of the service.
+// Importer is the service as one importing cluster has it.
 type Importer struct {
-	Cluster   string             `json:"cluster"`
+	Cluster string `json:"cluster"`
+	// DNSName is the name by which it is reached there.
+	DNSName   string             `json:"dnsName"`
 	DataPlane v1alpha1.DataPlane `json:"dataPlane,omitempty"`
 	IPs       []string           `json:"ips,omitempty"`
-	// Endpoints are those its slices hold, by source cluster.
+	// Endpoints is how many its imported slices hold, by source cluster.
 	Endpoints map[string]int `json:"endpoints,omitempty"`
-	// Programmed is what its data plane has, in words.
+	// Programmed is what its data plane holds, in words.
 	Programmed string `json:"programmed"`
-	// DNS is what its name is answered with right now, or why it was not asked.
+	// DNS is what the name is answered with right now, or why no server was asked.
 	DNS   string `json:"dns"`
 	State string `json:"state"`
 }
 
-// Explain tells the story.
+// Explain describes a service and finds what is wrong with it.
 func Explain(in Input) Report {
 	e := &explainer{Input: in, lives: lives(&in)}
 	var records []*v1alpha1.ExportRecord
@@ -115,8 +118,9 @@ func Explain(in Input) Report {
 	}
 	e.merged = merge.Merge(records)
 	e.report = Report{
-		Namespace: in.Namespace, Name: in.Name, DNSName: in.Name + "." + in.Namespace + ".svc.clusterset.local", State: OK,
-		Findings: []Finding{}, Exporters: []Exporter{}, Conflicts: []Conflict{}, Endpoints: []Endpoints{}, Importers: []Importer{}, Timeline: []Step{},
+		Namespace: in.Namespace, Name: in.Name, DNSName: e.dnsName(e.firstRead()), State: OK,
+		Findings: []Finding{}, Exporters: []Exporter{}, Conflicts: []Conflict{}, Endpoints: []Endpoints{}, Importers: []Importer{},
+		Timeline: []Step{},
 	}
 	e.explainBroker()
 	e.explainExporters()
@@ -124,11 +128,11 @@ func Explain(in Input) Report {
 	e.explainEndpoints()
 	e.explainImporters()
 	e.report.Timeline = timeline(&e.Input)
-	e.settle()
+	e.conclude()
 	return e.report
 }
 
-// explainer is an Input on its way to a Report.
+// explainer turns an Input into a Report.
 type explainer struct {
 	Input
 	lives  map[string]Life
@@ -136,8 +140,23 @@ type explainer struct {
 	report Report
 }
 
-// settle orders the findings and draws the conclusion.
-func (e *explainer) settle() {
+// dnsName returns the name of the service in a cluster's zone; c may be nil.
+func (e *explainer) dnsName(c *Cluster) string {
+	return e.Name + "." + e.Namespace + ".svc." + c.zone()
+}
+
+// firstRead returns the first cluster that could be read, nil when there is none.
+func (e *explainer) firstRead() *Cluster {
+	for i := range e.Clusters {
+		if e.Clusters[i].Problem == "" {
+			return &e.Clusters[i]
+		}
+	}
+	return nil
+}
+
+// conclude sorts the findings and sets the state of the report.
+func (e *explainer) conclude() {
 	slices.SortStableFunc(e.report.Findings, func(a, b Finding) int {
 		if a.Severity != b.Severity {
 			return a.Severity.rank() - b.Severity.rank()

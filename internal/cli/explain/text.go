@@ -12,18 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Paint may colour a piece of text by how bad it is; "" is for headings.
+// Paint may colour a piece of text by its severity; "" is for headings.
 type Paint func(severity Severity, text string) string
 
-// Plain leaves text as it is.
+// Plain returns text as it is.
 func Plain(_ Severity, text string) string { return text }
 
-// Write writes the report for people: first what is wrong and what to do, then the way of the service hop by hop. now is for ages.
+// Write writes the report as text: first what is wrong and what to do, then the service hop by hop.
+// Ages are relative to now.
 func Write(w io.Writer, r Report, now time.Time, paint Paint) {
 	severity := map[State]Severity{OK: "", Degraded: Warn, Broken: Fail}[r.State]
 	fmt.Fprintf(w, "%s/%s (%s): %s\n", r.Namespace, r.Name, r.DNSName, paint(severity, conclusion(r)))
 	for _, f := range r.Findings {
-		writeFinding(w, f, paint)
+		writeFinding(w, f, now, paint)
 	}
 	writeExporters(w, r, now, paint)
 	writeMerged(w, r, paint)
@@ -32,7 +33,7 @@ func Write(w io.Writer, r Report, now time.Time, paint Paint) {
 	writeTimeline(w, r, paint)
 }
 
-// conclusion is the report in a few words; findings come worst first.
+// conclusion returns the report in a few words. The first finding is the worst.
 func conclusion(r Report) string {
 	if len(r.Findings) == 0 || r.Findings[0].Severity == Note {
 		return "all is well"
@@ -48,12 +49,16 @@ func in(cluster string) string {
 	return " in " + cluster
 }
 
-func writeFinding(w io.Writer, f Finding, paint Paint) {
+func writeFinding(w io.Writer, f Finding, now time.Time, paint Paint) {
 	fmt.Fprintf(w, "\n%s %s%s: %s\n", paint(f.Severity, strings.ToUpper(string(f.Severity))), f.Code, in(f.Cluster), f.Title)
-	fmt.Fprintf(w, "  why  %s\n  do   %s\n", f.Detail, f.Cure)
+	fmt.Fprintf(w, "  why  %s\n", f.Detail)
+	for _, wait := range f.Waiting {
+		fmt.Fprintf(w, "  wait %s, for %s: %s\n", wait.Reconciler, duration.HumanDuration(max(0, now.Sub(wait.Since))), wait.Text)
+	}
+	fmt.Fprintf(w, "  do   %s\n", f.Cure)
 }
 
-// table writes rows under a heading, each cell aligned; nothing when there are no rows.
+// table writes aligned rows under a heading; nothing when there are no rows.
 func table(w io.Writer, heading string, head []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
@@ -64,7 +69,7 @@ func table(w io.Writer, heading string, head []string, rows [][]string) {
 	for _, row := range rows {
 		fmt.Fprintln(t, "  "+strings.Join(row, "\t"))
 	}
-	_ = t.Flush() // an error of w shows in the next write
+	_ = t.Flush() // the next write to w fails too
 }
 
 func writeExporters(w io.Writer, r Report, now time.Time, paint Paint) {
@@ -123,14 +128,30 @@ func writeImporters(w io.Writer, r Report, paint Paint) {
 		for _, source := range slices.Sorted(maps.Keys(i.Endpoints)) {
 			endpoints = append(endpoints, fmt.Sprintf("%s:%d", source, i.Endpoints[source]))
 		}
-		rows = append(rows, []string{i.Cluster, i.State, orDash(strings.Join(i.IPs, ",")), orDash(strings.Join(endpoints, " ")), orDash(string(i.DataPlane)), i.Programmed})
+		rows = append(rows, []string{
+			i.Cluster, i.State, orDash(strings.Join(i.IPs, ",")), orDash(strings.Join(endpoints, " ")), orDash(string(i.DataPlane)), i.Programmed,
+		})
 	}
 	table(w, paint("", "IMPORTED BY"), []string{"CLUSTER", "STATE", "ADDRESS", "ENDPOINTS", "DATA PLANE", "PROGRAMMED"}, rows)
-	rows = nil
-	for _, i := range r.Importers {
-		rows = append(rows, []string{i.Cluster, i.DNS})
+	writeAnswers(w, r, paint)
+}
+
+// writeAnswers writes what DNS answers; the names too where the clusters' zones differ.
+func writeAnswers(w io.Writer, r Report, paint Paint) {
+	differ := slices.ContainsFunc(r.Importers, func(i Importer) bool { return i.DNSName != r.DNSName })
+	head := []string{"CLUSTER", "ANSWER"}
+	if differ {
+		head = []string{"CLUSTER", "NAME", "ANSWER"}
 	}
-	table(w, paint("", "DNS RIGHT NOW"), []string{"CLUSTER", "ANSWER"}, rows)
+	var rows [][]string
+	for _, i := range r.Importers {
+		row := []string{i.Cluster, i.DNS}
+		if differ {
+			row = []string{i.Cluster, i.DNSName, i.DNS}
+		}
+		rows = append(rows, row)
+	}
+	table(w, paint("", "DNS RIGHT NOW"), head, rows)
 }
 
 func writeTimeline(w io.Writer, r Report, paint Paint) {

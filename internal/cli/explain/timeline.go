@@ -10,28 +10,34 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Step is one hop of a change, as far as API servers keep its time: in whole seconds, each by its own clock.
+// Step is one step of a change, with the time that an API server recorded: in whole seconds, and
+// corrected by the difference between its clock and the reader's.
 type Step struct {
-	// Change is what was on its way: the export itself, or the last change of its endpoints.
+	// Change is what is followed: the export itself, or the last change of its endpoints.
 	Change string `json:"change"`
-	// Where is the cluster, or broker.
+	// Where is a cluster's id, or "broker".
 	Where string    `json:"where"`
 	What  string    `json:"what"`
 	At    time.Time `json:"at"`
-	// Took is the time since the first step, in seconds; 0 for less than one.
+	// Took is the time since the first step in seconds; 0 if it is less than one.
 	Took float64 `json:"tookSeconds"`
 }
 
-// Changes that are followed.
+// The changes that are followed.
 const (
 	changeExport    = "export"
 	changeEndpoints = "last endpoint change"
 )
 
-// aClockIsOff is from when a difference of clocks is more than the coarseness of the times they are read from.
-const aClockIsOff = 2 * time.Second
+// broker is the place of steps on the broker.
+const broker = "broker"
 
-// timeline follows the newest export, and the last change of endpoints, through the hops whose time is known.
+// minClockSkew is the smallest difference between clocks that is more than the resolution of the
+// times from which it is computed.
+const minClockSkew = 2 * time.Second
+
+// timeline returns the steps of the newest export and of the last change of endpoints, as far as
+// their times are known.
 func timeline(in *Input) []Step {
 	var source *Cluster
 	for i := range in.Clusters {
@@ -47,14 +53,18 @@ func timeline(in *Input) []Step {
 }
 
 func exportSteps(in *Input, source *Cluster) []Step {
-	steps := []Step{{Change: changeExport, Where: source.ID, What: "ServiceExport created", At: corrected(source.Export.CreationTimestamp.Time, source.ClockAhead.Duration)}}
+	var steps []Step
+	add := func(where, what string, at time.Time, ahead metav1.Duration) {
+		steps = append(steps, Step{Change: changeExport, Where: where, What: what, At: corrected(at, ahead.Duration)})
+	}
+	add(source.ID, "ServiceExport created", source.Export.CreationTimestamp.Time, source.ClockAhead)
 	for i := range in.Broker.Records {
 		if r := &in.Broker.Records[i]; string(r.Spec.ClusterID) == source.ID {
-			steps = append(steps, Step{Change: changeExport, Where: "broker", What: "record published", At: corrected(r.CreationTimestamp.Time, in.Broker.ClockAhead.Duration)})
+			add(broker, "record published", r.CreationTimestamp.Time, in.Broker.ClockAhead)
 		}
 	}
 	if a := in.Broker.Aggregate; a != nil && !a.CreationTimestamp.Before(&source.Export.CreationTimestamp) {
-		steps = append(steps, Step{Change: changeExport, Where: "broker", What: "aggregate written", At: corrected(a.CreationTimestamp.Time, in.Broker.ClockAhead.Duration)})
+		add(broker, "aggregate written", a.CreationTimestamp.Time, in.Broker.ClockAhead)
 	}
 	for i := range in.Clusters {
 		c := &in.Clusters[i]
@@ -66,13 +76,13 @@ func exportSteps(in *Input, source *Cluster) []Step {
 			}
 		}
 		if !first.IsZero() {
-			steps = append(steps, Step{Change: changeExport, Where: c.ID, What: "endpoints imported", At: corrected(first, c.ClockAhead.Duration)})
+			add(c.ID, "endpoints imported", first, c.ClockAhead)
 		}
 	}
 	return sinceFirst(steps)
 }
 
-// endpointSteps follow the slice that changed last.
+// endpointSteps returns the steps of the slice that changed last.
 func endpointSteps(in *Input) []Step {
 	var from *Cluster
 	var slice *discoveryv1.EndpointSlice
@@ -90,26 +100,31 @@ func endpointSteps(in *Input) []Step {
 	if slice == nil || changedAt(slice).IsZero() {
 		return nil
 	}
-	steps := []Step{{Change: changeEndpoints, Where: from.ID, What: "slice " + slice.Name + " changed", At: corrected(changedAt(slice), from.ClockAhead.Duration)}}
+	var steps []Step
+	add := func(where, what string, s *discoveryv1.EndpointSlice, ahead metav1.Duration) {
+		steps = append(steps, Step{Change: changeEndpoints, Where: where, What: what, At: corrected(changedAt(s), ahead.Duration)})
+	}
+	add(from.ID, "slice "+slice.Name+" changed", slice, from.ClockAhead)
 	onBroker := objects.SliceName(in.service(), from.ID, slice.Name)
 	for i := range in.Broker.Slices {
 		if s := &in.Broker.Slices[i]; s.Name == onBroker && !changedAt(s).IsZero() {
-			steps = append(steps, Step{Change: changeEndpoints, Where: "broker", What: "slice published", At: corrected(changedAt(s), in.Broker.ClockAhead.Duration)})
+			add(broker, "slice published", s, in.Broker.ClockAhead)
 		}
 	}
 	for i := range in.Clusters {
 		c := &in.Clusters[i]
 		for j := range c.Imported {
-			if s := &c.Imported[j]; c.ID != from.ID && s.Name == objects.ImportedSliceName(in.Name, from.ID, onBroker) && !changedAt(s).IsZero() {
-				steps = append(steps, Step{Change: changeEndpoints, Where: c.ID, What: "slice imported", At: corrected(changedAt(s), c.ClockAhead.Duration)})
+			s := &c.Imported[j]
+			if c.ID != from.ID && s.Name == objects.ImportedSliceName(in.Name, from.ID, onBroker) && !changedAt(s).IsZero() {
+				add(c.ID, "slice imported", s, c.ClockAhead)
 			}
 		}
 	}
 	return sinceFirst(steps)
 }
 
-// sinceFirst fills in how long each step took. A clock that is off by less than can be measured may make a step seem to come before its
-// cause: then it took no time.
+// sinceFirst sets the time since the first step. Clocks that differ by less than can be measured
+// may put a step before its cause: it then took no time.
 func sinceFirst(steps []Step) []Step {
 	for i := range steps {
 		steps[i].At = steps[i].At.UTC()
@@ -118,13 +133,15 @@ func sinceFirst(steps []Step) []Step {
 	return steps
 }
 
+// corrected returns a time by the reader's clock, from one by a clock that is ahead of it.
 func corrected(t time.Time, ahead time.Duration) time.Time {
-	if ahead.Abs() < aClockIsOff {
+	if ahead.Abs() < minClockSkew {
 		return t
 	}
 	return t.Add(-ahead.Truncate(time.Second))
 }
 
+// changedAt returns when a slice was last changed.
 func changedAt(s *discoveryv1.EndpointSlice) time.Time {
 	if last := lastWrite(s.ManagedFields); !last.IsZero() {
 		return last
@@ -132,7 +149,7 @@ func changedAt(s *discoveryv1.EndpointSlice) time.Time {
 	return s.CreationTimestamp.Time
 }
 
-// lastWrite is when an object was last changed, by the clock of its API server.
+// lastWrite returns when an object was last changed, by its API server's clock; zero if unknown.
 func lastWrite(fields []metav1.ManagedFieldsEntry) time.Time {
 	var last time.Time
 	for _, f := range fields {

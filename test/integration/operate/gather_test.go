@@ -3,7 +3,6 @@ package operate_test
 import (
 	"archive/tar"
 	"compress/gzip"
-	"context"
 	"encoding/base64"
 	"errors"
 	"io"
@@ -14,14 +13,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 )
 
-// unpack reads an archive.
+// unpack returns the files of an archive.
 func unpack(t *testing.T, path string) map[string]string {
 	t.Helper()
 	file, err := os.Open(path)
@@ -50,41 +48,46 @@ func unpack(t *testing.T, path string) map[string]string {
 	}
 }
 
-// Everything that helps is in it, and no secret, wherever somebody may have put one.
+// The archive has everything that support needs, and no secret, wherever a user has put one.
 func TestGatherHasNoSecrets(t *testing.T) {
-	b := newBed(t)
-	ns := b.namespace(b.east, b.west)
-	secret := &corev1.Secret{}
-	if err := b.east.Client.Get(context.Background(), types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret); err != nil {
-		t.Fatal(err)
-	}
-	m, err := objects.MembershipFrom(secret)
+	term := sharedClusterset(t)
+	ns := term.namespace(term.east, term.west)
+	m, err := objects.MembershipFrom(membership(t, term.east))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
-	b.east.Export(t, ns, "web", func(e *mcsv1beta1.ServiceExport) {
-		e.Annotations = map[string]string{"careless": "token: " + m.Token, "pem": string(m.CAData), corev1.LastAppliedConfigAnnotation: `{"password":"hunter22"}`}
+	term.east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
+	term.east.Export(t, ns, "web", func(e *mcsv1beta1.ServiceExport) {
+		e.Annotations = map[string]string{
+			"careless": "token: " + m.Token, "pem": string(m.CAData), corev1.LastAppliedConfigAnnotation: `{"password":"hunter22"}`,
+		}
 	})
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Data: map[string]string{"Corefile": ".:53 {\n}\n# Bearer abcdefgh12345678\n"}}
-	b.east.Create(t, config)
-	t.Cleanup(func() { b.east.Delete(t, config) })
-	b.eventually("get imports -n "+ns+" --contexts west", "web", "True")
+	config := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"},
+		Data:       map[string]string{"Corefile": ".:53 {\n}\n# Bearer abcdefgh12345678\n"},
+	}
+	term.east.Create(t, config)
+	t.Cleanup(func() { term.east.Delete(t, config) })
+	term.eventually("get imports -n "+ns+" --contexts west", "web", "True")
 
 	path := filepath.Join(t.TempDir(), "g.tar.gz")
-	b.expect(0, "gather --contexts east,west --broker-context hub -o "+path, "without secrets", "Look at it before you send it")
+	term.expect(0, "gather --contexts east,west --broker-context broker -o "+path, "without secrets", "Look at it before you send it")
 	files := unpack(t, path)
 	for _, name := range []string{
-		"README.txt", "versions.yaml", "doctor.txt", "status.txt", "broker/clustersets.yaml", "broker/clusters.yaml", "broker/exportrecords.yaml", "broker/endpointslices.yaml",
-		"broker/serviceimports.yaml", "broker/leases.yaml", "clusters/east/serviceexports.yaml", "clusters/west/serviceimports.yaml", "clusters/west/endpointslices.yaml",
-		"clusters/west/derived/services.yaml", "clusters/east/configmap-kube-system-coredns.yaml", "clusters/east/clusterproperties.yaml", "clusters/east/seamark-system/pods.yaml",
+		"README.txt", "versions.yaml", "doctor.txt", "status.txt",
+		"broker/clustersets.yaml", "broker/clusters.yaml", "broker/exportrecords.yaml", "broker/endpointslices.yaml",
+		"broker/serviceimports.yaml", "broker/leases.yaml",
+		"clusters/east/serviceexports.yaml", "clusters/west/serviceimports.yaml", "clusters/west/endpointslices.yaml",
+		"clusters/west/derived/services.yaml", "clusters/east/configmap-kube-system-coredns.yaml",
+		"clusters/east/clusterproperties.yaml", "clusters/east/seamark-system/pods.yaml",
 	} {
 		if files["seamark/"+name] == "" {
 			t.Errorf("%s is missing", name)
 		}
 	}
-	if !strings.Contains(files["seamark/clusters/east/serviceexports.yaml"], "name: web") || !strings.Contains(files["seamark/doctor.txt"], "heartbeat") {
-		t.Error("what helps is not there")
+	if !strings.Contains(files["seamark/clusters/east/serviceexports.yaml"], "name: web") ||
+		!strings.Contains(files["seamark/doctor.txt"], "heartbeat") {
+		t.Error("exports or the report of doctor are missing")
 	}
 	for name, text := range files {
 		for what, secret := range map[string]string{
@@ -99,18 +102,19 @@ func TestGatherHasNoSecrets(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	b.expect(1, "gather -o "+path, "choose another name")
+	term.expect(1, "gather -o "+path, "choose another name")
 }
 
-// With a broker that is away there is an archive all the same, which says what is not in it.
+// While the broker is unreachable the archive has the rest, and names what is missing.
 func TestGatherDuringAnOutage(t *testing.T) {
-	b := freshBed(t)
-	if err := b.fleet.Broker.StopAPIServer(); err != nil {
+	term := freshClusterset(t)
+	if err := term.fleet.Broker.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "g.tar.gz")
-	b.expect(0, "gather -o "+path, "not in it: the broker")
-	if files := unpack(t, path); !strings.Contains(files["seamark/README.txt"], "the broker") || files["seamark/clusters/east/serviceexports.yaml"] == "" {
+	term.expect(0, "gather -o "+path, "not in it: the broker")
+	files := unpack(t, path)
+	if !strings.Contains(files["seamark/README.txt"], "the broker") || files["seamark/clusters/east/serviceexports.yaml"] == "" {
 		t.Errorf("%v", files["seamark/README.txt"])
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
@@ -21,8 +20,8 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// picture is what the tests read of a status.
-type picture struct {
+// statusReport is what the tests read of the output of status.
+type statusReport struct {
 	ClusterSet string `json:"clusterSet"`
 	Broker     struct{ Server, Via, Problem string }
 	Clusters   []struct {
@@ -37,25 +36,25 @@ type picture struct {
 
 // The same clusterset seen from a member, from the broker, and over several contexts.
 func TestStatusFromEverywhere(t *testing.T) {
-	b := newBed(t)
-	ns := b.namespace(b.east, b.west)
-	b.serve(b.east, ns, "web")
-	b.eventually(fmt.Sprintf("explain web -n %s --contexts east,west", ns), "all is well")
+	term := sharedClusterset(t)
+	ns := term.namespace(term.east, term.west)
+	term.serve(term.east, ns, "web")
+	term.healthy(ns, "web", "east,west")
 	for line, via := range map[string]string{
 		"status":                             "cluster east, with its own credential",
 		"status --context west":              "cluster west, with its own credential",
-		"status --context hub":               "context hub",
-		"status --broker-context hub":        "context hub",
-		"status --contexts west,hub,east":    "cluster west, with its own credential",
+		"status --context broker":            "context broker",
+		"status --broker-context broker":     "context broker",
+		"status --contexts west,broker,east": "cluster west, with its own credential",
 		"status --contexts east,west -owide": "cluster east, with its own credential",
 	} {
-		o := b.eventually(line, "Clusterset ", "asked as "+via, "CLUSTER", "HEARTBEAT", "east", "west", "alive")
+		o := term.eventually(line, "Clusterset ", "asked as "+via, "CLUSTER", "HEARTBEAT", "east", "west", "alive")
 		if regexp.MustCompile(`(?m)^east .*\d+s ago`).FindString(o.out) == "" {
 			t.Errorf("seamark %s: no age of the heartbeat:\n%s", line, o.out)
 		}
 	}
-	harness.Eventually(t, "the agents have told about themselves", func() error {
-		p := decode[picture](t, b.run("status --contexts east,west -o json"))
+	harness.Eventually(t, "the agents have published their status", func() error {
+		p := decode[statusReport](t, term.run("status --contexts east,west -o json"))
 		if len(p.Clusters) != 2 || p.Services < 1 || p.Broker.Problem != "" || p.ClusterSet == "" {
 			return fmt.Errorf("%+v", p)
 		}
@@ -69,24 +68,24 @@ func TestStatusFromEverywhere(t *testing.T) {
 		}
 		return nil
 	})
-	if p := decode[picture](t, b.run("status --context hub -o json")); p.Clusters[0].Imports != nil {
+	if p := decode[statusReport](t, term.run("status --context broker -o json")); p.Clusters[0].Imports != nil {
 		t.Errorf("the broker does not know what east imports: %+v", p.Clusters[0])
 	}
 	var value map[string]any
-	if err := yaml.UnmarshalStrict([]byte(b.run("status -o yaml").out), &value); err != nil || value["clusters"] == nil {
+	if err := yaml.UnmarshalStrict([]byte(term.run("status -o yaml").out), &value); err != nil || value["clusters"] == nil {
 		t.Errorf("%v: %v", err, value)
 	}
 }
 
-// What needs attention is told with its reason, and nothing else is.
+// Services that need attention are listed with the reason, and no others.
 func TestStatusAttention(t *testing.T) {
-	b := newBed(t)
-	ns := b.namespace(b.east, b.west)
-	b.east.Export(t, ns, "ghost")
-	b.serve(b.east, ns, "fine")
-	b.eventually("status", ns+"/ghost", "FAILING", "there is no Service ghost")
-	b.eventually(fmt.Sprintf("explain fine -n %s --contexts east,west", ns), "all is well")
-	p := decode[picture](t, b.run("status --contexts east,west -o json"))
+	term := sharedClusterset(t)
+	ns := term.namespace(term.east, term.west)
+	term.east.Export(t, ns, "ghost")
+	term.serve(term.east, ns, "fine")
+	term.eventually("status", ns+"/ghost", "FAILING", "there is no Service ghost")
+	term.healthy(ns, "fine", "east,west")
+	p := decode[statusReport](t, term.run("status --contexts east,west -o json"))
 	for _, a := range p.Attention {
 		if a.Namespace == ns && (a.Name != "ghost" || a.Cluster != "east" || a.State != "failing") {
 			t.Errorf("%+v", a)
@@ -97,88 +96,87 @@ func TestStatusAttention(t *testing.T) {
 	}
 }
 
-// A user who may read services but no Secret still sees the cluster, and is told how to see the broker.
+// A user who may read services but no Secret still sees the cluster, and how to read the broker.
 func TestStatusWithoutTheSecret(t *testing.T) {
-	b := newBed(t)
-	user := "viewer-" + b.namespace()
+	term := sharedClusterset(t)
+	user := "viewer-" + term.namespace()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"multicluster.x-k8s.io", "about.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"get", "list"}},
 		{APIGroups: []string{""}, Resources: []string{"services", "namespaces"}, Verbs: []string{"get", "list"}},
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"get", "list"}},
 	}}
-	b.east.Create(t, role, &rbacv1.ClusterRoleBinding{
+	term.east.Create(t, role, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	})
-	b.impersonate("east", user)
-	b.eventually("status --context viewer", "the membership Secret cannot be read", "--broker-context", "east", "unknown")
-	b.expect(0, "status --context viewer --broker-context hub", "asked as context hub", "alive")
-	b.expect(0, "get exports -A --context viewer")
-	b.eventually("doctor --context viewer", "WARN  permissions", "get secrets seamark-broker in seamark-system", "SKIP  broker")
+	term.impersonate("east", user)
+	term.eventually("status --context viewer", "the membership Secret cannot be read", "--broker-context", "east", "unknown")
+	term.expect(0, "status --context viewer --broker-context broker", "asked as context broker", "alive")
+	term.expect(0, "get exports -A --context viewer")
+	term.eventually("doctor --context viewer", "WARN  permissions", "get secrets seamark-broker in seamark-system", "SKIP  broker")
 }
 
 // impersonate adds a context "viewer" that acts as another user of a cluster.
-func (b *bed) impersonate(name, user string) {
-	b.t.Helper()
-	config, err := clientcmd.LoadFromFile(b.kubeconfig)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	as := config.AuthInfos[name].DeepCopy()
-	as.Impersonate = user
-	config.AuthInfos["viewer"] = as
-	config.Contexts["viewer"] = &clientcmdapi.Context{Cluster: name, AuthInfo: "viewer"}
-	if err := clientcmd.WriteToFile(*config, b.kubeconfig); err != nil {
-		b.t.Fatal(err)
-	}
+func (term *terminal) impersonate(name, user string) {
+	term.t.Helper()
+	term.changeKubeconfig(func(config *clientcmdapi.Config) {
+		as := config.AuthInfos[name].DeepCopy()
+		as.Impersonate = user
+		config.AuthInfos["viewer"] = as
+		config.Contexts["viewer"] = &clientcmdapi.Context{Cluster: name, AuthInfo: "viewer"}
+	})
 }
 
 // A cluster that is no member, and a kubeconfig without the context.
 func TestStatusWhereThereIsNothing(t *testing.T) {
-	b := newBed(t)
-	b.expect(1, "status --context nowhere", "error: ", "nowhere")
-	lonely := harness.Fresh(t, 1)[0]
-	b.kubeconfig = lonely.Kubeconfig()
-	b.expect(1, "status", "error: nothing could be learned", "none of the clusters looked into is a member")
-	b.expect(1, "doctor", "FAIL  membership", "seamark join")
-	b.expect(0, "get exports -A", "No exports here")
-	b.expect(1, "export namespace default --yes", "seamark join")
+	term := sharedClusterset(t)
+	term.expect(1, "status --context nowhere", "error: ", "nowhere")
+	term.kubeconfig = harness.Fresh(t, 1)[0].Kubeconfig()
+	term.expect(1, "status", "error: nothing could be learned", "none of the clusters looked into is a member")
+	term.expect(1, "doctor", "FAIL  membership", "seamark join")
+	term.expect(1, "explain web", "WARN not-a-member", "seamark join", "broker-unreachable")
+	term.expect(0, "get exports -A", "No exports here")
+	term.expect(1, "export namespace default --yes", "seamark join")
 }
 
 // Several clusters in one table.
 func TestGet(t *testing.T) {
-	b := newBed(t)
-	ns := b.namespace(b.east, b.west)
-	b.serve(b.east, ns, "web")
-	b.west.Export(t, ns, "ghost")
-	b.eventually(fmt.Sprintf("get exports -n %s --contexts east,west", ns), "CLUSTER", "VALID", "east", "web", "west", "ghost", "False/NoService")
-	o := b.eventually(fmt.Sprintf("get imports -n %s --contexts east,west -o wide", ns), "FROM", "SAYS", "80/TCP", "the service is imported")
-	if lines := strings.Split(strings.TrimSpace(o.out), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[1], "east") || !strings.HasPrefix(lines[2], "west") {
+	term := sharedClusterset(t)
+	ns := term.namespace(term.east, term.west)
+	term.serve(term.east, ns, "web")
+	term.west.Export(t, ns, "ghost")
+	term.eventually(fmt.Sprintf("get exports -n %s --contexts east,west", ns),
+		"CLUSTER", "VALID", "east", "web", "west", "ghost", "False/NoService")
+	o := term.eventually(fmt.Sprintf("get imports -n %s --contexts east,west -o wide", ns),
+		"FROM", "SAYS", "80/TCP", "the service is imported")
+	lines := strings.Split(strings.TrimSpace(o.out), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[1], "east") || !strings.HasPrefix(lines[2], "west") {
 		t.Errorf("%s", o.out)
 	}
-	b.expect(0, fmt.Sprintf("get exports -n %s --context west", ns), "ghost")
-	b.expect(0, "get exports -A -o wide --contexts west", "there is no Service ghost", ns)
-	b.eventually("get clusters -o wide --contexts east,west", "BLOCKS", "243.", "alive")
+	term.expect(0, fmt.Sprintf("get exports -n %s --context west", ns), "ghost")
+	term.expect(0, "get exports -A -o wide --contexts west", "there is no Service ghost", ns)
+	term.eventually("get clusters -o wide --contexts east,west", "BLOCKS", "243.", "alive")
 	got := decode[struct {
 		Imports []struct {
 			Cluster, Namespace, Name, Ready string
 			IPs, Ports, From                []string
 		}
-	}](t, b.run("get imports -n %s --contexts east,west -o json", ns)).Imports
-	if len(got) != 2 || got[0].Cluster != "east" || got[1].Cluster != "west" || got[1].Ready != "True" || len(got[1].IPs) == 0 || got[1].From[0] != "east" {
+	}](t, term.run("get imports -n %s --contexts east,west -o json", ns)).Imports
+	if len(got) != 2 || got[0].Cluster != "east" || got[1].Cluster != "west" || got[1].Ready != "True" ||
+		len(got[1].IPs) == 0 || got[1].From[0] != "east" {
 		t.Errorf("%+v", got)
 	}
-	b.expect(2, "get exports -o table", "choose json, yaml or wide")
-	b.expect(2, "get", "Choose one of: clusters, exports, imports")
+	term.expect(2, "get exports -o table", "choose json, yaml or wide")
+	term.expect(2, "get", "Choose one of: clusters, exports, imports")
 }
 
-// screen is what a command that goes on has written so far.
+// screen is what a running command has written so far.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write makes it an output.
+// Write implements io.Writer.
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,31 +189,31 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// Watching goes on until it is interrupted, and shows what changes.
+// A watch shows changes until it is interrupted.
 func TestWatch(t *testing.T) {
-	b := newBed(t)
-	ns := b.namespace(b.east)
+	term := sharedClusterset(t)
+	ns := term.namespace(term.east)
 	ctx, interrupt := context.WithCancel(context.Background())
 	defer interrupt()
-	seen, done := &screen{}, make(chan int, 1)
-	args := []string{"get", "exports", "-n", ns, "--watch", "--interval", "50ms", "--kubeconfig", b.kubeconfig}
-	go func() { done <- cli.Run(ctx, args, strings.NewReader(""), seen, seen) }()
+	shown, done := &screen{}, make(chan int, 1)
+	args := []string{"get", "exports", "-n", ns, "--watch", "--interval", "50ms", "--kubeconfig", term.kubeconfig}
+	go func() { done <- cli.Run(ctx, args, strings.NewReader(""), shown, shown) }()
 	shows := func(part string) {
 		t.Helper()
 		harness.Eventually(t, "the screen shows "+part, func() error {
-			if !strings.Contains(seen.String(), part) {
-				return fmt.Errorf("it shows:\n%s", seen)
+			if !strings.Contains(shown.String(), part) {
+				return fmt.Errorf("it shows:\n%s", shown)
 			}
 			return nil
 		})
 	}
 	shows("No exports here")
-	b.serve(b.east, ns, "web")
+	term.serve(term.east, ns, "web")
 	shows("web")
 	shows("True    False")
 	interrupt()
 	if code := <-done; code != 0 {
-		t.Errorf("exit %d after an interrupt:\n%s", code, seen)
+		t.Errorf("exit %d after an interrupt:\n%s", code, shown)
 	}
-	b.expect(2, "status --watch --interval 0s", "--interval")
+	term.expect(2, "status --watch --interval 0s", "--interval")
 }

@@ -13,39 +13,42 @@ import (
 	"github.com/seamark-dev/seamark/test/transcript"
 )
 
-// What people see of a clusterset with one good service, one in conflict and one without a Service, in all commands that look: the commands of
-// testdata/transcript.txt are run, and print what stands there.
+// The output of all commands that inspect a clusterset with one good service, one in conflict and
+// one without a Service: the commands of testdata/transcript.txt are run, and print what follows
+// them.
 func TestTranscript(t *testing.T) {
-	b := freshBed(t)
-	for _, m := range b.fleet.Members {
+	term := freshClusterset(t)
+	for _, m := range term.fleet.Members {
 		m.Namespace(t, "shop")
 		m.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + m.ID}, Spec: corev1.NodeSpec{
 			PodCIDR: "10.8.0.0/24", PodCIDRs: []string{"10.8.0.0/24"}, // the same in both: doctor finds it
 		}})
 	}
-	b.serve(b.east, "shop", "web")
-	b.eventually("explain web -n shop --contexts east,west", "all is well")
-	b.serve(b.east, "shop", "cart")
-	b.eventually("explain cart -n shop --contexts east,west", "all is well")
-	// The API keeps times in whole seconds, and the transcript tells which change was the last: it must not fall into the same second.
+	term.serve(term.east, "shop", "web")
+	term.healthy("shop", "web", "east,west")
+	term.serve(term.east, "shop", "cart")
+	term.healthy("shop", "cart", "east,west")
+	// The API keeps times in whole seconds, and the transcript shows the last change: it must not
+	// happen in the same second as the one before.
 	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1100 * time.Millisecond)))
-	b.west.Serve(t, fleet.NewService("shop", "cart", func(s *corev1.Service) { s.Spec.Ports = []corev1.ServicePort{fleet.Port("http", 8080)} }), "10.2.0.1")
-	b.west.Export(t, "shop", "cart")
-	b.explained("shop", "cart", "east,west", "port-conflict")
-	b.east.Export(t, "shop", "ghost")
-	b.explained("shop", "ghost", "east", "no-service")
-	// What the agents tell about themselves comes within a second of their start; nodes that came later with the next.
-	b.fleet.Stop()
-	if err := b.fleet.Start(); err != nil {
+	otherPort := func(s *corev1.Service) { s.Spec.Ports = []corev1.ServicePort{fleet.Port("http", 8080)} }
+	term.west.Serve(t, fleet.NewService("shop", "cart", otherPort), "10.2.0.1")
+	term.west.Export(t, "shop", "cart")
+	term.explained("shop", "cart", "east,west", "port-conflict")
+	term.east.Export(t, "shop", "ghost")
+	term.explained("shop", "ghost", "east", "no-service")
+	// Agents publish their status, with the ranges of their nodes, when they start.
+	term.fleet.Stop()
+	if err := term.fleet.Start(); err != nil {
 		t.Fatal(err)
 	}
-	b.consult("doctor", "address-ranges", "east and west", "fail")
-	b.eventually("status --contexts east,west", "east", "dev", "alive")
-	b.explained("shop", "cart", "east,west", "port-conflict")
-	b.eventually("explain cart -n shop --contexts east,west", "imported", "east:2 west:1")
+	term.diagnosed("doctor", "address-ranges", "east and west", "fail")
+	term.eventually("status --contexts east,west", "east", "dev", "alive")
+	term.explained("shop", "cart", "east,west", "port-conflict")
+	term.eventually("explain cart -n shop --contexts east,west", "imported", "east:2 west:1")
 
 	transcript.Check(t, filepath.Join("testdata", "transcript.txt"), func(line string) transcript.Result {
-		o := b.run("%s", line)
+		o := term.run("%s", line)
 		return transcript.Result{Stdout: o.out, Stderr: o.err, Code: o.code}
 	}, variableOutput...)
 }

@@ -107,10 +107,10 @@ func (b *builder) endpoints(s *discoveryv1.EndpointSlice, port uint16, ipv6 bool
 			b.refuse("endpoint %s is in slice %s more than once", addr, s.Name)
 		}
 		seen[addr] = struct{}{}
-		ready := yes(e.Conditions.Ready, true)
+		ready := ptr.Deref(e.Conditions.Ready, true)
 		c := candidate{
 			address: netip.AddrPortFrom(addr, port), ready: ready,
-			leaving: !ready && yes(e.Conditions.Serving, ready) && yes(e.Conditions.Terminating, false),
+			leaving: !ready && ptr.Deref(e.Conditions.Serving, ready) && ptr.Deref(e.Conditions.Terminating, false),
 		}
 		b.locate(&c, e, source, regions)
 		out = append(out, c)
@@ -124,10 +124,10 @@ func (b *builder) address(s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint,
 		b.refuse("an endpoint of slice %s has no address", s.Name)
 		return netip.Addr{}, false
 	}
-	addr, err := netip.ParseAddr(e.Addresses[0])
+	addr, problem := parseAddress(e.Addresses[0])
 	switch {
-	case err != nil || addr.Zone() != "" || addr.Is4In6() || unusable(addr):
-		b.refuse("endpoint %.64q of slice %s is no usable address", e.Addresses[0], s.Name)
+	case problem != "":
+		b.refuse("endpoint %.64q of slice %s %s", e.Addresses[0], s.Name, problem)
 	case addr.Is6() != ipv6:
 		b.refuse("endpoint %s of slice %s is not %s", addr, s.Name, s.AddressType)
 	default:

@@ -9,9 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/internal/objects/addresses"
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
@@ -81,10 +81,10 @@ func (b *builder) result() Result {
 func (b *builder) vips(si *mcsv1beta1.ServiceImport) []netip.Addr {
 	var out []netip.Addr
 	for _, text := range si.Spec.IPs {
-		addr, err := netip.ParseAddr(text)
+		addr, problem := parseAddress(text)
 		switch {
-		case err != nil || addr.Is4In6() || addr.Zone() != "" || unusable(addr):
-			b.refuse("clusterset IP %.64q is no usable address", text)
+		case problem != "":
+			b.refuse("clusterset IP %.64q %s", text, problem)
 		case slices.ContainsFunc(out, func(other netip.Addr) bool { return other.Is6() == addr.Is6() }):
 			b.refuse("clusterset IP %s is the second of its family", addr)
 		default:
@@ -175,10 +175,12 @@ func (b *builder) port(sp servicePort, all []candidate, w wish) ruleset.Port {
 	return p
 }
 
-// unusable tells addresses that mean something else on every node. The agent has refused them already; whoever else may write slices
-// must not lead clients to the node itself.
-func unusable(a netip.Addr) bool {
-	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+// parseAddress returns an IP address, and why it cannot be used if it cannot. The agent refuses such
+// addresses too; this check covers slices that another client wrote.
+func parseAddress(text string) (addr netip.Addr, problem string) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}, "is not an IP address"
+	}
+	return addr, addresses.Unusable(addr)
 }
-
-func yes(condition *bool, byDefault bool) bool { return ptr.Deref(condition, byDefault) }

@@ -254,16 +254,16 @@ func TestRefusals(t *testing.T) {
 	}
 	want := `an endpoint of slice s-east has no address
 annotation seamark.dev/node-regions of slice s-north is no JSON object of strings
-clusterset IP "::1" is no usable address
-clusterset IP "fd00::1%eth0" is no usable address
-clusterset IP "x" is no usable address
+clusterset IP "::1" is a loopback address
+clusterset IP "fd00::1%eth0" is not in plain form
+clusterset IP "x" is not an IP address
 clusterset IP 243.0.0.2 is the second of its family
-endpoint "0.0.0.0" of slice s-east is no usable address
-endpoint "127.0.0.1" of slice s-east is no usable address
-endpoint "169.254.1.1" of slice s-east is no usable address
-endpoint "224.0.0.1" of slice s-east is no usable address
-endpoint "255.255.255.255" of slice s-east is no usable address
-endpoint "nonsense" of slice s-east is no usable address
+endpoint "0.0.0.0" of slice s-east is unspecified
+endpoint "127.0.0.1" of slice s-east is a loopback address
+endpoint "169.254.1.1" of slice s-east is a link-local address
+endpoint "224.0.0.1" of slice s-east is a multicast address
+endpoint "255.255.255.255" of slice s-east is the broadcast address
+endpoint "nonsense" of slice s-east is not an IP address
 endpoint 10.0.0.1 is in slice s-east more than once
 endpoint fd00::1 of slice s-east is not IPv4
 endpoint port 0 of slice s-west is not between 1 and 65535

@@ -24,12 +24,13 @@ import (
 	"github.com/coredns/coredns/plugin"
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/dns/zone"
 )
 
 const (
 	pluginName  = "clusterset"
-	defaultZone = "clusterset.local."
+	defaultZone = v1alpha1.DefaultZone + "."
 	defaultTTL  = 5
 	maxTTL      = 3600
 	// nodeNameEnv names this server's node; with it the node's zone is found.

@@ -330,6 +330,3 @@ func (a *Answers) reverseNames(visit func(ip netip.Addr, name string)) {
 
 // Endpoints is how many addresses the service answers with.
 func (a *Answers) Endpoints() int { return a.v4.len() + a.v6.len() }
-
-// Kind is the kind of the service.
-func (a *Answers) Kind() Kind { return a.kind }

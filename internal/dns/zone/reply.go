@@ -93,6 +93,13 @@ type one struct {
 	a        dns.A
 }
 
+func newReply(r *dns.Msg) *one {
+	m := &one{}
+	begin(&m.Msg, &m.question, r)
+	m.Extra = m.extra[:0]
+	return m
+}
+
 // begin makes m the reply to r, without records.
 func begin(m *dns.Msg, question *[1]dns.Question, r *dns.Msg) {
 	m.Id = r.Id
@@ -125,9 +132,7 @@ func (z *Zone) header(name string, rrtype uint16) dns.RR_Header {
 }
 
 func (z *Zone) v4(r *dns.Msg, v4 *addresses, size int) *dns.Msg {
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
-	m.Extra = m.extra[:0]
+	m := newReply(r)
 	hdr := z.header(r.Question[0].Name, dns.TypeA)
 	if v4.len() == 1 {
 		m.a = dns.A{Hdr: hdr, A: v4.at(0)}
@@ -148,9 +153,7 @@ func (z *Zone) v4(r *dns.Msg, v4 *addresses, size int) *dns.Msg {
 }
 
 func (z *Zone) v6(r *dns.Msg, v6 *addresses, size int) *dns.Msg {
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
-	m.Extra = m.extra[:0]
+	m := newReply(r)
 	hdr := z.header(r.Question[0].Name, dns.TypeAAAA)
 	var buffer [32]int32
 	order := v6.pick(size/leastAAAA+1, buffer[:])
@@ -165,8 +168,7 @@ func (z *Zone) v6(r *dns.Msg, v6 *addresses, size int) *dns.Msg {
 
 // refuse answers nothing. It is not what the zone says about a name, so it is not authoritative.
 func (z *Zone) refuse(r *dns.Msg) *dns.Msg {
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
+	m := newReply(r)
 	m.Authoritative = false
 	m.Rcode = dns.RcodeRefused
 	return &m.Msg
@@ -204,8 +206,7 @@ func (z *Zone) start(qname, apex string) dns.SOA {
 
 func (z *Zone) apex(r *dns.Msg) *dns.Msg {
 	qname := r.Question[0].Name
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
+	m := newReply(r)
 	switch r.Question[0].Qtype {
 	case dns.TypeSOA:
 		soa := z.start(qname, z.Name)
@@ -223,8 +224,7 @@ func (z *Zone) version(r *dns.Msg) *dns.Msg {
 	if r.Question[0].Qtype != dns.TypeTXT {
 		return z.negative(r, dns.RcodeSuccess, z.Name)
 	}
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
+	m := newReply(r)
 	hdr := z.header(r.Question[0].Name, dns.TypeTXT)
 	hdr.Ttl = schemaTTL
 	m.Answer = []dns.RR{&dns.TXT{Hdr: hdr, Txt: []string{SchemaVersion}}}

@@ -33,9 +33,7 @@ func (z *Zone) ReplyReverse(r *dns.Msg, lower, apex string) *dns.Msg {
 	default:
 		return z.negative(r, dns.RcodeSuccess, apex)
 	}
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
-	m.Extra = m.extra[:0]
+	m := newReply(r)
 	m.answer[0] = &dns.PTR{Hdr: z.header(r.Question[0].Name, dns.TypePTR), Ptr: name}
 	m.Answer = m.answer[:]
 	return &m.Msg

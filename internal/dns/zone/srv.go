@@ -8,8 +8,7 @@ const wholeWeight = 100
 // srv answers with the ports of a service: each record once, though two ports may differ only in their protocol, and with
 // the addresses of the targets in the additional section where there is room for them.
 func (z *Zone) srv(r *dns.Msg, a *Answers, ports []portName, size int) *dns.Msg {
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
+	m := newReply(r)
 	if a.kind == Headless && len(ports) > 0 {
 		z.hostTargets(m, a, ports, size)
 	} else if a.kind != Headless && a.Endpoints() > 0 {

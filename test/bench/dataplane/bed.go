@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -152,15 +150,7 @@ func (b *bed) newSide(name string) (*side, error) {
 	if s.node, err = netbed.NewNode(); err != nil {
 		return nil, err
 	}
-	server, err := url.Parse(b.plane.Config().Host)
-	if err != nil {
-		return nil, err
-	}
-	port, err := strconv.Atoi(server.Port())
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.node.Relay(port); err != nil {
+	if _, err := s.node.Relay(b.plane.Config().Host); err != nil {
 		return nil, err
 	}
 	if s.client, err = s.node.AddPod("client"); err != nil {

@@ -8,13 +8,11 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // A broker may live on the same API server. What it holds of all clusters is not taken for services of this one.
 func TestTheBrokersObjectsHaveNoNames(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	theirs := map[string]string{v1alpha1.LabelServiceNamespace: "shop"}
 	aggregate := clusterSetIP(ns, "web.shop", []string{"243.0.8.1"}, port("http", 80))
 	aggregate.Labels = theirs

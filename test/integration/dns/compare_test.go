@@ -2,7 +2,6 @@ package dns_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,8 +53,7 @@ var differences = []difference{
 
 // TestAnswersLikeCoreDNS asks CoreDNS's own plugin for multi-cluster services and ours the same questions about the same objects.
 func TestAnswersLikeCoreDNS(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := clusterSetIP(ns, "web", []string{"243.0.9.1", "fd00:243::91"}, port("https", 443), port("http", 80), port("udp", 53))
 	db := headless(ns, "db", port("pg", 5432), port("metrics", 9000))
 	create(t, c, web, imported(web, "west", "1", endpoint("10.1.0.1")),
@@ -116,16 +114,11 @@ func TestAnswersLikeCoreDNS(t *testing.T) {
 // startInTree runs CoreDNS's own plugin in a process of its own.
 func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().(*net.TCPAddr)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := freeAddress(t)
+	_, port, _ := strings.Cut(address, ":")
 	path := filepath.Join(t.TempDir(), "Corefile")
-	text := fmt.Sprintf("clusterset.local:%d {\n bind 127.0.0.1\n kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n", address.Port, cp.Kubeconfig())
+	const block = "clusterset.local:%s {\n bind 127.0.0.1\n kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n"
+	text := fmt.Sprintf(block, port, cp.Kubeconfig())
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +135,7 @@ func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return &dnsServer{t: t, udp: address.String(), tcp: address.String()}
+	return &dnsServer{t: t, udp: address, tcp: address}
 }
 
 func answered(t *testing.T, s *dnsServer, name string, qtype uint16) *dns.Msg {

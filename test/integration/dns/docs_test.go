@@ -72,8 +72,8 @@ func shownAs(m *dns.Msg) []string {
 	return out
 }
 
-// digs are the questions and answers of the page's blocks: a line "$ dig … name type" and what comes after it.
-func digs(t *testing.T) map[string][]string {
+// dnsPage returns the text of docs/dns.md.
+func dnsPage(t *testing.T) string {
 	t.Helper()
 	root, err := kubeparts.Root()
 	if err != nil {
@@ -83,9 +83,15 @@ func digs(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(page)
+}
+
+// digs are the questions and answers of the page's blocks: a line "$ dig … name type" and what comes after it.
+func digs(t *testing.T) map[string][]string {
+	t.Helper()
 	out := map[string][]string{}
 	question, inBlock := "", false
-	for line := range strings.Lines(string(page)) {
+	for line := range strings.Lines(dnsPage(t)) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(line, "```"):
@@ -106,14 +112,6 @@ func digs(t *testing.T) map[string][]string {
 
 // Every test that docs/dns.md names is one of this package's.
 func TestDocsNameRealTests(t *testing.T) {
-	root, err := kubeparts.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "dns.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var source strings.Builder
 	files, _ := filepath.Glob("*_test.go")
 	for _, file := range files {
@@ -123,7 +121,7 @@ func TestDocsNameRealTests(t *testing.T) {
 		}
 		source.Write(text)
 	}
-	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(dnsPage(t), -1)
 	for _, m := range named {
 		if !strings.Contains(source.String(), "\nfunc "+m[1]+"(") {
 			t.Errorf("%s does not exist", m[1])

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coredns/caddy"
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -167,33 +166,23 @@ func TestReloadWithoutAPIServerKeepsWhatIsKnown(t *testing.T) {
 	if err := cp.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	starting.Lock()
-	instance, err := s.instance.Restart(caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"})
-	starting.Unlock()
-	if err == nil || !strings.Contains(err.Error(), "stays in use") {
+	if err := s.reload(text); err == nil || !strings.Contains(err.Error(), "stays in use") {
 		t.Errorf("reload without an API server: %v", err)
 	}
-	s.instance = instance
 	s.check(t, still)
 
 	if err := cp.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	starting.Lock()
-	instance, err = s.instance.Restart(caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"})
-	starting.Unlock()
-	if err != nil {
+	if err := s.reload(text); err != nil {
 		t.Fatalf("reload: %v", err)
 	}
-	s.instance = instance
-	s.udp, s.tcp = instance.Servers()[0].LocalAddr().String(), instance.Servers()[0].Addr().String()
 	s.check(t, still)
 }
 
 // A service that changes its kind keeps its name, though the slices of one with a clusterset IP are not kept.
 func TestKindChanges(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	si := clusterSetIP(ns, "svc", []string{"243.2.1.1"}, port("http", 80))
 	slice := imported(si, "west", "1", endpoint("10.2.1.1", named("p-0")))
 	create(t, c, si, slice)
@@ -241,31 +230,40 @@ func TestKindChanges(t *testing.T) {
 // watchDenials asks for a name until the function it returns is called, and fails the test if the name is ever denied.
 func watchDenials(t *testing.T, s *dnsServer, name string) (done func()) {
 	t.Helper()
-	stop := make(chan struct{})
-	var asking sync.WaitGroup
-	asking.Go(func() {
+	return s.queryContinuously(name, a, func(reply *dns.Msg) bool {
+		if reply.Rcode != dns.RcodeSuccess {
+			t.Errorf("%s was denied: %v", name, reply)
+		}
+		return reply.Rcode == dns.RcodeSuccess
+	})
+}
+
+// queryContinuously sends a query over and over until check returns false for a reply or the function
+// it returns is called, which waits until no query is under way.
+func (s *dnsServer) queryContinuously(name string, qtype uint16, check func(*dns.Msg) bool) (stop func()) {
+	end := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
 		for {
 			select {
-			case <-stop:
+			case <-end:
 				return
 			default:
 			}
-			if reply, err := s.exchange("udp", query(name, a)); err == nil && reply.Rcode != dns.RcodeSuccess {
-				t.Errorf("%s was denied: %v", name, reply)
+			if reply, err := s.exchange("udp", query(name, qtype)); err == nil && !check(reply) {
 				return
 			}
 		}
 	})
 	return func() {
-		close(stop)
-		asking.Wait()
+		close(end)
+		running.Wait()
 	}
 }
 
 // The zone of the node this server runs on is found by its name.
 func TestZoneOfTheNode(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + ns, Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, node, db, imported(db, "west", "1", endpoint("10.2.2.1", inZone("b")), endpoint("10.2.2.2", inZone("a"))))
@@ -273,55 +271,39 @@ func TestZoneOfTheNode(t *testing.T) {
 	s := start(t, cp, "locality headless")
 	name := "db." + ns + ".svc.clusterset.local"
 	s.await(t, name, 2)
-	harness.Eventually(t, "the zone of the node first", func() error {
-		for range 20 {
-			if got := s.addressesOf(name); got[0] != "10.2.2.2" {
-				return fmt.Errorf("%v", got)
-			}
-		}
-		return nil
-	})
+	harness.Eventually(t, "the zone of the node first", s.alwaysFirst(name, "10.2.2.2"))
 }
 
 // Answers are whole while everything changes: each comes from one state of the service. The race detector watches.
 func TestAnswersUnderConstantChange(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	slice := imported(db, "west", "1", endpoint("10.2.3.1", named("p")), endpoint("10.2.3.101", named("p")))
 	create(t, c, db, slice)
 	s := start(t, cp)
 	name := "db." + ns + ".svc.clusterset.local"
 	s.await(t, name, 2)
-	stop := make(chan struct{})
-	var asking sync.WaitGroup
+	check := func(reply *dns.Msg) bool {
+		if reply.Question[0].Qtype != a {
+			return true
+		}
+		// Both addresses of a state differ by a hundred in their last byte.
+		if len(reply.Answer) != 2 {
+			t.Errorf("half a state: %v", reply)
+			return false
+		}
+		x, y := reply.Answer[0].(*dns.A).A.To4()[3], reply.Answer[1].(*dns.A).A.To4()[3]
+		if max(x, y)-min(x, y) != 100 {
+			t.Errorf("a mixture of states: %v", reply)
+			return false
+		}
+		return true
+	}
 	for _, q := range []struct {
 		name  string
 		qtype uint16
 	}{{name, a}, {"_pg._tcp." + name, srv}, {"p.west." + name, a}, {"1.3.2.10.in-addr.arpa", dns.TypePTR}} {
-		asking.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				reply, err := s.exchange("udp", query(q.name, q.qtype))
-				if err != nil || q.qtype != a {
-					continue
-				}
-				// Both addresses of a state differ by a hundred in their last byte.
-				if len(reply.Answer) != 2 {
-					t.Errorf("half a state: %v", reply)
-					return
-				}
-				x, y := reply.Answer[0].(*dns.A).A.To4()[3], reply.Answer[1].(*dns.A).A.To4()[3]
-				if max(x, y)-min(x, y) != 100 {
-					t.Errorf("a mixture of states: %v", reply)
-					return
-				}
-			}
-		})
+		defer s.queryContinuously(q.name, q.qtype, check)()
 	}
 	for i := range 60 {
 		last := 1 + i%90
@@ -330,6 +312,4 @@ func TestAnswersUnderConstantChange(t *testing.T) {
 		}
 		update(t, c, slice)
 	}
-	close(stop)
-	asking.Wait()
 }

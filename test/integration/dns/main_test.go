@@ -57,6 +57,13 @@ func cluster(t testing.TB) *controlplane.ControlPlane {
 	return cp
 }
 
+// clusterNamespace returns the shared control plane with a new namespace on it and a client.
+func clusterNamespace(t testing.TB) (cp *controlplane.ControlPlane, namespace string, c client.Client) {
+	t.Helper()
+	cp = cluster(t)
+	return cp, harness.Namespace(t, cp), clientOf(t, cp)
+}
+
 // prepare makes an API server that of a member.
 func prepare(ctx context.Context, c client.Client) error {
 	if _, err := crds.Install(ctx, c, crds.Member); err != nil {
@@ -121,14 +128,33 @@ func tryCorefile(t testing.TB, text string) (*dnsServer, error) {
 	t.Helper()
 	starting.Lock()
 	defer starting.Unlock()
-	instance, err := caddy.Start(caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"})
+	instance, err := caddy.Start(input(text))
 	if err != nil {
 		return nil, err
 	}
-	s := &dnsServer{t: t, instance: instance}
+	s := &dnsServer{t: t}
+	s.use(instance)
 	t.Cleanup(s.stop)
-	s.udp, s.tcp = instance.Servers()[0].LocalAddr().String(), instance.Servers()[0].Addr().String()
 	return s, nil
+}
+
+func input(text string) caddy.Input {
+	return caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"}
+}
+
+func (s *dnsServer) use(instance *caddy.Instance) {
+	s.instance = instance
+	s.udp, s.tcp = instance.Servers()[0].LocalAddr().String(), instance.Servers()[0].Addr().String()
+}
+
+// reload gives a running server another Corefile. After an error the server goes on with the one it
+// had.
+func (s *dnsServer) reload(text string) error {
+	starting.Lock()
+	defer starting.Unlock()
+	instance, err := s.instance.Restart(input(text))
+	s.use(instance)
+	return err
 }
 
 // stop ends the server. A second call does nothing.

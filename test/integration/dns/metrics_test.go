@@ -15,8 +15,7 @@ import (
 
 // Everything that docs/dns.md promises is measured, and no label is chosen by who sends queries.
 func TestMetrics(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, clusterSetIP(ns, "web", []string{"243.4.0.1"}, port("http", 80)), db, imported(db, "west", "1", endpoint("10.4.0.1")))
 	page, profiles := freeAddress(t), freeAddress(t)

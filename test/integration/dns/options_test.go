@@ -25,8 +25,7 @@ func TestTTL(t *testing.T) {
 }
 
 func TestAnotherZone(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.0.1"}, port("http", 80)))
 	s := startCorefile(t, corefile(cp, "fleet.example in-addr.arpa"))
 	s.check(t, in(ns, []row{
@@ -43,8 +42,7 @@ func TestAnotherZone(t *testing.T) {
 
 // Lighthouse's names for one cluster's backends are there only when asked for.
 func TestLighthouseNames(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web, db := classic(ns, "web", port("http", 80)), headless(ns, "db", port("pg", 5432))
 	create(t, c, web, db, imported(web, "west", "1", endpoint("10.97.0.1")), imported(web, "north.eu", "1", endpoint("10.98.0.1", notReady)),
 		imported(db, "west", "1", endpoint("10.2.0.1"), endpoint("10.2.0.2")))
@@ -73,8 +71,7 @@ func behind(text string) string {
 // Addresses that are not ours to name are passed on, so that the cluster's own DNS can. `template` stands for it here, but it comes before our plugin
 // in the chain, so a second server is asked through `forward`.
 func TestReverseNamesArePassedOn(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.1.1"}, port("http", 80)), db,
 		imported(db, home, "1", endpoint("10.1.3.11", named("db-0"))), imported(db, "west", "1", endpoint("10.2.3.11", named("db-0"))))
@@ -108,8 +105,7 @@ func TestReverseNamesArePassedOn(t *testing.T) {
 
 // CoreDNS's cache in front changes records it is given; the next answer must not show it.
 func TestBehindTheCache(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.2.1"}, port("http", 80)))
 	s := startCorefile(t, strings.TrimSuffix(corefile(cp, "clusterset.local"), "}\n")+" cache 2\n loadbalance\n errors\n}\n")
 	harness.Eventually(t, "an answer through the cache", func() error {
@@ -149,8 +145,7 @@ func TestBadCorefiles(t *testing.T) {
 
 // In a server block for everything the zone is clusterset.local; `kubernetes` beside it serves the cluster's own.
 func TestAsTheClustersOwnDNS(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.3.1"}, port("http", 80)))
 	s := startCorefile(t, ".:0 {\n bind 127.0.0.1\n kubernetes cluster.local in-addr.arpa {\n  kubeconfig "+cp.Kubeconfig()+"\n  fallthrough in-addr.arpa\n }\n"+
 		" clusterset clusterset.local in-addr.arpa {\n  kubeconfig "+cp.Kubeconfig()+" "+cp.Name()+"\n }\n whoami\n}\n")

@@ -32,10 +32,21 @@ func (s *dnsServer) await(t *testing.T, name string, n int) {
 	})
 }
 
+// alwaysFirst returns a check that an address comes first in each of 20 answers.
+func (s *dnsServer) alwaysFirst(name, ip string) func() error {
+	return func() error {
+		for range 20 {
+			if got := s.addressesOf(name); got[0] != ip {
+				return fmt.Errorf("%v", got)
+			}
+		}
+		return nil
+	}
+}
+
 // The addresses of an answer come in every order, not only turned around.
 func TestAddressOrderIsShuffled(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, db, imported(db, "west", "1", endpoint("10.5.0.1"), endpoint("10.5.0.2")), imported(db, home, "1", endpoint("10.5.0.3"), endpoint("10.5.0.4")))
 	s := start(t, cp)
@@ -52,8 +63,7 @@ func TestAddressOrderIsShuffled(t *testing.T) {
 
 // In classic mode the own cluster comes first while it serves; then all others are equal.
 func TestClassicPrefersTheOwnCluster(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := classic(ns, "web", port("http", 80))
 	own := imported(web, home, "1", endpoint("10.96.0.1"))
 	create(t, c, web, own, imported(web, "west", "1", endpoint("10.97.0.1")), imported(web, "north", "1", endpoint("10.98.0.1")))
@@ -85,8 +95,7 @@ func TestClassicPrefersTheOwnCluster(t *testing.T) {
 
 // Weights decide how often a cluster comes first; weight 0 takes it out while another serves.
 func TestClassicWeights(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := classic(ns, "web", port("http", 80))
 	heavy := weighing(imported(web, "west", "1", endpoint("10.97.1.1")), "9")
 	light := imported(web, "north", "1", endpoint("10.98.1.1"))
@@ -116,8 +125,7 @@ func TestClassicWeights(t *testing.T) {
 
 // With `locality headless` endpoints of the own zone come first, then those of the own cluster. Without, all are equal.
 func TestHeadlessLocality(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, db,
 		imported(db, home, "1", endpoint("10.1.0.1", inZone("a")), endpoint("10.1.0.2", inZone("b"))),
@@ -160,18 +168,8 @@ func TestOwnClusterIsFollowed(t *testing.T) {
 	s, fixed := start(t, cp), start(t, cp, "cluster west")
 	s.await(t, name, 2)
 	fixed.await(t, name, 2)
-	alwaysFirst := func(s *dnsServer, ip string) func() error {
-		return func() error {
-			for range 20 {
-				if got := s.addressesOf(name); got[0] != ip {
-					return fmt.Errorf("%v", got)
-				}
-			}
-			return nil
-		}
-	}
-	harness.Eventually(t, "the cluster with the id first", alwaysFirst(s, "10.96.2.1"))
-	harness.Eventually(t, "the cluster of the Corefile first", alwaysFirst(fixed, "10.97.2.1"))
+	harness.Eventually(t, "the cluster with the id first", s.alwaysFirst(name, "10.96.2.1"))
+	harness.Eventually(t, "the cluster of the Corefile first", fixed.alwaysFirst(name, "10.97.2.1"))
 	property := &aboutv1beta1.ClusterProperty{}
 	property.Name = aboutv1beta1.PropertyClusterID
 	if err := c.Get(t.Context(), clientKey(property.Name), property); err != nil {
@@ -179,6 +177,6 @@ func TestOwnClusterIsFollowed(t *testing.T) {
 	}
 	property.Spec.Value = "west"
 	update(t, c, property)
-	harness.Eventually(t, "the cluster with the new id first", alwaysFirst(s, "10.97.2.1"))
-	harness.Eventually(t, "the cluster of the Corefile first still", alwaysFirst(fixed, "10.97.2.1"))
+	harness.Eventually(t, "the cluster with the new id first", s.alwaysFirst(name, "10.97.2.1"))
+	harness.Eventually(t, "the cluster of the Corefile first still", fixed.alwaysFirst(name, "10.97.2.1"))
 }

@@ -17,8 +17,7 @@ import (
 // Names that do not exist are denied, names without records of a type are not, and names that only have others below them
 // exist (RFC 2308, RFC 8020).
 func TestNegativeAnswers(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.0.1"}, port("http", 80)))
 	s := start(t, cp)
 	s.check(t, in(ns, []row{
@@ -46,8 +45,7 @@ func TestNegativeAnswers(t *testing.T) {
 }
 
 func TestUnknownTypesHaveNoData(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.1.1"}, port("http", 80)))
 	rows := []row{{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.1.1.1"}, nil}}
 	for _, qtype := range []uint16{dns.TypeMX, dns.TypeCNAME, dns.TypeTXT, dns.TypeHTTPS, dns.TypeCAA, dns.TypeDNSKEY, dns.TypeANY, dns.TypeNAPTR, 65280} {
@@ -86,8 +84,7 @@ func TestTransfersAreRefused(t *testing.T) {
 }
 
 func TestWildcardsAreRefused(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.2.1"}, port("http", 80)))
 	s := start(t, cp)
 	rows := []row{{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.1.2.1"}, nil}}
@@ -111,8 +108,7 @@ func TestOtherOpcodes(t *testing.T) {
 
 // The letters of a question come back as they were sent (draft-vixie-dnsext-dns0x20), also where records speak of the zone.
 func TestCaseIsKept(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.3.1"}, port("http", 80)))
 	s := start(t, cp)
 	s.check(t, in(ns, []row{
@@ -134,8 +130,7 @@ func TestCaseIsKept(t *testing.T) {
 
 // Names as long as Kubernetes and DNS allow are answered; endpoints whose name would be longer have their addresses all the same.
 func TestNamesAtTheLimits(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	long := strings.Repeat("s", 63)
 	db := headless(ns, long, port("a-port-of-15-let", 5432))
 	const fixed = len("....svc.clusterset.local.")
@@ -164,8 +159,7 @@ func TestNamesAtTheLimits(t *testing.T) {
 
 // An answer that is too long for a client's buffer is cut, says so, and comes whole over TCP.
 func TestTruncationAndTCP(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	big := headless(ns, "big", port("pg", 5432))
 	create(t, c, big)
 	const slices, each = 4, 75
@@ -216,8 +210,7 @@ func TestTruncationAndTCP(t *testing.T) {
 
 // Additional records that do not fit are left out; that is no reason to call the answer cut (RFC 2181, 9).
 func TestAdditionalRecordsDoNotCutTheAnswer(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	var all []string
 	s := imported(db, "west", "1")

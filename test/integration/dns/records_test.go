@@ -9,7 +9,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // in replaces NS by a namespace in all texts of the rows.
@@ -43,8 +42,7 @@ func TestSchemaVersion(t *testing.T) {
 }
 
 func TestClusterSetIPRecords(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := clusterSetIP(ns, "web", []string{"243.0.1.1", "fd00:243::1"}, port("https", 443), port("http", 80), port("udp", 443), port("", 99))
 	create(t, c, web, imported(web, "west", "1", endpoint("10.1.0.1", named("pod-0"))),
 		clusterSetIP(ns, "v4", []string{"243.0.1.2"}, port("http", 80)),
@@ -86,8 +84,7 @@ func TestClusterSetIPRecords(t *testing.T) {
 
 // No name of a service with a clusterset IP tells one cluster's backends apart (2.3.4).
 func TestClusterSetIPHasNoClusterNames(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := clusterSetIP(ns, "web", []string{"243.0.2.1"}, port("http", 80))
 	create(t, c, web, imported(web, "west", "1", endpoint("10.2.0.1", named("pod-0"))))
 	for _, option := range []string{"ttl 5", "lighthouse-names"} {
@@ -102,8 +99,7 @@ func TestClusterSetIPHasNoClusterNames(t *testing.T) {
 }
 
 func TestHeadlessRecords(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432), port("", 99))
 	quiet := headless(ns, "quiet", port("pg", 5432))
 	create(t, c, db, quiet,
@@ -153,8 +149,7 @@ func TestHeadlessRecords(t *testing.T) {
 
 // No name of a headless service has the backends of one cluster (2.4.4); it exists only because names below it do.
 func TestHeadlessHasNoClusterRecords(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, db, imported(db, "west", "1", endpoint("10.2.4.1", named("db-0"))), imported(db, "north.eu", "1", endpoint("10.3.4.1", named("db-0"))))
 	rows := []row{{"db-0.north.eu.db.NS.svc.clusterset.local", a, success, []string{"db-0.north.eu.db.NS.svc.clusterset.local. 5 IN A 10.3.4.1"}, nil}}
@@ -168,8 +163,7 @@ func TestHeadlessHasNoClusterRecords(t *testing.T) {
 }
 
 func TestClassicRecords(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := classic(ns, "web", port("http", 80))
 	down := classic(ns, "down", port("http", 80))
 	create(t, c, web, down,
@@ -192,8 +186,7 @@ func TestClassicRecords(t *testing.T) {
 }
 
 func TestReverseNames(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	derived := clusterSetIP(ns, "derived", []string{"10.96.6.6"}, port("http", 80))
 	derived.Annotations = map[string]string{v1alpha1.AnnotationClusterSetIPs: "243.0.6.6,fd00:243::6:6"}
 	stated := clusterSetIP(ns, "stated", []string{"243.0.6.7"}, port("http", 80))
@@ -252,8 +245,7 @@ func TestZoneRecords(t *testing.T) {
 
 // A service whose protocol is not one of the usual two has its records as well.
 func TestOtherProtocols(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "sig", []string{"243.0.7.1"}, mcsv1beta1.ServicePort{Name: "diameter", Port: 3868, Protocol: corev1.ProtocolSCTP}))
 	start(t, cp).check(t, in(ns, []row{{"_diameter._sctp.sig.NS.svc.clusterset.local", srv, success,
 		[]string{"_diameter._sctp.sig.NS.svc.clusterset.local. 5 IN SRV 0 100 3868 sig.NS.svc.clusterset.local."},

@@ -8,10 +8,10 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/internal/proxy/model"
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
@@ -96,7 +96,7 @@ func TestOneVIPForTwo(t *testing.T) {
 	if got := w.servers(20, false); got["a"] != 20 {
 		t.Errorf("the VIP of two services reached %v", got)
 	}
-	w.syncer.Set(types.NamespacedName{Namespace: "ns", Name: "svc"}, time.Time{}, build(w, nil, nil))
+	w.syncer.Set(name, time.Time{}, model.Build(nil, nil, w.here))
 	if _, err := w.syncer.Sync(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/seamark-dev/seamark/internal/proxy/model"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -189,7 +190,7 @@ func TestSomebodyElseChangesTheTable(t *testing.T) {
 		w.ask(false)
 	}
 	w.nft("flush", "map", "inet", "seamark", "endpoints4")
-	w.syncer.Set(name, time.Unix(1, 0), build(w, service(), slicesOf("here", w.pods[1:])))
+	w.syncer.Set(name, time.Unix(1, 0), model.Build(service(), slicesOf("here", w.pods[1:]), w.here))
 	if _, err := w.syncer.Sync(); err == nil {
 		t.Fatal("a transaction that deletes what is not there was accepted")
 	}

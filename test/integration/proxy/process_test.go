@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -78,15 +76,7 @@ func newCluster(t *testing.T) *cluster {
 // prepare builds the program and puts it and its kubeconfig where a user without rights can read them.
 func (c *cluster) prepare() {
 	c.t.Helper()
-	server, err := url.Parse(c.cp.Config().Host)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	port, err := strconv.Atoi(server.Port())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	relay, err := c.node.Relay(port)
+	relay, err := c.node.Relay(c.cp.Config().Host)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -60,14 +60,9 @@ func TestHostProcessAsClient(t *testing.T) {
 		if len(seen) != len(w.pods) {
 			t.Errorf("%s: a process of the node reached only %v", name, seen)
 		}
-		flow, err := w.node.UDP(frontend(ipv6))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := flow.Ask(); err != nil {
+		if _, err := w.node.UDPOnce(frontend(ipv6)); err != nil {
 			t.Errorf("%s: UDP: %v", name, err)
 		}
-		flow.Close()
 	}
 }
 
@@ -84,14 +79,9 @@ func TestHairpin(t *testing.T) {
 		if a.Server != pod.Name || a.Client == pod.IP(ipv6) {
 			t.Errorf("%s: %s answered and saw %s", name, a.Server, a.Client)
 		}
-		flow, err := pod.UDP(frontend(ipv6))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := flow.Ask(); err != nil {
+		if _, err := pod.UDPOnce(frontend(ipv6)); err != nil {
 			t.Errorf("%s: UDP: %v", name, err)
 		}
-		flow.Close()
 	}
 }
 
@@ -132,14 +122,9 @@ func (w *world) refused(what string, to netip.AddrPort) {
 		if _, err := client.TCP(to); !errors.Is(err, syscall.ECONNREFUSED) {
 			w.t.Errorf("%s, TCP from the %s: %v", what, who, err)
 		}
-		flow, err := client.UDP(to)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if _, err := flow.Ask(); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.EPERM) {
+		if _, err := client.UDPOnce(to); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.EPERM) {
 			w.t.Errorf("%s, UDP from the %s: %v", what, who, err)
 		}
-		flow.Close()
 	}
 }
 

@@ -197,7 +197,3 @@ func (w *world) servers(n int, ipv6 bool) map[string]int {
 }
 
 var name = types.NamespacedName{Namespace: "ns", Name: "svc"}
-
-func build(w *world, si *mcsv1beta1.ServiceImport, slices []*discoveryv1.EndpointSlice) model.Result {
-	return model.Build(si, slices, w.here)
-}

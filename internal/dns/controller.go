@@ -36,15 +36,15 @@ type controller struct {
 	zone     *zone.Zone
 	options  zone.Options
 	state    *state
-	line     *line
+	connection     *connection
 	nodeName string
-	fixedID  bool
+	fixedClusterID  bool
 
 	ready    atomic.Bool
-	allKnown chan struct{} // closed when ready
-	imports  gate
-	slices   gate
-	identity gate
+	allSynced chan struct{} // closed when ready
+	importsSynced  latch
+	slicesSynced   latch
+	clusterIDRead latch
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -52,12 +52,12 @@ type controller struct {
 }
 
 // gate is closed by whoever opens it first.
-type gate struct {
+type latch struct {
 	once sync.Once
-	c    chan struct{}
+	opened    chan struct{}
 }
 
-func (g *gate) open() { g.once.Do(func() { close(g.c) }) }
+func (g *latch) open() { g.once.Do(func() { close(g.opened) }) }
 
 func newController(s settings, z *zone.Zone, nodeName string) (*controller, error) {
 	api, err := connect(s.kubeconfig, s.context)
@@ -66,16 +66,16 @@ func newController(s settings, z *zone.Zone, nodeName string) (*controller, erro
 	}
 	c := &controller{
 		clients: api, zone: z, options: s.Options, state: newState(s.locality),
-		line: &line{down: map[string]bool{}}, fixedID: s.locality.Cluster != "", allKnown: make(chan struct{}),
+		connection: &connection{down: map[string]bool{}}, fixedClusterID: s.locality.Cluster != "", allSynced: make(chan struct{}),
 	}
 	if s.locality.Headless && s.locality.Zone == "" {
 		c.nodeName = nodeName
 	}
-	for _, g := range []*gate{&c.imports, &c.slices, &c.identity} {
-		g.c = make(chan struct{})
+	for _, g := range []*latch{&c.importsSynced, &c.slicesSynced, &c.clusterIDRead} {
+		g.opened = make(chan struct{})
 	}
-	if c.fixedID {
-		identified(s.locality.Cluster)
+	if c.fixedClusterID {
+		onClusterID(s.locality.Cluster)
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
@@ -85,22 +85,22 @@ func (c *controller) isSynced() bool { return c.ready.Load() }
 
 // begin starts following the API server and waits a while for everything to be known. A first start then goes on and fails every
 // query until it is; a reload gives up, so that the server as it was goes on with what it knows.
-func (c *controller) begin(restarting bool) error {
+func (c *controller) start(restarting bool) error {
 	c.running.Go(c.run)
 	select {
-	case <-c.allKnown:
+	case <-c.allSynced:
 		return nil
 	case <-time.After(startupTimeout):
 	}
 	if restarting {
-		return errors.Join(fmt.Errorf("the API server did not answer within %s: the configuration as it was stays in use", startupTimeout), c.end())
+		return errors.Join(fmt.Errorf("the API server did not answer within %s: the configuration as it was stays in use", startupTimeout), c.stop())
 	}
 	log.Warningf("not everything is known after %s: queries fail until the API server answers", startupTimeout)
 	return nil
 }
 
 // end stops everything and waits for it.
-func (c *controller) end() error {
+func (c *controller) stop() error {
 	c.cancel()
 	c.running.Wait()
 	return nil
@@ -108,20 +108,20 @@ func (c *controller) end() error {
 
 // run follows the imports first: by their kind it is decided which slices are worth keeping.
 func (c *controller) run() {
-	c.running.Go(c.followImports)
-	c.running.Go(c.learnIdentity)
-	if !c.wait(&c.imports) {
+	c.running.Go(c.watchImports)
+	c.running.Go(c.watchLocality)
+	if !c.wait(&c.importsSynced) {
 		return
 	}
-	c.running.Go(c.followSlices)
-	if !c.wait(&c.slices) || !c.wait(&c.identity) {
+	c.running.Go(c.watchSlices)
+	if !c.wait(&c.slicesSynced) || !c.wait(&c.clusterIDRead) {
 		return
 	}
 	c.build()
 	c.ready.Store(true)
 	setGauge(synced, true)
 	log.Infof("everything is known: %s is answered", c.options.Name)
-	close(c.allKnown)
+	close(c.allSynced)
 	for {
 		select {
 		case <-c.ctx.Done():
@@ -132,9 +132,9 @@ func (c *controller) run() {
 	}
 }
 
-func (c *controller) wait(g *gate) bool {
+func (c *controller) wait(g *latch) bool {
 	select {
-	case <-g.c:
+	case <-g.opened:
 		return true
 	case <-c.ctx.Done():
 		return false
@@ -144,63 +144,63 @@ func (c *controller) wait(g *gate) bool {
 // build prepares the answers of every service that changed. Services that change several times meanwhile are built once.
 func (c *controller) build() {
 	for c.ctx.Err() == nil {
-		j, found := c.state.next()
+		j, found := c.state.nextJob()
 		if !found {
 			break
 		}
 		switch {
-		case j.missing: // what was answered before stays until they are there
+		case j.incomplete: // what was answered before stays until they are there
 			if j.fetch {
-				c.running.Go(func() { c.fetch(j.key) })
+				c.running.Go(func() { c.fetchSlices(j.key) })
 			}
 		case j.service == nil:
 			c.zone.Set(j.key, nil)
-			changes.Observe(time.Since(j.since).Seconds())
+			changeLatency.Observe(time.Since(j.since).Seconds())
 		default:
 			c.zone.Set(j.key, zone.Build(c.options, j.locality, *j.service))
-			changes.Observe(time.Since(j.since).Seconds())
+			changeLatency.Observe(time.Since(j.since).Seconds())
 		}
 	}
-	tellCounts(c.zone)
+	setZoneGauges(c.zone)
 }
 
 // notTheBrokers leaves out what a broker on the same API server holds: aggregates and slices of all clusters, which are no services of this one.
-const notTheBrokers = "!" + v1alpha1.LabelServiceNamespace
+const excludeBrokerObjects = "!" + v1alpha1.LabelServiceNamespace
 
-func (c *controller) followImports() {
+func (c *controller) watchImports() {
 	all := c.mcs.ServiceImports(metav1.NamespaceAll)
 	lw := listWatch{
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = notTheBrokers
+			o.LabelSelector = excludeBrokerObjects
 			return all.List(ctx, o)
 		},
 		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = notTheBrokers
+			o.LabelSelector = excludeBrokerObjects
 			return all.Watch(ctx, o)
 		},
 	}
-	follow(c.ctx, "ServiceImports", lw, &mcsv1beta1.ServiceImport{}, &sink{
+	runReflector(c.ctx, "ServiceImports", lw, &mcsv1beta1.ServiceImport{}, &reflectorStore{
 		reduce: reduceImport,
 		set:    func(o any) { c.state.setImport(o.(*importObject)) },
-		drop: func(o any) {
+		remove: func(o any) {
 			si := o.(*importObject)
-			c.state.dropImport(si.Service.Namespace, si.Service.Name)
+			c.state.removeImport(si.Service.Namespace, si.Service.Name)
 		},
-		replaced: func(objects []any) {
+		retain: func(objects []any) {
 			listed := make(map[string]bool, len(objects))
 			for _, o := range objects {
 				si := o.(*importObject)
 				listed[zone.Key(si.Service.Namespace, si.Service.Name)] = true
 			}
-			c.state.keepOnlyImports(listed)
+			c.state.retainImports(listed)
 		},
-		synced: c.imports.open,
-	}, c.line.heard)
+		synced: c.importsSynced.open,
+	}, c.connection.record)
 }
 
-func (c *controller) followSlices() {
+func (c *controller) watchSlices() {
 	imported := func(o metav1.ListOptions) metav1.ListOptions {
-		o.LabelSelector = mcsv1beta1.LabelServiceName + "," + notTheBrokers
+		o.LabelSelector = mcsv1beta1.LabelServiceName + "," + excludeBrokerObjects
 		return o
 	}
 	all := c.kube.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
@@ -212,34 +212,34 @@ func (c *controller) followSlices() {
 			return all.Watch(ctx, imported(o))
 		},
 	}
-	follow(c.ctx, "EndpointSlices", lw, &discoveryv1.EndpointSlice{}, &sink{
+	runReflector(c.ctx, "EndpointSlices", lw, &discoveryv1.EndpointSlice{}, &reflectorStore{
 		reduce: reduceSlice,
 		set:    func(o any) { c.state.setSlice(o.(*sliceObject)) },
-		drop: func(o any) {
+		remove: func(o any) {
 			s := o.(*sliceObject)
-			c.state.dropSlice(s.Namespace, s.Name)
+			c.state.removeSlice(s.Namespace, s.Name)
 		},
-		replaced: func(objects []any) {
+		retain: func(objects []any) {
 			listed := make(map[string]bool, len(objects))
 			for _, o := range objects {
 				s := o.(*sliceObject)
 				listed[s.Namespace+"/"+s.Name] = true
 			}
-			c.state.keepOnlySlices(listed)
+			c.state.retainSlices(listed)
 		},
-		synced: c.slices.open,
-	}, c.line.heard)
+		synced: c.slicesSynced.open,
+	}, c.connection.record)
 }
 
 // fetch asks for the slices of a service that were not kept, until all are there or nobody needs them any more.
-func (c *controller) fetch(key string) {
+func (c *controller) fetchSlices(key string) {
 	name, namespace, _ := strings.Cut(key, ".")
 	for {
-		list, err := c.kube.DiscoveryV1().EndpointSlices(namespace).List(c.ctx, metav1.ListOptions{LabelSelector: mcsv1beta1.LabelServiceName + "=" + name + "," + notTheBrokers})
+		list, err := c.kube.DiscoveryV1().EndpointSlices(namespace).List(c.ctx, metav1.ListOptions{LabelSelector: mcsv1beta1.LabelServiceName + "=" + name + "," + excludeBrokerObjects})
 		if err == nil {
-			c.state.refill(reduceAll(list))
+			c.state.restoreContent(reduceAll(list))
 		}
-		if c.state.fetched(key) {
+		if c.state.fetchDone(key) {
 			return
 		}
 		select {
@@ -261,40 +261,40 @@ func reduceAll(list *discoveryv1.EndpointSliceList) []*sliceObject {
 }
 
 // learnIdentity finds out where this server is, as far as the Corefile does not say.
-func (c *controller) learnIdentity() {
+func (c *controller) watchLocality() {
 	if c.nodeName != "" {
-		c.learnZone()
+		c.readNodeZone()
 	}
-	if c.fixedID {
-		c.identity.open()
+	if c.fixedClusterID {
+		c.clusterIDRead.open()
 		return
 	}
 	const id = aboutv1beta1.PropertyClusterID
 	lw := cache.NewListWatchFromClient(c.about, "clusterproperties", metav1.NamespaceAll, fields.OneTermEqualSelector(metav1.ObjectNameField, id))
 	value := func(to string) {
-		identified(to)
+		onClusterID(to)
 		c.state.setLocality(func(l *zone.Locality) { l.Cluster = to })
 	}
-	follow(c.ctx, "ClusterProperties", listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}, &aboutv1beta1.ClusterProperty{}, &sink{
+	runReflector(c.ctx, "ClusterProperties", listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}, &aboutv1beta1.ClusterProperty{}, &reflectorStore{
 		reduce: func(o any) (any, error) { return o, nil },
 		set:    func(o any) { value(o.(*aboutv1beta1.ClusterProperty).Spec.Value) },
-		drop:   func(any) { value("") },
-		replaced: func(objects []any) {
+		remove:   func(any) { value("") },
+		retain: func(objects []any) {
 			if len(objects) == 0 {
 				value("")
 			}
 		},
-		synced: c.identity.open,
+		synced: c.clusterIDRead.open,
 	}, func(_ string, err error) {
 		// A cluster without the kind, or one that does not let us read it, has no id for us: all clusters are equally far.
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			c.identity.open()
+			c.clusterIDRead.open()
 		}
 	})
 }
 
 // learnZone reads the zone of this server's node. It does not change while the server runs there.
-func (c *controller) learnZone() {
+func (c *controller) readNodeZone() {
 	for {
 		node, err := c.kube.CoreV1().Nodes().Get(c.ctx, c.nodeName, metav1.GetOptions{})
 		if err == nil {

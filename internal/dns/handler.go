@@ -43,15 +43,15 @@ func (p *Plugin) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 		}
 	}
 	if rcode := p.refusal(r); rcode != dns.RcodeSuccess {
-		counted(r.Question[0].Qtype, rcode, start)
+		countQuery(r.Question[0].Qtype, rcode, start)
 		return rcode, nil // the server writes it
 	}
 	var m *dns.Msg
 	if forward {
-		if sendsBytes(w) {
+		if acceptsWire(w) {
 			if wire := p.zone.Wire(r, name); wire != nil {
 				_, err := w.Write(wire)
-				counted(r.Question[0].Qtype, dns.RcodeSuccess, start)
+				countQuery(r.Question[0].Qtype, dns.RcodeSuccess, start)
 				return dns.RcodeSuccess, err
 			}
 		}
@@ -64,17 +64,17 @@ func (p *Plugin) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 		if p.Next != nil {
 			return plugin.NextOrFailure(pluginName, p.Next, ctx, w, r)
 		}
-		m = p.zone.NoReverse(r, name, apex)
+		m = p.zone.ReplyReverseNegative(r, name, apex)
 	}
 	rcode := m.Rcode // before others in the chain see the message
 	err := w.WriteMsg(m)
-	counted(r.Question[0].Qtype, rcode, start)
+	countQuery(r.Question[0].Qtype, rcode, start)
 	return dns.RcodeSuccess, err
 }
 
 // sendsBytes tells whether bytes written to w go to the client as they are: no plugin before this one wants to see or change the message, and
 // the transport is UDP or TCP. The metrics plugin only counts bytes, and takes them for a success, which they are.
-func sendsBytes(w dns.ResponseWriter) bool {
+func acceptsWire(w dns.ResponseWriter) bool {
 	if recorder, ok := w.(*metrics.Recorder); ok {
 		w = recorder.ResponseWriter
 	}

@@ -16,11 +16,11 @@ var (
 	queries = promauto.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace, Name: "queries_total", Help: "Queries answered, by type (the rarer ones together as \"other\") and response code.",
 	}, []string{"type", "rcode"})
-	latency = promauto.NewHistogram(prometheus.HistogramOpts{
+	answerLatency = promauto.NewHistogram(prometheus.HistogramOpts{
 		Namespace: namespace, Name: "answer_duration_seconds", Help: "Time from a query's arrival at the plugin until its answer was handed to the network.",
 		Buckets: prometheus.ExponentialBuckets(5e-6, 4, 9),
 	})
-	changes = promauto.NewHistogram(prometheus.HistogramOpts{
+	changeLatency = promauto.NewHistogram(prometheus.HistogramOpts{
 		Namespace: namespace, Name: "change_to_answer_seconds", Help: "Time from the arrival of an event of the API server until answers have it.",
 		Buckets: prometheus.ExponentialBuckets(5e-6, 4, 11),
 	})
@@ -59,7 +59,7 @@ var counters = func() (c [len(countedTypes) + 1][len(countedRcodes)]prometheus.C
 }()
 
 // counted notes a query and how long it took. A response code that is not told apart counts as a failure.
-func counted(qtype uint16, rcode int, since time.Time) {
+func countQuery(qtype uint16, rcode int, since time.Time) {
 	t := len(countedTypes)
 	for i, known := range countedTypes {
 		if known == qtype {
@@ -75,10 +75,10 @@ func counted(qtype uint16, rcode int, since time.Time) {
 		}
 	}
 	counters[t][r].Inc()
-	latency.Observe(time.Since(since).Seconds())
+	answerLatency.Observe(time.Since(since).Seconds())
 }
 
-func tellCounts(z *zone.Zone) {
+func setZoneGauges(z *zone.Zone) {
 	for kind, count := range z.Counts() {
 		services.WithLabelValues(kind.String()).Set(float64(count.Services))
 		endpoints.WithLabelValues(kind.String()).Set(float64(count.Endpoints))

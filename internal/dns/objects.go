@@ -32,7 +32,7 @@ type (
 	}
 )
 
-func identityOf(o metav1.Object) metav1.ObjectMeta {
+func slimMeta(o metav1.Object) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), ResourceVersion: o.GetResourceVersion()}
 }
 
@@ -45,17 +45,17 @@ func reduceImport(object any) (any, error) {
 		}
 		return nil, fmt.Errorf("a %T came where a ServiceImport was expected", object)
 	}
-	s := zone.Service{Namespace: shared(si.Namespace), Name: strings.Clone(si.Name), Kind: kindOf(si)}
+	s := zone.Service{Namespace: intern(si.Namespace), Name: strings.Clone(si.Name), Kind: kindOf(si)}
 	if s.Kind != zone.Headless {
 		for _, p := range si.Spec.Ports {
 			s.Ports = append(s.Ports, newPort(p.Name, p.Protocol, p.Port))
 		}
 	}
 	if s.Kind == zone.ClusterSetIP {
-		s.IPs = addresses(si.Spec.IPs)
-		s.ReverseIPs = ours(s.IPs, si.Annotations)
+		s.IPs = parseAddresses(si.Spec.IPs)
+		s.ReverseIPs = reverseIPs(s.IPs, si.Annotations)
 	}
-	return &importObject{identityOf(si), s}, nil
+	return &importObject{slimMeta(si), s}, nil
 }
 
 func kindOf(si *mcsv1beta1.ServiceImport) zone.Kind {
@@ -70,12 +70,12 @@ func kindOf(si *mcsv1beta1.ServiceImport) zone.Kind {
 }
 
 // ours are the addresses that lie in the clusterset's range. Those of a derived Service do not: the cluster's own DNS names them.
-func ours(ips []netip.Addr, annotations map[string]string) []netip.Addr {
+func reverseIPs(ips []netip.Addr, annotations map[string]string) []netip.Addr {
 	list, told := annotations[v1alpha1.AnnotationClusterSetIPs]
 	if !told {
 		return ips
 	}
-	clusterset := addresses(strings.Split(list, ","))
+	clusterset := parseAddresses(strings.Split(list, ","))
 	var out []netip.Addr
 	for _, ip := range ips {
 		if slices.Contains(clusterset, ip) {
@@ -86,7 +86,7 @@ func ours(ips []netip.Addr, annotations map[string]string) []netip.Addr {
 }
 
 // addresses reads addresses and leaves out what is none. The API server checks most of them; a bad one must not hide the good.
-func addresses(texts []string) []netip.Addr {
+func parseAddresses(texts []string) []netip.Addr {
 	out := make([]netip.Addr, 0, len(texts))
 	for _, text := range texts {
 		if ip, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil && ip.Zone() == "" {
@@ -97,13 +97,13 @@ func addresses(texts []string) []netip.Addr {
 }
 
 // shared is the one copy of a text that many objects have.
-func shared(text string) string { return unique.Make(text).Value() }
+func intern(text string) string { return unique.Make(text).Value() }
 
 func newPort(name string, protocol corev1.Protocol, number int32) zone.Port {
 	if protocol == "" {
 		protocol = corev1.ProtocolTCP
 	}
-	return zone.Port{Name: shared(name), Protocol: shared(string(protocol)), Number: uint16(number)}
+	return zone.Port{Name: intern(name), Protocol: intern(string(protocol)), Number: uint16(number)}
 }
 
 // reduceSlice is a cache.TransformFunc for EndpointSlices. What is reduced already stays as it is.
@@ -115,7 +115,7 @@ func reduceSlice(object any) (any, error) {
 		}
 		return nil, fmt.Errorf("a %T came where an EndpointSlice was expected", object)
 	}
-	s := &zone.Slice{Cluster: shared(strings.ToLower(es.Labels[mcsv1beta1.LabelSourceCluster])), Weight: weightOf(es.Annotations)}
+	s := &zone.Slice{Cluster: intern(strings.ToLower(es.Labels[mcsv1beta1.LabelSourceCluster])), Weight: weightOf(es.Annotations)}
 	for _, p := range es.Ports {
 		if p.Port != nil {
 			s.Ports = append(s.Ports, newPort(ptr.Deref(p.Name, ""), ptr.Deref(p.Protocol, corev1.ProtocolTCP), *p.Port))
@@ -124,7 +124,7 @@ func reduceSlice(object any) (any, error) {
 	if es.AddressType != discoveryv1.AddressTypeFQDN {
 		s.Endpoints = readyEndpoints(es.Endpoints)
 	}
-	return &sliceObject{identityOf(es), zone.Key(es.Namespace, es.Labels[mcsv1beta1.LabelServiceName]), s}, nil
+	return &sliceObject{slimMeta(es), zone.Key(es.Namespace, es.Labels[mcsv1beta1.LabelServiceName]), s}, nil
 }
 
 // readyEndpoints are the addresses of the endpoints that are ready or do not say, which means the same (discovery/v1).
@@ -135,9 +135,9 @@ func readyEndpoints(all []discoveryv1.Endpoint) []zone.Endpoint {
 		if !ptr.Deref(e.Conditions.Ready, true) {
 			continue
 		}
-		for _, ip := range addresses(e.Addresses) {
+		for _, ip := range parseAddresses(e.Addresses) {
 			out = append(out, zone.Endpoint{
-				Addr: ip, Hostname: strings.Clone(ptr.Deref(e.Hostname, "")), Zone: shared(ptr.Deref(e.Zone, "")),
+				Addr: ip, Hostname: strings.Clone(ptr.Deref(e.Hostname, "")), Zone: intern(ptr.Deref(e.Zone, "")),
 			})
 		}
 	}

@@ -42,11 +42,11 @@ var log = clog.NewWithPlugin(pluginName)
 func init() { plugin.Register(pluginName, setup) }
 
 // identified is told the cluster's id when it is known, and when it changes.
-var identified = func(string) {}
+var onClusterID = func(string) {}
 
 // Identified has a function told the cluster's id when it is known, and when it changes. It is for the process around the plugin: call it before
 // a server starts.
-func Identified(tell func(clusterID string)) { identified = tell }
+func OnClusterID(tell func(clusterID string)) { onClusterID = tell }
 
 // settings are what a Corefile says.
 type settings struct {
@@ -54,7 +54,7 @@ type settings struct {
 	locality            zone.Locality
 	reverse             []string
 	kubeconfig, context string
-	fallthroughs        []string // nil for none
+	fallthroughZones        []string // nil for none
 }
 
 func setup(c *caddy.Controller) error {
@@ -64,8 +64,8 @@ func setup(c *caddy.Controller) error {
 	}
 	s.NameServers = listenAddresses(dnsserver.GetConfig(c).ListenHosts)
 	p := &Plugin{zone: zone.New(s.Options), reverse: s.reverse}
-	if s.fallthroughs != nil {
-		p.fall.SetZonesFromArgs(s.fallthroughs)
+	if s.fallthroughZones != nil {
+		p.fall.SetZonesFromArgs(s.fallthroughZones)
 	}
 	if p.data, err = newController(s, p.zone, os.Getenv(nodeNameEnv)); err != nil {
 		return plugin.Error(pluginName, err)
@@ -75,8 +75,8 @@ func setup(c *caddy.Controller) error {
 		restarting = false
 		return nil
 	})
-	c.OnStartup(func() error { return p.data.begin(restarting) })
-	c.OnShutdown(p.data.end)
+	c.OnStartup(func() error { return p.data.start(restarting) })
+	c.OnShutdown(p.data.stop)
 	dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
 		p.Next = next
 		return p
@@ -95,7 +95,7 @@ func parseCorefile(c *caddy.Controller) (settings, error) {
 			return s, err
 		}
 		for c.NextBlock() {
-			if err := s.option(c, c.Val(), c.RemainingArgs()); err != nil {
+			if err := s.setOption(c, c.Val(), c.RemainingArgs()); err != nil {
 				return s, err
 			}
 		}
@@ -128,7 +128,7 @@ func (s *settings) setZones(args, serverBlock []string) error {
 	return nil
 }
 
-func (s *settings) option(c *caddy.Controller, name string, args []string) error {
+func (s *settings) setOption(c *caddy.Controller, name string, args []string) error {
 	one := func(to *string) error {
 		if len(args) != 1 {
 			return c.ArgErr()
@@ -164,7 +164,7 @@ func (s *settings) option(c *caddy.Controller, name string, args []string) error
 		}
 		s.ClusterNames = true
 	case "fallthrough":
-		s.fallthroughs = append([]string{}, args...)
+		s.fallthroughZones = append([]string{}, args...)
 	default:
 		return c.Errf("unknown option %q: want kubeconfig, ttl, cluster, zone, locality, lighthouse-names or fallthrough", name)
 	}

@@ -16,8 +16,8 @@ import (
 type state struct {
 	mu       sync.Mutex
 	imports  map[string]*zone.Service
-	slices   map[string]*held   // by namespace/name
-	ofKey    map[string][]*held // by the service's key
+	slices   map[string]*storedSlice   // by namespace/name
+	slicesByKey    map[string][]*storedSlice // by the service's key
 	locality zone.Locality
 	// dirty are the services to build again, with the time of the first event that made them so.
 	dirty map[string]time.Time
@@ -27,7 +27,7 @@ type state struct {
 }
 
 // held is an EndpointSlice. slice is nil when its content was not kept.
-type held struct {
+type storedSlice struct {
 	key     string
 	version uint64
 	slice   *zone.Slice
@@ -35,13 +35,13 @@ type held struct {
 
 func newState(l zone.Locality) *state {
 	return &state{
-		imports: map[string]*zone.Service{}, slices: map[string]*held{}, ofKey: map[string][]*held{},
+		imports: map[string]*zone.Service{}, slices: map[string]*storedSlice{}, slicesByKey: map[string][]*storedSlice{},
 		locality: l, dirty: map[string]time.Time{}, wake: make(chan struct{}, 1), fetching: map[string]bool{},
 	}
 }
 
 // mark notes that a service must be built again. The caller holds the lock.
-func (s *state) mark(key string) {
+func (s *state) markDirty(key string) {
 	if _, already := s.dirty[key]; !already {
 		s.dirty[key] = time.Now()
 	}
@@ -57,19 +57,19 @@ func (s *state) setImport(o *importObject) {
 	key := zone.Key(o.Service.Namespace, o.Service.Name)
 	s.imports[key] = &o.Service
 	if o.Kind == zone.ClusterSetIP {
-		for _, h := range s.ofKey[key] {
+		for _, h := range s.slicesByKey[key] {
 			h.slice = nil
 		}
 	}
-	s.mark(key)
+	s.markDirty(key)
 }
 
-func (s *state) dropImport(namespace, name string) {
+func (s *state) removeImport(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := zone.Key(namespace, name)
 	delete(s.imports, key)
-	s.mark(key)
+	s.markDirty(key)
 }
 
 func (s *state) setSlice(o *sliceObject) {
@@ -77,9 +77,9 @@ func (s *state) setSlice(o *sliceObject) {
 	defer s.mu.Unlock()
 	name := o.Namespace + "/" + o.Name
 	if before := s.slices[name]; before != nil && before.key != o.service {
-		s.forget(name) // its label was changed: it belongs to another service now
+		s.deleteSlice(name) // its label was changed: it belongs to another service now
 	}
-	h := &held{key: o.service, version: versionOf(o.ResourceVersion), slice: o.slice}
+	h := &storedSlice{key: o.service, version: parseVersion(o.ResourceVersion), slice: o.slice}
 	si := s.imports[o.service]
 	unneeded := si != nil && si.Kind == zone.ClusterSetIP
 	if unneeded {
@@ -89,82 +89,82 @@ func (s *state) setSlice(o *sliceObject) {
 		*before = *h
 	} else {
 		s.slices[name] = h
-		s.ofKey[o.service] = append(s.ofKey[o.service], h)
+		s.slicesByKey[o.service] = append(s.slicesByKey[o.service], h)
 	}
 	if !unneeded {
-		s.mark(o.service)
+		s.markDirty(o.service)
 	}
 }
 
-func (s *state) dropSlice(namespace, name string) {
+func (s *state) removeSlice(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forget(namespace + "/" + name)
+	s.deleteSlice(namespace + "/" + name)
 }
 
 // forget drops a slice. The caller holds the lock.
-func (s *state) forget(name string) {
+func (s *state) deleteSlice(name string) {
 	h := s.slices[name]
 	if h == nil {
 		return
 	}
 	delete(s.slices, name)
-	rest := s.ofKey[h.key]
+	rest := s.slicesByKey[h.key]
 	if i := slices.Index(rest, h); i >= 0 {
 		rest = slices.Delete(rest, i, i+1)
 	}
-	if s.ofKey[h.key] = rest; len(rest) == 0 {
-		delete(s.ofKey, h.key)
+	if s.slicesByKey[h.key] = rest; len(rest) == 0 {
+		delete(s.slicesByKey, h.key)
 	}
 	if si := s.imports[h.key]; si == nil || si.Kind != zone.ClusterSetIP {
-		s.mark(h.key)
+		s.markDirty(h.key)
 	}
 }
 
 // keepOnlyImports drops the imports that a list did not have.
-func (s *state) keepOnlyImports(listed map[string]bool) {
+func (s *state) retainImports(listed map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key := range s.imports {
 		if !listed[key] {
 			delete(s.imports, key)
-			s.mark(key)
+			s.markDirty(key)
 		}
 	}
 }
 
 // keepOnlySlices drops the slices that a list did not have.
-func (s *state) keepOnlySlices(listed map[string]bool) {
+func (s *state) retainSlices(listed map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name := range s.slices {
 		if !listed[name] {
-			s.forget(name)
+			s.deleteSlice(name)
 		}
 	}
 }
 
 // refill gives slices their content back that was not kept. A slice that is not there is left alone: either it was deleted since,
 // or the watch is about to bring it; so is one of which the watch has told something newer.
-func (s *state) refill(objects []*sliceObject) {
+func (s *state) restoreContent(objects []*sliceObject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range objects {
 		h := s.slices[o.Namespace+"/"+o.Name]
-		if h == nil || h.key != o.service || h.slice != nil || h.version > versionOf(o.ResourceVersion) {
+		if h == nil || h.key != o.service || h.slice != nil || h.version > parseVersion(o.ResourceVersion) {
 			continue
 		}
-		h.slice, h.version = o.slice, versionOf(o.ResourceVersion)
-		s.mark(h.key)
+		h.slice, h.version = o.slice, parseVersion(o.ResourceVersion)
+		s.markDirty(h.key)
 	}
 }
 
 // fetched tells whether all slices of a service are there, or not needed, and if so that nobody asks for them any more.
-func (s *state) fetched(key string) bool {
+func (s *state) fetchDone(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if si := s.imports[key]; si != nil && si.Kind != zone.ClusterSetIP {
-		for _, h := range s.ofKey[key] {
+		for _, h := range s.slicesByKey[key] {
 			if h.slice == nil {
 				return false
 			}
@@ -185,7 +185,7 @@ func (s *state) setLocality(change func(*zone.Locality)) {
 	}
 	for key, si := range s.imports {
 		if si.Kind != zone.ClusterSetIP {
-			s.mark(key)
+			s.markDirty(key)
 		}
 	}
 }
@@ -196,12 +196,12 @@ type job struct {
 	service  *zone.Service // nil when it is gone
 	locality zone.Locality
 	// missing is set when content of its slices must be fetched first, fetch when nobody does that yet.
-	missing, fetch bool
+	incomplete, fetch bool
 	since          time.Time
 }
 
 // next takes one service that must be built again, if there is any.
-func (s *state) next() (job, bool) {
+func (s *state) nextJob() (job, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, since := range s.dirty {
@@ -213,13 +213,13 @@ func (s *state) next() (job, bool) {
 		}
 		service := *si
 		if service.Kind != zone.ClusterSetIP {
-			for _, h := range s.ofKey[key] {
-				j.missing = j.missing || h.slice == nil
+			for _, h := range s.slicesByKey[key] {
+				j.incomplete = j.incomplete || h.slice == nil
 				service.Slices = append(service.Slices, h.slice)
 			}
 		}
 		j.service = &service
-		j.fetch = j.missing && !s.fetching[key]
+		j.fetch = j.incomplete && !s.fetching[key]
 		if j.fetch {
 			s.fetching[key] = true
 		}
@@ -229,7 +229,7 @@ func (s *state) next() (job, bool) {
 }
 
 // versionOf makes resource versions comparable, which the API server's are (KEP-5504). What is not a number counts as oldest.
-func versionOf(text string) uint64 {
+func parseVersion(text string) uint64 {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return 0

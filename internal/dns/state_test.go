@@ -68,25 +68,25 @@ func TestSlicesAreKeptWhileNeeded(t *testing.T) {
 	s.setSlice(reducedSlice(t, "6", "10.0.0.2"))
 	expect("changed, with a clusterset IP", "nothing")
 	s.setImport(reducedImport(t, mcsv1beta1.Headless))
-	j, _ := s.next()
-	if !j.missing || !j.fetch || s.fetched("svc.ns") {
+	j, _ := s.nextJob()
+	if !j.incomplete || !j.fetch || s.fetchDone("svc.ns") {
 		t.Errorf("a service whose slices are not there: %+v", j)
 	}
-	s.mark("svc.ns")
-	if j, _ := s.next(); !j.missing || j.fetch {
+	s.markDirty("svc.ns")
+	if j, _ := s.nextJob(); !j.incomplete || j.fetch {
 		t.Errorf("its slices are asked for twice: %+v", j)
 	}
-	s.refill([]*sliceObject{reducedSlice(t, "5", "10.0.0.1")})
+	s.restoreContent([]*sliceObject{reducedSlice(t, "5", "10.0.0.1")})
 	expect("after an older answer", "nothing")
-	s.refill([]*sliceObject{reducedSlice(t, "6", "10.0.0.2")})
+	s.restoreContent([]*sliceObject{reducedSlice(t, "6", "10.0.0.2")})
 	expect("after the answer", "10.0.0.2")
-	if !s.fetched("svc.ns") {
+	if !s.fetchDone("svc.ns") {
 		t.Error("everything is there")
 	}
-	s.refill([]*sliceObject{reducedSlice(t, "7", "10.0.0.3")})
+	s.restoreContent([]*sliceObject{reducedSlice(t, "7", "10.0.0.3")})
 	expect("after an answer nobody waits for", "10.0.0.2")
-	s.dropSlice("ns", "slice")
-	s.refill([]*sliceObject{reducedSlice(t, "8", "10.0.0.3")})
+	s.removeSlice("ns", "slice")
+	s.restoreContent([]*sliceObject{reducedSlice(t, "8", "10.0.0.3")})
 	expect("deleted before the answer came", "no slice")
 }
 

@@ -60,8 +60,8 @@ func staticMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 // cacheOptions keep what decides about endpoints and drop the rest: a node's share of memory should go to pods. Objects of a
 // broker that lives on the same API server are none of ours.
 func cacheOptions(nodeName string) cache.Options {
-	imported := must(labels.Parse(mcsv1beta1.LabelServiceName + ",!" + v1alpha1.LabelServiceNamespace))
-	local := must(labels.Parse("!" + v1alpha1.LabelServiceNamespace))
+	imported := mustSelector(labels.Parse(mcsv1beta1.LabelServiceName + ",!" + v1alpha1.LabelServiceNamespace))
+	local := mustSelector(labels.Parse("!" + v1alpha1.LabelServiceNamespace))
 	named := func(name string) fields.Selector { return fields.OneTermEqualSelector(metav1.ObjectNameField, name) }
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
@@ -73,7 +73,7 @@ func cacheOptions(nodeName string) cache.Options {
 	}
 }
 
-func must(s labels.Selector, err error) labels.Selector {
+func mustSelector(s labels.Selector, err error) labels.Selector {
 	if err != nil {
 		panic(err) // the text is a constant
 	}
@@ -117,11 +117,11 @@ func (p *proxy) watch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("index EndpointSlices: %w", err)
 	}
-	everything := func(client.Object) { p.noteAll() }
+	everything := func(client.Object) { p.markAllChanged() }
 	kinds := map[client.Object]func(client.Object){
-		&mcsv1beta1.ServiceImport{}: func(o client.Object) { p.note(client.ObjectKeyFromObject(o)) },
+		&mcsv1beta1.ServiceImport{}: func(o client.Object) { p.markChanged(client.ObjectKeyFromObject(o)) },
 		&discoveryv1.EndpointSlice{}: func(o client.Object) {
-			p.note(types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[mcsv1beta1.LabelServiceName]})
+			p.markChanged(types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[mcsv1beta1.LabelServiceName]})
 		},
 		&aboutv1beta1.ClusterProperty{}: everything,
 	}
@@ -134,7 +134,7 @@ func (p *proxy) watch(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}
-		if _, err := informer.AddEventHandler(handler(changed)); err != nil {
+		if _, err := informer.AddEventHandler(eventHandler(changed)); err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}
 	}
@@ -142,7 +142,7 @@ func (p *proxy) watch(ctx context.Context) error {
 }
 
 // handler calls changed for an object that came, went or changed: with both of its forms, as a slice may change its service.
-func handler(changed func(client.Object)) toolscache.ResourceEventHandler {
+func eventHandler(changed func(client.Object)) toolscache.ResourceEventHandler {
 	call := func(obj any) {
 		if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 			obj = gone.Obj
@@ -170,19 +170,19 @@ func (p *proxy) nodeChanged(o client.Object) {
 	same := p.zone == o.GetLabels()[corev1.LabelTopologyZone] && p.region == o.GetLabels()[corev1.LabelTopologyRegion]
 	p.mu.Unlock()
 	if !same {
-		p.noteAll()
+		p.markAllChanged()
 	}
 }
 
 // locate finds out where this node is, as far as the API server knows.
-func (p *proxy) locate(ctx context.Context) (model.Location, error) {
+func (p *proxy) readLocation(ctx context.Context) (model.Location, error) {
 	here := model.Location{Node: p.NodeName}
 	id := &aboutv1beta1.ClusterProperty{}
 	if err := p.reader().Get(ctx, types.NamespacedName{Name: aboutv1beta1.PropertyClusterID}, id); client.IgnoreNotFound(err) != nil {
 		return here, fmt.Errorf("read ClusterProperty %s: %w", aboutv1beta1.PropertyClusterID, err)
 	}
 	here.Cluster = id.Spec.Value
-	p.Known(here.Cluster)
+	p.ReportClusterID(here.Cluster)
 	if p.NodeName == "" {
 		return here, nil
 	}
@@ -198,7 +198,7 @@ func (p *proxy) locate(ctx context.Context) (model.Location, error) {
 }
 
 // addAll adds every service there is, in the cache or in the kernel.
-func (p *proxy) addAll(ctx context.Context, names map[types.NamespacedName]struct{}) error {
+func (p *proxy) addAllNames(ctx context.Context, names map[types.NamespacedName]struct{}) error {
 	var list mcsv1beta1.ServiceImportList
 	if err := p.reader().List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list ServiceImports: %w", err)
@@ -213,7 +213,7 @@ func (p *proxy) addAll(ctx context.Context, names map[types.NamespacedName]struc
 }
 
 // read returns a service's objects; the ServiceImport is nil when there is none.
-func (p *proxy) read(ctx context.Context, name types.NamespacedName) (*mcsv1beta1.ServiceImport, []*discoveryv1.EndpointSlice, error) {
+func (p *proxy) readService(ctx context.Context, name types.NamespacedName) (*mcsv1beta1.ServiceImport, []*discoveryv1.EndpointSlice, error) {
 	si := &mcsv1beta1.ServiceImport{}
 	err := p.reader().Get(ctx, name, si)
 	if apierrors.IsNotFound(err) {

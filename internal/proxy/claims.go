@@ -13,14 +13,14 @@ import (
 
 // claims settles who owns a VIP. The agents never give one to two services; should two objects name the same all the same, the older
 // one has it on every node, and the other gets it when the older is gone.
-type claims map[netip.Addr][]claimant
+type vipClaims map[netip.Addr][]claimant
 
 type claimant struct {
 	service types.NamespacedName
 	since   time.Time
 }
 
-func (c claims) owner(vip netip.Addr) types.NamespacedName {
+func (c vipClaims) owner(vip netip.Addr) types.NamespacedName {
 	if len(c[vip]) == 0 {
 		return types.NamespacedName{}
 	}
@@ -28,7 +28,7 @@ func (c claims) owner(vip netip.Addr) types.NamespacedName {
 }
 
 // set replaces the VIPs that a service claims and returns the other services that this may concern.
-func (c claims) set(service types.NamespacedName, since time.Time, before, now []netip.Addr) []types.NamespacedName {
+func (c vipClaims) set(service types.NamespacedName, since time.Time, before, now []netip.Addr) []types.NamespacedName {
 	var others []types.NamespacedName
 	note := func(vip netip.Addr) {
 		for _, other := range c[vip] {
@@ -55,7 +55,7 @@ func (c claims) set(service types.NamespacedName, since time.Time, before, now [
 }
 
 // owned is the part of a service that is on its own VIPs.
-func (c claims) owned(name types.NamespacedName, s ruleset.Service) ruleset.Service {
+func (c vipClaims) ownedPart(name types.NamespacedName, s ruleset.Service) ruleset.Service {
 	lost := func(vip netip.Addr) bool { return c.owner(vip) != name }
 	if !slices.ContainsFunc(s.VIPs, lost) {
 		return s

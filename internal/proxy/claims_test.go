@@ -13,7 +13,7 @@ import (
 func TestClaims(t *testing.T) {
 	vip, other := netip.MustParseAddr("243.0.0.1"), netip.MustParseAddr("243.0.0.2")
 	old, young := types.NamespacedName{Name: "old"}, types.NamespacedName{Name: "young"}
-	c := claims{}
+	c := vipClaims{}
 	if others := c.set(young, time.Unix(2, 0), nil, []netip.Addr{vip, other}); len(others) != 0 {
 		t.Errorf("a first claim concerns %v", others)
 	}
@@ -23,7 +23,7 @@ func TestClaims(t *testing.T) {
 	service := ruleset.Service{VIPs: []netip.Addr{vip, other}, Ports: []ruleset.Port{
 		{Frontend: ruleset.Frontend{VIP: vip, Protocol: ruleset.TCP, Port: 80}}, {Frontend: ruleset.Frontend{VIP: other, Protocol: ruleset.TCP, Port: 80}},
 	}}
-	got := c.owned(young, service)
+	got := c.ownedPart(young, service)
 	if len(got.VIPs) != 1 || got.VIPs[0] != other || len(got.Ports) != 1 || got.Ports[0].VIP != other {
 		t.Errorf("the younger one keeps %+v", got)
 	}
@@ -45,7 +45,7 @@ func TestClaimsOfTheSameAge(t *testing.T) {
 	vip := netip.MustParseAddr("243.0.0.1")
 	a, b := types.NamespacedName{Name: "a"}, types.NamespacedName{Name: "b"}
 	for _, order := range [][]types.NamespacedName{{a, b}, {b, a}} {
-		c := claims{}
+		c := vipClaims{}
 		for _, name := range order {
 			c.set(name, time.Unix(1, 0), nil, []netip.Addr{vip})
 		}

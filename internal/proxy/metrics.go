@@ -33,14 +33,14 @@ var (
 		Name: "seamark_proxy_refused_inputs",
 		Help: "Addresses, ports and endpoints of imported services that cannot be used; the log names them.",
 	})
-	metricForgotten = prometheus.NewCounter(prometheus.CounterOpts{
+	metricDeletedFlows = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "seamark_proxy_forgotten_udp_flows_total",
 		Help: "Tracked UDP connections that were ended because their endpoint is gone.",
 	})
 )
 
 func init() {
-	metrics.Registry.MustRegister(metricElements, metricDuration, metricLastSync, metricErrors, metricChanged, metricRefused, metricForgotten)
+	metrics.Registry.MustRegister(metricElements, metricDuration, metricLastSync, metricErrors, metricChanged, metricRefused, metricDeletedFlows)
 }
 
 var kindNames = map[ruleset.Kind]string{
@@ -56,9 +56,9 @@ func observe(s *Syncer, o Outcome, seconds float64) {
 	metricDuration.WithLabelValues(kind).Observe(seconds)
 	metricChanged.WithLabelValues("add").Add(float64(o.Added))
 	metricChanged.WithLabelValues("delete").Add(float64(o.Deleted))
-	metricForgotten.Add(float64(o.Forgotten))
+	metricDeletedFlows.Add(float64(o.DeletedFlows))
 	for kind, name := range kindNames {
 		metricElements.WithLabelValues(name).Set(float64(s.Elements(kind)))
 	}
-	metricRefused.Set(float64(s.Refused()))
+	metricRefused.Set(float64(s.RefusedCount()))
 }

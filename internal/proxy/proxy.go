@@ -39,10 +39,10 @@ type Options struct {
 
 const (
 	// verifyEvery is how often everything in the kernel is compared, for what others did to our table.
-	verifyEvery = 10 * time.Minute
+	fullSyncInterval = 10 * time.Minute
 	// retryAfter and retryMost bound the wait after a failed sync.
-	retryAfter = 200 * time.Millisecond
-	retryMost  = 10 * time.Second
+	minRetryDelay = 200 * time.Millisecond
+	maxRetryDelay  = 10 * time.Second
 	// unhealthyAfter is how long changes may wait for the kernel before the process counts as broken.
 	unhealthyAfter = 2 * time.Minute
 )
@@ -55,15 +55,15 @@ type proxy struct {
 
 	mu      sync.Mutex
 	changed map[types.NamespacedName]struct{}
-	all     bool      // the node's place changed: everything has to be decided anew
-	waiting time.Time // since when something waits; zero when nothing does
+	allChanged     bool      // the node's place changed: everything has to be decided anew
+	pendingSince time.Time // since when something waits; zero when nothing does
 	synced  bool
 	zone    string // the labels that were last used
 	region  string
 	wake    chan struct{}
-	asked   chan func() // questions about the syncer, which only the loop may touch
+	requests   chan func() // questions about the syncer, which only the loop may touch
 
-	here model.Location // of the loop
+	location model.Location // of the loop
 }
 
 // Run works until ctx ends. It returns an error when it cannot start: a kubeconfig that does not work, or an address in use. An API
@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	p := &proxy{
 		Options: o, syncer: NewSyncer(table, o.Log), changed: map[types.NamespacedName]struct{}{}, wake: make(chan struct{}, 1),
-		asked: make(chan func()),
+		requests: make(chan func()),
 	}
 	if err := p.connect(ctx); err != nil {
 		return err
@@ -133,10 +133,10 @@ func (p *proxy) loop(ctx context.Context) error {
 	if !p.manager.GetCache().WaitForCacheSync(ctx) {
 		return nil // the process ends
 	}
-	p.noteAll()
-	verify := time.NewTicker(verifyEvery)
+	p.markAllChanged()
+	verify := time.NewTicker(fullSyncInterval)
 	defer verify.Stop()
-	retry := retryAfter
+	retry := minRetryDelay
 	for {
 		var again <-chan time.Time
 		if err := p.sync(ctx); err != nil {
@@ -146,18 +146,18 @@ func (p *proxy) loop(ctx context.Context) error {
 			metricErrors.Inc()
 			p.Log.Error(err, "cannot bring the kernel up to date", "again in", retry.String())
 			again = time.After(retry)
-			retry = min(2*retry, retryMost)
+			retry = min(2*retry, maxRetryDelay)
 		} else {
-			retry = retryAfter
+			retry = minRetryDelay
 		}
-		if !p.rest(ctx, again, verify.C) {
+		if !p.waitForWork(ctx, again, verify.C) {
 			return nil
 		}
 	}
 }
 
 // rest waits until there is something to sync and answers questions meanwhile. It returns false when the process ends.
-func (p *proxy) rest(ctx context.Context, again, verify <-chan time.Time) bool {
+func (p *proxy) waitForWork(ctx context.Context, again, verify <-chan time.Time) bool {
 	for {
 		select {
 		case <-ctx.Done():
@@ -165,8 +165,8 @@ func (p *proxy) rest(ctx context.Context, again, verify <-chan time.Time) bool {
 		case <-p.wake:
 		case <-again:
 		case <-verify:
-			p.syncer.Distrust()
-		case answer := <-p.asked:
+			p.syncer.RequireFullSync()
+		case answer := <-p.requests:
 			answer()
 			continue
 		}
@@ -177,13 +177,13 @@ func (p *proxy) rest(ctx context.Context, again, verify <-chan time.Time) bool {
 // sync decides about what changed and applies it.
 func (p *proxy) sync(ctx context.Context) error {
 	started := time.Now()
-	names, err := p.take(ctx)
+	names, err := p.takeChanged(ctx)
 	if err != nil {
 		return err
 	}
 	for name := range names {
-		if err := p.decide(ctx, name); err != nil {
-			p.note(slices.Collect(maps.Keys(names))...) // decided or not: deciding twice does no harm
+		if err := p.updateService(ctx, name); err != nil {
+			p.markChanged(slices.Collect(maps.Keys(names))...) // decided or not: deciding twice does no harm
 			return err
 		}
 	}
@@ -193,9 +193,9 @@ func (p *proxy) sync(ctx context.Context) error {
 	}
 	observe(p.syncer, o, time.Since(started).Seconds())
 	metricLastSync.SetToCurrentTime()
-	p.done()
-	if o.Full || o.Forgotten > 0 {
-		p.Log.Info("synced", "full", o.Full, "added", o.Added, "deleted", o.Deleted, "forgotten UDP flows", o.Forgotten, "took", time.Since(started).String())
+	p.markSynced()
+	if o.Full || o.DeletedFlows > 0 {
+		p.Log.Info("synced", "full", o.Full, "added", o.Added, "deleted", o.Deleted, "forgotten UDP flows", o.DeletedFlows, "took", time.Since(started).String())
 	} else {
 		p.Log.V(4).Info("synced", "services", len(names), "added", o.Added, "deleted", o.Deleted, "took", time.Since(started).String())
 	}
@@ -203,27 +203,27 @@ func (p *proxy) sync(ctx context.Context) error {
 }
 
 // take returns the services to decide about: those that changed, or all of them after the node's place changed.
-func (p *proxy) take(ctx context.Context) (map[types.NamespacedName]struct{}, error) {
+func (p *proxy) takeChanged(ctx context.Context) (map[types.NamespacedName]struct{}, error) {
 	p.mu.Lock()
-	names, all := p.changed, p.all
-	p.changed, p.all = map[types.NamespacedName]struct{}{}, false
+	names, all := p.changed, p.allChanged
+	p.changed, p.allChanged = map[types.NamespacedName]struct{}{}, false
 	p.mu.Unlock()
 	if !all {
 		return names, nil
 	}
-	here, err := p.locate(ctx)
+	here, err := p.readLocation(ctx)
 	if err == nil {
-		p.here = here
-		err = p.addAll(ctx, names)
+		p.location = here
+		err = p.addAllNames(ctx, names)
 	}
 	if err != nil {
-		p.noteAll()
+		p.markAllChanged()
 	}
 	return names, err
 }
 
-func (p *proxy) decide(ctx context.Context, name types.NamespacedName) error {
-	si, endpoints, err := p.read(ctx, name)
+func (p *proxy) updateService(ctx context.Context, name types.NamespacedName) error {
+	si, endpoints, err := p.readService(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -231,25 +231,25 @@ func (p *proxy) decide(ctx context.Context, name types.NamespacedName) error {
 	if si != nil {
 		since = si.CreationTimestamp.Time
 	}
-	p.syncer.Set(name, since, model.Build(si, endpoints, p.here))
+	p.syncer.Set(name, since, model.Build(si, endpoints, p.location))
 	return nil
 }
 
-func (p *proxy) note(names ...types.NamespacedName) {
-	p.mark(func() {
+func (p *proxy) markChanged(names ...types.NamespacedName) {
+	p.changeAndWake(func() {
 		for _, name := range names {
 			p.changed[name] = struct{}{}
 		}
 	})
 }
 
-func (p *proxy) noteAll() { p.mark(func() { p.all = true }) }
+func (p *proxy) markAllChanged() { p.changeAndWake(func() { p.allChanged = true }) }
 
-func (p *proxy) mark(change func()) {
+func (p *proxy) changeAndWake(change func()) {
 	p.mu.Lock()
 	change()
-	if p.waiting.IsZero() {
-		p.waiting = time.Now()
+	if p.pendingSince.IsZero() {
+		p.pendingSince = time.Now()
 	}
 	p.mu.Unlock()
 	select {
@@ -259,14 +259,14 @@ func (p *proxy) mark(change func()) {
 }
 
 // done notes that the kernel has everything but what came in meanwhile.
-func (p *proxy) done() {
+func (p *proxy) markSynced() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.synced = true
-	if len(p.changed) == 0 && !p.all {
-		p.waiting = time.Time{}
+	if len(p.changed) == 0 && !p.allChanged {
+		p.pendingSince = time.Time{}
 	} else {
-		p.waiting = time.Now()
+		p.pendingSince = time.Now()
 	}
 }
 
@@ -282,8 +282,8 @@ func (p *proxy) ready(*http.Request) error {
 func (p *proxy) healthy(*http.Request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.synced && !p.waiting.IsZero() && time.Since(p.waiting) > unhealthyAfter {
-		return fmt.Errorf("changes wait for the kernel since %s", p.waiting.Format(time.RFC3339))
+	if p.synced && !p.pendingSince.IsZero() && time.Since(p.pendingSince) > unhealthyAfter {
+		return fmt.Errorf("changes wait for the kernel since %s", p.pendingSince.Format(time.RFC3339))
 	}
 	return nil
 }

@@ -21,21 +21,21 @@ type Syncer struct {
 	table *kernel.Table
 	log   logr.Logger
 
-	services map[types.NamespacedName]*held
-	claims   claims
+	services map[types.NamespacedName]*serviceState
+	vipClaims   vipClaims
 
 	rules    *ruleset.Table // nil while it is not known what the kernel holds
 	dirty    map[types.NamespacedName]struct{}
 	staleUDP map[ruleset.Frontend]struct{}
-	refused  int
+	refusedCount  int
 }
 
 // held is what a service wants to be.
-type held struct {
+type serviceState struct {
 	service ruleset.Service
-	inputs  []string // what of it cannot be used
-	refused int      // how many things that are, with VIPs that are another's
-	told    string   // what was logged about it
+	refusedInputs  []string // what of it cannot be used
+	refusedCount int      // how many things that are, with VIPs that are another's
+	refusedText    string   // what was logged about it
 }
 
 // Outcome is what a sync did.
@@ -45,13 +45,13 @@ type Outcome struct {
 	// Added and Deleted count elements; one that changed is in both.
 	Added, Deleted int
 	// Forgotten counts tracked UDP connections that were ended.
-	Forgotten int
+	DeletedFlows int
 }
 
 // NewSyncer returns a Syncer without services. Its first Sync reads what the kernel holds, so set all services before.
 func NewSyncer(table *kernel.Table, log logr.Logger) *Syncer {
 	return &Syncer{
-		table: table, log: log, services: map[types.NamespacedName]*held{}, claims: claims{},
+		table: table, log: log, services: map[types.NamespacedName]*serviceState{}, vipClaims: vipClaims{},
 		dirty: map[types.NamespacedName]struct{}{}, staleUDP: map[ruleset.Frontend]struct{}{},
 	}
 }
@@ -64,14 +64,14 @@ func (s *Syncer) Set(name types.NamespacedName, since time.Time, r model.Result)
 		if len(r.Service.VIPs) == 0 && len(r.Refused) == 0 {
 			return
 		}
-		h = &held{}
+		h = &serviceState{}
 		s.services[name] = h
 	}
-	others := s.claims.set(name, since, h.service.VIPs, r.Service.VIPs)
-	h.service, h.inputs = r.Service, r.Refused
+	others := s.vipClaims.set(name, since, h.service.VIPs, r.Service.VIPs)
+	h.service, h.refusedInputs = r.Service, r.Refused
 	for _, concerned := range append(others, name) {
 		s.dirty[concerned] = struct{}{}
-		s.tell(concerned)
+		s.updateRefusals(concerned)
 	}
 	if len(r.Service.VIPs) == 0 && len(r.Refused) == 0 {
 		delete(s.services, name)
@@ -79,32 +79,32 @@ func (s *Syncer) Set(name types.NamespacedName, since time.Time, r model.Result)
 }
 
 // tell logs what of a service cannot be used, once until it changes.
-func (s *Syncer) tell(name types.NamespacedName) {
+func (s *Syncer) updateRefusals(name types.NamespacedName) {
 	h := s.services[name]
 	if h == nil {
 		return
 	}
-	refused := slices.Clone(h.inputs)
+	refused := slices.Clone(h.refusedInputs)
 	for _, vip := range h.service.VIPs {
-		if owner := s.claims.owner(vip); owner != name {
+		if owner := s.vipClaims.owner(vip); owner != name {
 			refused = append(refused, fmt.Sprintf("clusterset IP %s belongs to the older %s", vip, owner))
 		}
 	}
-	s.refused += len(refused) - h.refused
-	h.refused = len(refused)
+	s.refusedCount += len(refused) - h.refusedCount
+	h.refusedCount = len(refused)
 	const shown = 5
 	text := strings.Join(refused[:min(len(refused), shown)], "; ")
 	if more := len(refused) - shown; more > 0 {
 		text = fmt.Sprintf("%s; and %d more", text, more)
 	}
-	if text != h.told && text != "" {
+	if text != h.refusedText && text != "" {
 		s.log.Info("part of a service cannot be used", "service", name, "refused", text)
 	}
-	h.told = text
+	h.refusedText = text
 }
 
 // Refused is how many things of all services cannot be used.
-func (s *Syncer) Refused() int { return s.refused }
+func (s *Syncer) RefusedCount() int { return s.refusedCount }
 
 // Names are all services there are, for a caller who sets everything anew.
 func (s *Syncer) Names() []types.NamespacedName {
@@ -132,19 +132,19 @@ func (s *Syncer) Sync() (Outcome, error) {
 	}
 	clear(s.dirty)
 	// What is still tracked to a removed endpoint is looked for until that has worked, but the rules are right already.
-	o.Forgotten, err = s.forget()
+	o.DeletedFlows, err = s.deleteStaleUDP()
 	return o, err
 }
 
 // Distrust makes the next Sync read the kernel's state and put back what others changed.
-func (s *Syncer) Distrust() { s.rules = nil }
+func (s *Syncer) RequireFullSync() { s.rules = nil }
 
 func (s *Syncer) syncDirty() (Outcome, error) {
 	for name := range s.dirty {
 		s.program(name)
 	}
 	c := s.rules.Changes()
-	s.noteUDP(c)
+	s.addStaleUDP(c)
 	o := Outcome{Added: len(c.Add), Deleted: len(c.Delete)}
 	if len(c.Add)+len(c.Delete)+len(c.NewClasses)+len(c.OldClasses) == 0 {
 		return o, nil
@@ -169,7 +169,7 @@ func (s *Syncer) syncAll() (Outcome, error) {
 	}
 	s.rules.Sweep()
 	c := s.rules.Changes()
-	s.noteUDP(c)
+	s.addStaleUDP(c)
 	o := Outcome{Full: true, Added: len(c.Add), Deleted: len(c.Delete)}
 	if intact && len(c.Add)+len(c.Delete)+len(c.NewClasses)+len(c.OldClasses) == 0 {
 		return o, nil
@@ -183,18 +183,18 @@ func (s *Syncer) program(name types.NamespacedName) {
 		s.rules.Set(name.String(), nil)
 		return
 	}
-	service := s.claims.owned(name, h.service)
+	service := s.vipClaims.ownedPart(name, h.service)
 	s.rules.Set(name.String(), &service)
 }
 
 // noteUDP remembers whose tracked connections must be looked at, until that has worked.
-func (s *Syncer) noteUDP(c ruleset.Changes) {
+func (s *Syncer) addStaleUDP(c ruleset.Changes) {
 	for _, f := range c.StaleUDP {
 		s.staleUDP[f] = struct{}{}
 	}
 }
 
-func (s *Syncer) forget() (int, error) {
+func (s *Syncer) deleteStaleUDP() (int, error) {
 	if len(s.staleUDP) == 0 {
 		return 0, nil
 	}
@@ -202,7 +202,7 @@ func (s *Syncer) forget() (int, error) {
 	for f := range s.staleUDP {
 		frontends = append(frontends, f)
 	}
-	n, err := s.table.ForgetUDP(frontends, s.rules.Endpoints)
+	n, err := s.table.DeleteStaleUDP(frontends, s.rules.Endpoints)
 	if err == nil {
 		clear(s.staleUDP)
 	}
@@ -224,7 +224,7 @@ func (s *Syncer) Remove() error {
 }
 
 // Lookup is where the clients of a frontend are sent, for tests and people who ask; nil when it is unknown.
-func (s *Syncer) Lookup(f ruleset.Frontend) []netip.AddrPort {
+func (s *Syncer) Endpoints(f ruleset.Frontend) []netip.AddrPort {
 	if s.rules == nil {
 		return nil
 	}

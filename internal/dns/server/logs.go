@@ -21,16 +21,16 @@ import (
 
 // logLikeTheOthers makes this process log as Seamark's other daemons do, with the cluster on each line. CoreDNS sets its own output when it
 // starts, and then asks for the Corefile: that is the moment to replace it. JSON stays when it was asked for.
-func logLikeTheOthers() {
+func useSeamarkLogs() {
 	caddy.RegisterCaddyfileLoader("logs", caddy.LoaderFunc(func(string) (caddy.Input, error) {
 		if clog.IsJSON() {
 			return nil, nil
 		}
 		lines := logs.New(os.Stdout, slog.LevelInfo)
-		dns.Identified(lines.SetCluster)
+		dns.OnClusterID(lines.SetCluster)
 		klog.SetLogger(logr.FromSlogHandler(lines).WithName("client"))
 		golog.SetFlags(0)
-		golog.SetOutput(structured(lines))
+		golog.SetOutput(newLogWriter(lines))
 		slog.New(lines).Info("starting", "version", version.String())
 		return nil, nil // others load the Corefile
 	}))
@@ -42,8 +42,8 @@ var levels = map[string]slog.Level{
 }
 
 // structured takes CoreDNS's lines apart, which are `[LEVEL] plugin/NAME: text`.
-func structured(to slog.Handler) io.Writer {
-	return writer(func(line []byte) {
+func newLogWriter(to slog.Handler) io.Writer {
+	return lineWriter(func(line []byte) {
 		level := slog.LevelInfo
 		if mark, rest, ok := bytes.Cut(line, []byte(" ")); ok {
 			if known, ok := levels[string(mark)]; ok {
@@ -67,9 +67,9 @@ func structured(to slog.Handler) io.Writer {
 }
 
 // writer is called with each line, without its end.
-type writer func([]byte)
+type lineWriter func([]byte)
 
-func (w writer) Write(line []byte) (int, error) {
+func (w lineWriter) Write(line []byte) (int, error) {
 	w(bytes.TrimRight(line, "\n"))
 	return len(line), nil
 }

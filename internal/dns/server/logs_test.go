@@ -24,13 +24,13 @@ func TestStructured(t *testing.T) {
 		var out bytes.Buffer
 		handler := logs.New(&out, slog.LevelInfo)
 		handler.SetCluster("east")
-		golog.New(structured(handler), "", 0).Print(line)
+		golog.New(newLogWriter(handler), "", 0).Print(line)
 		if got := out.String(); !strings.HasSuffix(got, " "+want+"\n") || strings.Count(got, "\n") != 1 {
 			t.Errorf("%q became %q, want … %s", line, got, want)
 		}
 	}
 	var out bytes.Buffer
-	if _, err := fmt.Fprintln(structured(logs.New(&out, slog.LevelInfo)), "[DEBUG] plugin/cache: little of interest"); err != nil || out.Len() > 0 {
+	if _, err := fmt.Fprintln(newLogWriter(logs.New(&out, slog.LevelInfo)), "[DEBUG] plugin/cache: little of interest"); err != nil || out.Len() > 0 {
 		t.Errorf("%v, %q", err, out.String())
 	}
 }

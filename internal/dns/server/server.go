@@ -61,6 +61,6 @@ func Run() {
 	}
 	Configure()
 	dnsserver.Quiet = true // instead of a banner there is a line in the log
-	logLikeTheOthers()
+	useSeamarkLogs()
 	coremain.Run()
 }

@@ -23,7 +23,7 @@ type Answers struct {
 	hosts  []host
 	byName map[string]int32
 	// inner are labels left of the service's that have no records but names below them.
-	inner []string
+	emptyNonTerminals []string
 	// reverse are the addresses of a ClusterSetIP service whose names are ours to tell.
 	reverse []netip.Addr
 }
@@ -65,26 +65,26 @@ func Build(o Options, l Locality, s Service) *Answers {
 			a.family(ip).add(ip)
 		}
 		a.reverse = s.ReverseIPs
-		a.servicePorts(s.Ports)
+		a.addServicePorts(s.Ports)
 	case Classic:
-		a.classic(l, s.Slices)
-		a.servicePorts(s.Ports)
+		a.buildClassic(l, s.Slices)
+		a.addServicePorts(s.Ports)
 	case Headless:
-		if !a.headless(l, s.Slices) {
+		if !a.buildHeadless(l, s.Slices) {
 			return nil
 		}
 	}
 	if o.ClusterNames && s.Kind != ClusterSetIP {
-		a.clusters(s.Slices)
+		a.addClusterNames(s.Slices)
 	}
 	return a
 }
 
-func (a *Answers) family(ip netip.Addr) *addresses { return choose(ip, &a.v4, &a.v6) }
+func (a *Answers) family(ip netip.Addr) *addresses { return chooseFamily(ip, &a.v4, &a.v6) }
 
-func (h *host) family(ip netip.Addr) *addresses { return choose(ip, &h.v4, &h.v6) }
+func (h *host) family(ip netip.Addr) *addresses { return chooseFamily(ip, &h.v4, &h.v6) }
 
-func choose(ip netip.Addr, v4, v6 *addresses) *addresses {
+func chooseFamily(ip netip.Addr, v4, v6 *addresses) *addresses {
 	if ip.Is4() {
 		return v4
 	}
@@ -97,7 +97,7 @@ func (s *addresses) add(ip netip.Addr) {
 }
 
 // servicePorts gives the service's own name to each named port.
-func (a *Answers) servicePorts(ports []Port) {
+func (a *Answers) addServicePorts(ports []Port) {
 	for _, p := range ports {
 		if p.Name != "" {
 			name := newPortName(p)
@@ -116,7 +116,7 @@ func newPortName(p Port) portName {
 }
 
 // located is an endpoint with what decides about its place in an answer.
-type located struct {
+type locatedEndpoint struct {
 	Endpoint
 	cluster  string
 	distance int
@@ -124,47 +124,47 @@ type located struct {
 }
 
 // classic lists the ClusterIPs of the clusters that serve, but for those of weight 0 while another serves.
-func (a *Answers) classic(l Locality, all []*Slice) {
-	var serving []located
+func (a *Answers) buildClassic(l Locality, all []*Slice) {
+	var serving []locatedEndpoint
 	anyWeight := false
 	for _, s := range all {
 		for _, e := range s.Endpoints {
-			serving = append(serving, located{e, s.Cluster, l.distance(Classic, s.Cluster, e.Zone), s.Weight})
+			serving = append(serving, locatedEndpoint{e, s.Cluster, l.distance(Classic, s.Cluster, e.Zone), s.Weight})
 			anyWeight = anyWeight || s.Weight > 0
 		}
 	}
 	if anyWeight {
-		serving = slices.DeleteFunc(serving, func(e located) bool { return e.weight == 0 })
+		serving = slices.DeleteFunc(serving, func(e locatedEndpoint) bool { return e.weight == 0 })
 	}
-	a.fill(serving)
+	a.setAddresses(serving)
 }
 
 // fill takes endpoints into the service's own addresses: each address once, nearest first.
-func (a *Answers) fill(endpoints []located) {
-	slices.SortFunc(endpoints, func(x, y located) int {
+func (a *Answers) setAddresses(endpoints []locatedEndpoint) {
+	slices.SortFunc(endpoints, func(x, y locatedEndpoint) int {
 		return cmp.Or(cmp.Compare(x.distance, y.distance), x.Addr.Compare(y.Addr), cmp.Compare(x.cluster, y.cluster))
 	})
 	seen := make(map[netip.Addr]bool, len(endpoints))
-	endpoints = slices.DeleteFunc(endpoints, func(e located) bool {
+	endpoints = slices.DeleteFunc(endpoints, func(e locatedEndpoint) bool {
 		again := seen[e.Addr]
 		seen[e.Addr] = true
 		return again
 	})
 	for _, is4 := range []bool{true, false} {
-		var members []located
+		var members []locatedEndpoint
 		for _, e := range endpoints {
 			if e.Addr.Is4() == is4 {
 				members = append(members, e)
 			}
 		}
 		if len(members) > 0 {
-			*a.family(members[0].Addr) = packed(members)
+			*a.family(members[0].Addr) = packAddresses(members)
 		}
 	}
 }
 
 // packed are addresses of one family, sorted by distance.
-func packed(members []located) addresses {
+func packAddresses(members []locatedEndpoint) addresses {
 	s := addresses{width: uint8(members[0].Addr.BitLen() / 8)}
 	s.raw = make([]byte, 0, len(members)*int(s.width))
 	var by ordering
@@ -187,34 +187,34 @@ func packed(members []located) addresses {
 }
 
 // headless lists all ready endpoints, names each, and says whether there are any.
-func (a *Answers) headless(l Locality, all []*Slice) bool {
-	var ready []located
+func (a *Answers) buildHeadless(l Locality, all []*Slice) bool {
+	var ready []locatedEndpoint
 	a.byName = map[string]int32{}
-	for _, s := range sorted(all) {
+	for _, s := range sortedByCluster(all) {
 		named := validCluster(s.Cluster)
 		for _, e := range s.Endpoints {
-			ready = append(ready, located{Endpoint: e, cluster: s.Cluster, distance: l.distance(Headless, s.Cluster, e.Zone)})
+			ready = append(ready, locatedEndpoint{Endpoint: e, cluster: s.Cluster, distance: l.distance(Headless, s.Cluster, e.Zone)})
 			if !named {
 				continue
 			}
 			if at, isNew, fits := a.addHost(hostname(e)+"."+s.Cluster, e.Addr); fits {
 				a.hosts[at].remote = s.Cluster != l.Cluster
-				a.targets(s.Ports, at, isNew)
-				a.passBy(s.Cluster)
+				a.addTargets(s.Ports, at, isNew)
+				a.addNonTerminals(s.Cluster)
 			}
 		}
 	}
-	a.fill(ready)
+	a.setAddresses(ready)
 	return len(ready) > 0
 }
 
 // sorted brings slices into an order that does not depend on when they came.
-func sorted(all []*Slice) []*Slice {
+func sortedByCluster(all []*Slice) []*Slice {
 	return slices.SortedStableFunc(slices.Values(all), func(x, y *Slice) int { return cmp.Compare(x.Cluster, y.Cluster) })
 }
 
 // targets notes that a host has the named ports of its slice. A host with several addresses is one target.
-func (a *Answers) targets(ports []Port, at int32, isNew bool) {
+func (a *Answers) addTargets(ports []Port, at int32, isNew bool) {
 	for _, p := range ports {
 		if p.Name == "" {
 			continue
@@ -232,27 +232,27 @@ func (a *Answers) targets(ports []Port, at int32, isNew bool) {
 }
 
 // passBy notes the names between the service's and its hosts': they exist and have no records.
-func (a *Answers) passBy(cluster string) {
+func (a *Answers) addNonTerminals(cluster string) {
 	for _, name := range []string{cluster, cluster[strings.IndexByte(cluster, '.')+1:]} {
-		if !slices.Contains(a.inner, name) {
-			a.inner = append(a.inner, name)
+		if !slices.Contains(a.emptyNonTerminals, name) {
+			a.emptyNonTerminals = append(a.emptyNonTerminals, name)
 		}
 	}
 }
 
 // clusters adds a name for each cluster, with the addresses it contributes. These have no reverse names: a headless service's
 // endpoints have better ones, and a ClusterIP belongs to its own cluster's DNS.
-func (a *Answers) clusters(all []*Slice) {
+func (a *Answers) addClusterNames(all []*Slice) {
 	if a.byName == nil {
 		a.byName = map[string]int32{}
 	}
-	for _, s := range sorted(all) {
+	for _, s := range sortedByCluster(all) {
 		if !validCluster(s.Cluster) {
 			continue
 		}
 		for _, e := range s.Endpoints {
 			if _, _, fits := a.addHost(s.Cluster, e.Addr); fits {
-				a.passBy(s.Cluster)
+				a.addNonTerminals(s.Cluster)
 			}
 		}
 	}

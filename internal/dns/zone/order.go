@@ -19,7 +19,7 @@ type ordering struct {
 }
 
 // alike is the ordering of addresses without one.
-var alike ordering
+var uniform ordering
 
 func (a *addresses) len() int {
 	if a.width == 0 {
@@ -37,11 +37,11 @@ func (a *addresses) at(i int) []byte {
 // order. Every order of a group is equally likely where there are no weights. The result may use buffer.
 func (a *addresses) pick(limit int, buffer []int32) []int32 {
 	n := a.len()
-	order := inOrder(n, buffer)
+	order := ascending(n, buffer)
 	limit = min(limit, n)
 	by := a.order
 	if by == nil {
-		by = &alike
+		by = &uniform
 	}
 	start := 0
 	for group := 0; start < limit; group++ {
@@ -52,7 +52,7 @@ func (a *addresses) pick(limit int, buffer []int32) []int32 {
 		if by.weights == nil {
 			shuffle(order[start:end], limit-start)
 		} else {
-			by.draw(order[start:end])
+			by.shuffleWeighted(order[start:end])
 		}
 		start = end
 	}
@@ -60,7 +60,7 @@ func (a *addresses) pick(limit int, buffer []int32) []int32 {
 }
 
 // inOrder is 0…n-1, in the buffer if that is long enough.
-func inOrder(n int, buffer []int32) []int32 {
+func ascending(n int, buffer []int32) []int32 {
 	if n > len(buffer) {
 		buffer = make([]int32, n)
 	}
@@ -80,7 +80,7 @@ func shuffle(list []int32, places int) {
 
 // draw orders by lot: each place goes to one of those left over, with a chance in proportion to its weight. The lists are as
 // long as there are clusters, so the square does no harm.
-func (o *ordering) draw(list []int32) {
+func (o *ordering) shuffleWeighted(list []int32) {
 	total := 0
 	for _, i := range list {
 		total += int(o.weights[i])

@@ -3,23 +3,23 @@ package zone
 import "strings"
 
 // place is what kind of name was asked for.
-type place uint8
+type nameKind uint8
 
 const (
-	nowhere      place = iota // in the zone, but of no form that can exist
-	apex                      // the zone itself
-	version                   // dns-version
+	nameUnknown      nameKind = iota // in the zone, but of no form that can exist
+	nameApex                      // the zone itself
+	nameVersion                   // dns-version
 	nameServer                // ns.dns
-	aboveServer               // dns
-	allServices               // svc
-	inNamespace               // namespace.svc
-	ofService                 // service.namespace.svc
-	belowService              // something.service.namespace.svc
+	nameServerParent               // dns
+	nameServices               // svc
+	nameNamespace               // namespace.svc
+	nameService                 // service.namespace.svc
+	nameBelowService              // something.service.namespace.svc
 )
 
 // question is a name, cut into its parts. Parts share the bytes of the name.
-type question struct {
-	place     place
+type parsedName struct {
+	kind     nameKind
 	namespace string
 	key       string // service.namespace
 	left      string // the labels before the key
@@ -60,34 +60,34 @@ func Within(name, zone string) bool {
 
 // parse cuts a name, in lower case and within the zone, into its parts. Names with bytes that need a backslash have no special
 // treatment: the backslash stays in one of the parts, and no part of a name that exists has one.
-func parse(name, zone string) question {
+func parse(name, zone string) parsedName {
 	if len(name) == len(zone) {
-		return question{place: apex}
+		return parsedName{kind: nameApex}
 	}
 	base := name[:len(name)-len(zone)-1]
 	rest, last := cutLast(base)
 	if last != "svc" {
 		switch base {
 		case "dns-version":
-			return question{place: version}
+			return parsedName{kind: nameVersion}
 		case "ns.dns":
-			return question{place: nameServer}
+			return parsedName{kind: nameServer}
 		case "dns":
-			return question{place: aboveServer}
+			return parsedName{kind: nameServerParent}
 		}
-		return question{}
+		return parsedName{}
 	}
 	if rest == "" {
-		return question{place: allServices}
+		return parsedName{kind: nameServices}
 	}
 	above, namespace := cutLast(rest)
 	if above == "" {
-		return question{place: inNamespace, namespace: namespace}
+		return parsedName{kind: nameNamespace, namespace: namespace}
 	}
 	left, service := cutLast(above)
-	q := question{place: ofService, namespace: namespace, key: rest[len(above)-len(service):]}
+	q := parsedName{kind: nameService, namespace: namespace, key: rest[len(above)-len(service):]}
 	if left != "" {
-		q.place, q.left = belowService, left
+		q.kind, q.left = nameBelowService, left
 	}
 	return q
 }

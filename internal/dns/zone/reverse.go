@@ -29,9 +29,9 @@ func (z *Zone) ReplyReverse(r *dns.Msg, lower, apex string) *dns.Msg {
 	switch r.Question[0].Qtype {
 	case dns.TypePTR:
 	case dns.TypeAXFR, dns.TypeIXFR:
-		return z.refuse(r)
+		return z.replyRefused(r)
 	default:
-		return z.negative(r, dns.RcodeSuccess, apex)
+		return z.replyNegative(r, dns.RcodeSuccess, apex)
 	}
 	m := newReply(r)
 	m.answer[0] = &dns.PTR{Hdr: z.header(r.Question[0].Name, dns.TypePTR), Ptr: name}
@@ -41,14 +41,14 @@ func (z *Zone) ReplyReverse(r *dns.Msg, lower, apex string) *dns.Msg {
 
 // NoReverse answers for a reverse zone in which nobody else is asked: addresses have no name, and of what lies above them nothing
 // is known but that it may have addresses below.
-func (z *Zone) NoReverse(r *dns.Msg, lower, apex string) *dns.Msg {
+func (z *Zone) ReplyReverseNegative(r *dns.Msg, lower, apex string) *dns.Msg {
 	if qtype := r.Question[0].Qtype; qtype == dns.TypeAXFR || qtype == dns.TypeIXFR || hasWildcard(lower) {
-		return z.refuse(r)
+		return z.replyRefused(r)
 	}
 	if _, whole := parseReverse(lower); whole {
-		return z.negative(r, dns.RcodeNameError, apex)
+		return z.replyNegative(r, dns.RcodeNameError, apex)
 	}
-	return z.negative(r, dns.RcodeSuccess, apex)
+	return z.replyNegative(r, dns.RcodeSuccess, apex)
 }
 
 // parseReverse reads the address out of a whole reverse name, in lower case.

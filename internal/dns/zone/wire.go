@@ -28,7 +28,7 @@ func (z *Zone) Wire(r *dns.Msg, lower string) []byte {
 	if asked.Qtype != dns.TypeA && asked.Qtype != dns.TypeAAAA {
 		return nil
 	}
-	v4, v6 := z.addressesNamed(lower)
+	v4, v6 := z.lookupAddresses(lower)
 	addresses := v4
 	if asked.Qtype == dns.TypeAAAA {
 		addresses = v6
@@ -66,16 +66,16 @@ func (z *Zone) appendRecord(out []byte, qtype uint16, address []byte) []byte {
 }
 
 // addressesNamed finds the addresses of a service or of a pod; nil where the name is neither.
-func (z *Zone) addressesNamed(lower string) (v4, v6 *addresses) {
+func (z *Zone) lookupAddresses(lower string) (v4, v6 *addresses) {
 	q := parse(lower, z.Name)
-	if q.place != ofService && q.place != belowService {
+	if q.kind != nameService && q.kind != nameBelowService {
 		return nil, nil
 	}
 	a, found := z.services.get(q.key)
 	if !found {
 		return nil, nil
 	}
-	if q.place == ofService {
+	if q.kind == nameService {
 		return &a.v4, &a.v6
 	}
 	if at, found := a.byName[q.left]; found {

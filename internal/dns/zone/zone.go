@@ -15,15 +15,15 @@ import (
 // service, never from a mixture.
 type Zone struct {
 	Options
-	services table[string, *Answers]
-	reverse  table[netip.Addr, string]
+	services shardedMap[string, *Answers]
+	reverse  shardedMap[netip.Addr, string]
 	// namespaces counts the services of each namespace: a name exists when one below it does (RFC 8020).
-	namespaces table[string, int]
+	namespaces shardedMap[string, int]
 	serial     atomic.Uint32
 
 	mu sync.Mutex // of writers
 	// others are the names of addresses that have more than one; the least of all is in reverse. Only writers look here.
-	others map[netip.Addr][]string
+	otherNames map[netip.Addr][]string
 	counts map[Kind]Count
 
 	soa struct{ ns, mbox string }
@@ -35,7 +35,7 @@ type Count struct{ Services, Endpoints int }
 
 // New returns an empty zone.
 func New(o Options) *Zone {
-	z := &Zone{Options: o, others: map[netip.Addr][]string{}, counts: map[Kind]Count{}}
+	z := &Zone{Options: o, otherNames: map[netip.Addr][]string{}, counts: map[Kind]Count{}}
 	seed := maphash.MakeSeed()
 	byText := func(s string) uint64 { return maphash.String(seed, s) }
 	z.services.hash, z.namespaces.hash = byText, byText
@@ -50,7 +50,7 @@ func New(o Options) *Zone {
 	for _, ip := range o.NameServers {
 		z.ns.family(ip).add(ip)
 	}
-	z.touch()
+	z.updateSerial()
 	return z
 }
 
@@ -74,8 +74,8 @@ func (z *Zone) Set(key string, a *Answers) {
 	if (a != nil) != had {
 		z.countNamespace(key, a != nil)
 	}
-	z.renameAddresses(old, a)
-	z.touch()
+	z.updateReverse(old, a)
+	z.updateSerial()
 }
 
 func (z *Zone) count(a *Answers, by int) {
@@ -99,7 +99,7 @@ func (z *Zone) countNamespace(key string, more bool) {
 }
 
 // renameAddresses brings the reverse names from one state of a service to the next, touching only what differs.
-func (z *Zone) renameAddresses(old, now *Answers) {
+func (z *Zone) updateReverse(old, now *Answers) {
 	type name struct {
 		ip   netip.Addr
 		name string
@@ -134,11 +134,11 @@ func (z *Zone) addReverse(ip netip.Addr, name string) {
 		first, name = name, first
 		z.reverse.set(ip, first)
 	}
-	z.others[ip] = append(z.others[ip], name)
+	z.otherNames[ip] = append(z.otherNames[ip], name)
 }
 
 func (z *Zone) dropReverse(ip netip.Addr, name string) {
-	rest := z.others[ip]
+	rest := z.otherNames[ip]
 	if first, _ := z.reverse.get(ip); first == name {
 		if len(rest) == 0 {
 			z.reverse.remove(ip)
@@ -151,14 +151,14 @@ func (z *Zone) dropReverse(ip netip.Addr, name string) {
 		rest = slices.Delete(rest, i, i+1)
 	}
 	if len(rest) == 0 {
-		delete(z.others, ip)
+		delete(z.otherNames, ip)
 		return
 	}
-	z.others[ip] = rest
+	z.otherNames[ip] = rest
 }
 
 // touch makes the serial number the time of the change; it never goes back, even when the clock does (RFC 1982).
-func (z *Zone) touch() {
+func (z *Zone) updateSerial() {
 	now := uint32(time.Now().Unix()) // wraps around in 2106, as serial numbers may
 	if before := z.serial.Load(); int32(now-before) <= 0 && before != 0 {
 		now = before

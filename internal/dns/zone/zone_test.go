@@ -16,7 +16,7 @@ var options = Options{Name: "clusterset.local.", TTL: 5}
 func ip(text string) netip.Addr { return netip.MustParseAddr(text) }
 
 // filled is a zone with a service of each kind in namespace ns, and one of a thousand endpoints.
-func filled(t testing.TB) *Zone {
+func newTestZone(t testing.TB) *Zone {
 	t.Helper()
 	z := New(options)
 	http := []Port{{"http", "TCP", 80}}
@@ -37,7 +37,7 @@ func filled(t testing.TB) *Zone {
 	return z
 }
 
-func ask(z *Zone, name string, qtype uint16) *dns.Msg {
+func query(z *Zone, name string, qtype uint16) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetQuestion(name, qtype)
 	return z.Reply(m, Lower(name), 1232)
@@ -45,24 +45,24 @@ func ask(z *Zone, name string, qtype uint16) *dns.Msg {
 
 func TestParse(t *testing.T) {
 	const zone = "clusterset.local."
-	for name, want := range map[string]question{
-		"clusterset.local.":                    {place: apex},
-		"dns-version.clusterset.local.":        {place: version},
-		"ns.dns.clusterset.local.":             {place: nameServer},
-		"dns.clusterset.local.":                {place: aboveServer},
-		"svc.clusterset.local.":                {place: allServices},
-		"ns.svc.clusterset.local.":             {place: inNamespace, namespace: "ns"},
-		"web.ns.svc.clusterset.local.":         {place: ofService, namespace: "ns", key: "web.ns"},
-		"a.web.ns.svc.clusterset.local.":       {place: belowService, namespace: "ns", key: "web.ns", left: "a"},
-		"a.b.c.web.ns.svc.clusterset.local.":   {place: belowService, namespace: "ns", key: "web.ns", left: "a.b.c"},
-		"_a._b.web.ns.svc.clusterset.local.":   {place: belowService, namespace: "ns", key: "web.ns", left: "_a._b"},
+	for name, want := range map[string]parsedName{
+		"clusterset.local.":                    {kind: nameApex},
+		"dns-version.clusterset.local.":        {kind: nameVersion},
+		"ns.dns.clusterset.local.":             {kind: nameServer},
+		"dns.clusterset.local.":                {kind: nameServerParent},
+		"svc.clusterset.local.":                {kind: nameServices},
+		"ns.svc.clusterset.local.":             {kind: nameNamespace, namespace: "ns"},
+		"web.ns.svc.clusterset.local.":         {kind: nameService, namespace: "ns", key: "web.ns"},
+		"a.web.ns.svc.clusterset.local.":       {kind: nameBelowService, namespace: "ns", key: "web.ns", left: "a"},
+		"a.b.c.web.ns.svc.clusterset.local.":   {kind: nameBelowService, namespace: "ns", key: "web.ns", left: "a.b.c"},
+		"_a._b.web.ns.svc.clusterset.local.":   {kind: nameBelowService, namespace: "ns", key: "web.ns", left: "_a._b"},
 		"pod.clusterset.local.":                {},
 		"x.dns-version.clusterset.local.":      {},
 		"other.clusterset.local.":              {},
-		`a\.web.ns.svc.clusterset.local.`:      {place: belowService, namespace: "ns", key: "web.ns", left: `a\`},
-		`web.ns\.svc.clusterset.local.`:        {place: ofService, namespace: `ns\`, key: `web.ns\`},
-		"svc.svc.svc.svc.clusterset.local.":    {place: belowService, namespace: "svc", key: "svc.svc", left: "svc"},
-		"dns-version.ns.svc.clusterset.local.": {place: ofService, namespace: "ns", key: "dns-version.ns"},
+		`a\.web.ns.svc.clusterset.local.`:      {kind: nameBelowService, namespace: "ns", key: "web.ns", left: `a\`},
+		`web.ns\.svc.clusterset.local.`:        {kind: nameService, namespace: `ns\`, key: `web.ns\`},
+		"svc.svc.svc.svc.clusterset.local.":    {kind: nameBelowService, namespace: "svc", key: "svc.svc", left: "svc"},
+		"dns-version.ns.svc.clusterset.local.": {kind: nameService, namespace: "ns", key: "dns-version.ns"},
 	} {
 		if got := parse(name, zone); got != want {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
@@ -104,18 +104,18 @@ func TestParseReverse(t *testing.T) {
 
 // What others in the chain do to a reply must not reach the next one: CoreDNS's cache writes into the records it is given.
 func TestRepliesShareNothingThatChanges(t *testing.T) {
-	z := filled(t)
+	z := newTestZone(t)
 	for _, q := range []struct {
 		name  string
 		qtype uint16
 	}{{"vip.ns.svc.clusterset.local.", dns.TypeA}, {"vip.ns.svc.clusterset.local.", dns.TypeSRV}, {"old.ns.svc.clusterset.local.", dns.TypeA}, {"no.ns.svc.clusterset.local.", dns.TypeA}} {
-		first := ask(z, q.name, q.qtype)
+		first := query(z, q.name, q.qtype)
 		for _, rrs := range [][]dns.RR{first.Answer, first.Ns, first.Extra} {
 			for _, rr := range rrs {
 				rr.Header().Ttl, rr.Header().Name = 4711, "changed."
 			}
 		}
-		for _, rrs := range [][]dns.RR{ask(z, q.name, q.qtype).Answer, ask(z, q.name, q.qtype).Ns, ask(z, q.name, q.qtype).Extra} {
+		for _, rrs := range [][]dns.RR{query(z, q.name, q.qtype).Answer, query(z, q.name, q.qtype).Ns, query(z, q.name, q.qtype).Extra} {
 			for _, rr := range rrs {
 				if rr.Header().Ttl == 4711 || rr.Header().Name == "changed." {
 					t.Errorf("%s: %s", q.name, rr)
@@ -127,7 +127,7 @@ func TestRepliesShareNothingThatChanges(t *testing.T) {
 
 // TestWireSaysTheSame: where the bytes of an answer are made directly, they hold what the message would have held.
 func TestWireSaysTheSame(t *testing.T) {
-	z := filled(t)
+	z := newTestZone(t)
 	for _, q := range []struct {
 		name  string
 		qtype uint16
@@ -179,7 +179,7 @@ func sortedAnswers(m *dns.Msg) string {
 }
 
 func TestCountsAndReverseFollowChanges(t *testing.T) {
-	z := filled(t)
+	z := newTestZone(t)
 	if got := z.Counts(); got[Headless] != (Count{2, 1001}) || got[Classic] != (Count{1, 2}) || got[ClusterSetIP] != (Count{1, 2}) {
 		t.Errorf("counts %v", got)
 	}
@@ -193,10 +193,10 @@ func TestCountsAndReverseFollowChanges(t *testing.T) {
 	if got := z.Counts(); got[Headless] != (Count{}) || got[Classic] != (Count{}) || got[ClusterSetIP] != (Count{}) {
 		t.Errorf("counts of an empty zone %v", got)
 	}
-	if _, found := z.Reverse(ip("10.9.0.7")); found || len(z.others) > 0 {
+	if _, found := z.Reverse(ip("10.9.0.7")); found || len(z.otherNames) > 0 {
 		t.Error("reverse names of what is gone")
 	}
-	if m := ask(z, "ns.svc.clusterset.local.", dns.TypeA); m.Rcode != dns.RcodeNameError {
+	if m := query(z, "ns.svc.clusterset.local.", dns.TypeA); m.Rcode != dns.RcodeNameError {
 		t.Errorf("a namespace without services: %v", m)
 	}
 }
@@ -212,7 +212,7 @@ func TestClusterIDs(t *testing.T) {
 
 // Answers need no more memory than their reply.
 func TestAllocations(t *testing.T) {
-	z := filled(t)
+	z := newTestZone(t)
 	for _, c := range []struct {
 		name  string
 		qtype uint16
@@ -257,13 +257,13 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		q := parse(lower, options.Name)
-		switch q.place {
-		case ofService, belowService:
+		switch q.kind {
+		case nameService, nameBelowService:
 			// Put together again the parts are the name: nothing was lost, nothing read twice.
 			if again := strings.TrimPrefix(q.left+"."+q.key+".svc."+options.Name, "."); again != lower && !strings.Contains(lower, "..") && lower[0] != '.' {
 				t.Errorf("%q was cut into %+v", lower, q)
 			}
-		case inNamespace:
+		case nameNamespace:
 			if q.namespace+".svc."+options.Name != lower && !strings.Contains(lower, "..") && lower[0] != '.' {
 				t.Errorf("%q was cut into %+v", lower, q)
 			}
@@ -282,7 +282,7 @@ func FuzzQuery(f *testing.F) {
 			f.Add(packet)
 		}
 	}
-	z := filled(f)
+	z := newTestZone(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		m := new(dns.Msg)
 		if m.Unpack(packet) != nil || len(m.Question) != 1 {
@@ -295,7 +295,7 @@ func FuzzQuery(f *testing.F) {
 			reply = z.Reply(m, lower, 512)
 		case IsReverse(lower):
 			if reply = z.ReplyReverse(m, lower, "arpa."); reply == nil {
-				reply = z.NoReverse(m, lower, "arpa.")
+				reply = z.ReplyReverseNegative(m, lower, "arpa.")
 			}
 		default:
 			return
@@ -318,7 +318,7 @@ func FuzzQuery(f *testing.F) {
 }
 
 func BenchmarkReply(b *testing.B) {
-	z := filled(b)
+	z := newTestZone(b)
 	for _, c := range []struct {
 		what, name string
 		qtype      uint16

@@ -15,7 +15,7 @@ import (
 // ForgetUDP deletes the tracked UDP connections to the given frontends that lead elsewhere than to one of the frontend's
 // endpoints. A TCP client notices that its server is gone; a UDP client that goes on sending would send there for ever. It returns how
 // many it deleted, and fails when the connections cannot be listed or one of them cannot be deleted.
-func (t *Table) ForgetUDP(frontends []ruleset.Frontend, endpoints func(ruleset.Frontend) []netip.AddrPort) (int, error) {
+func (t *Table) DeleteStaleUDP(frontends []ruleset.Frontend, endpoints func(ruleset.Frontend) []netip.AddrPort) (int, error) {
 	stale := map[bool]staleUDP{}
 	for _, f := range frontends {
 		if f.Protocol != ruleset.UDP {
@@ -33,7 +33,7 @@ func (t *Table) ForgetUDP(frontends []ruleset.Frontend, endpoints func(ruleset.F
 	if len(stale) == 0 {
 		return 0, nil
 	}
-	handle, err := t.handle()
+	handle, err := t.conntrackHandle()
 	if err != nil {
 		return 0, fmt.Errorf("open netlink: %w", err)
 	}
@@ -54,7 +54,7 @@ func (t *Table) ForgetUDP(frontends []ruleset.Frontend, endpoints func(ruleset.F
 	return deleted, errors.Join(errs...)
 }
 
-func (t *Table) handle() (*netlink.Handle, error) {
+func (t *Table) conntrackHandle() (*netlink.Handle, error) {
 	if t.netns == 0 {
 		return netlink.NewHandle(unix.NETLINK_NETFILTER)
 	}

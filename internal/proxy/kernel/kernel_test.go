@@ -22,12 +22,12 @@ func TestLayoutIsTheSameEachTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.marker.Name != b.marker.Name || !strings.HasPrefix(a.marker.Name, "layout-") {
-		t.Errorf("%s and %s: each start would replace the table", a.marker.Name, b.marker.Name)
+	if a.fingerprintChain.Name != b.fingerprintChain.Name || !strings.HasPrefix(a.fingerprintChain.Name, "layout-") {
+		t.Errorf("%s and %s: each start would replace the table", a.fingerprintChain.Name, b.fingerprintChain.Name)
 	}
 	// A rule more is another layout.
 	a.addRule(a.chains[0], a.families[0].dispatch())
-	if name, err := a.fingerprint(); err != nil || "layout-"+name == b.marker.Name {
+	if name, err := a.fingerprint(); err != nil || "layout-"+name == b.fingerprintChain.Name {
 		t.Errorf("another layout has the same fingerprint %s: %v", name, err)
 	}
 }

@@ -47,7 +47,7 @@ type layout struct {
 	families [2]*family
 	chains   []*nftables.Chain
 	rules    []*nftables.Rule
-	marker   *nftables.Chain
+	fingerprintChain   *nftables.Chain
 }
 
 func newLayout() (*layout, error) {
@@ -55,11 +55,11 @@ func newLayout() (*layout, error) {
 	l.families[0] = &family{suffix: "4", proto: unix.NFPROTO_IPV4, width: 1, addr: nftables.TypeIPAddr, saddr: 12, daddr: 16}
 	l.families[1] = &family{ipv6: true, suffix: "6", proto: unix.NFPROTO_IPV6, width: 4, addr: nftables.TypeIP6Addr, saddr: 8, daddr: 24}
 	for _, f := range l.families {
-		f.declare(l.table)
+		f.declareSets(l.table)
 	}
 	l.addChains()
 	name, err := l.fingerprint()
-	l.marker = &nftables.Chain{Name: "layout-" + name, Table: l.table}
+	l.fingerprintChain = &nftables.Chain{Name: "layout-" + name, Table: l.table}
 	return l, err
 }
 
@@ -69,7 +69,7 @@ func (l *layout) fingerprint() (string, error) {
 	sum := sha256.New()
 	rules := slices.Clone(l.rules)
 	for _, f := range l.families {
-		for _, s := range f.all() {
+		for _, s := range f.allSets() {
 			fmt.Fprintf(sum, "%s %+v %+v %d;", s.Name, s.KeyType, s.DataType, s.Size)
 		}
 		for _, affinity := range []uint32{0, 1} {
@@ -100,7 +100,7 @@ func (l *layout) family(ipv6 bool) *family {
 }
 
 // declare makes the family's sets. Types only matter to people who list the table.
-func (f *family) declare(table *nftables.Table) {
+func (f *family) declareSets(table *nftables.Table) {
 	concat := nftables.MustConcatSetType
 	proto, port, number := nftables.TypeInetProto, nftables.TypeInetService, nftables.TypeMark
 	endpoint := concat(f.addr, port)
@@ -123,7 +123,7 @@ func (f *family) declare(table *nftables.Table) {
 	f.clients.Dynamic, f.clients.HasTimeout, f.clients.Size = true, true, affinitySize
 }
 
-func (f *family) all() []*nftables.Set {
+func (f *family) allSets() []*nftables.Set {
 	return append(f.sets[:], f.classes, f.clients)
 }
 
@@ -180,9 +180,9 @@ func (l *layout) classRules(c ruleset.Class) []*nftables.Rule {
 		rules = append(rules, &nftables.Rule{Table: l.table, Chain: chain, Exprs: exprs})
 	}
 	if c.Affinity > 0 {
-		add(f.returning(c.Affinity)...)
-		add(f.forget()...)
-		add(f.remember(c.Count, c.Affinity)...)
+		add(f.sendRememberedClient(c.Affinity)...)
+		add(f.deleteStaleClient()...)
+		add(f.pickAndRemember(c.Count, c.Affinity)...)
 	}
 	add(f.pick(c.Count)...)
 	// While a transaction is committed, a packet can see the old count and the new endpoints. Index 0 exists in both.

@@ -110,7 +110,7 @@ func (t *Table) chains(conn *nftables.Conn) ([]string, bool, error) {
 			names = append(names, c.Name)
 		}
 	}
-	if !slices.Contains(names, t.layout.marker.Name) {
+	if !slices.Contains(names, t.layout.fingerprintChain.Name) {
 		return nil, false, nil
 	}
 	want := map[string]int{}
@@ -188,12 +188,12 @@ func (t *Table) Apply(c ruleset.Changes, replace bool) error {
 		return err
 	}
 	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("apply %d deletions and %d additions to table inet %s: %w%s", len(c.Delete), len(c.Add), TableName, err, advice(err))
+		return fmt.Errorf("apply %d deletions and %d additions to table inet %s: %w%s", len(c.Delete), len(c.Add), TableName, err, permissionHint(err))
 	}
 	return nil
 }
 
-func advice(err error) string {
+func permissionHint(err error) string {
 	if errors.Is(err, os.ErrPermission) {
 		return "; the process needs CAP_NET_ADMIN"
 	}
@@ -207,7 +207,7 @@ func (t *Table) create(conn *nftables.Conn) error {
 	conn.DelTable(l.table)
 	conn.AddTable(l.table)
 	for _, f := range l.families {
-		for _, set := range f.all() {
+		for _, set := range f.allSets() {
 			set.ID = 0
 			if err := conn.AddSet(set, nil); err != nil {
 				return fmt.Errorf("declare set %s: %w", set.Name, err)
@@ -217,7 +217,7 @@ func (t *Table) create(conn *nftables.Conn) error {
 	for _, c := range l.chains {
 		conn.AddChain(c)
 	}
-	conn.AddChain(l.marker)
+	conn.AddChain(l.fingerprintChain)
 	for _, r := range l.rules {
 		conn.AddRule(r)
 	}
@@ -225,7 +225,7 @@ func (t *Table) create(conn *nftables.Conn) error {
 }
 
 func (t *Table) stage(conn *nftables.Conn, c ruleset.Changes) error {
-	if err := t.elements(c.Delete, conn.SetDeleteElements); err != nil {
+	if err := t.stageElements(c.Delete, conn.SetDeleteElements); err != nil {
 		return err
 	}
 	for _, class := range c.NewClasses {
@@ -237,7 +237,7 @@ func (t *Table) stage(conn *nftables.Conn, c ruleset.Changes) error {
 			return fmt.Errorf("add class %+v: %w", class, err)
 		}
 	}
-	if err := t.elements(c.Add, conn.SetAddElements); err != nil {
+	if err := t.stageElements(c.Add, conn.SetAddElements); err != nil {
 		return err
 	}
 	for _, class := range c.OldClasses {
@@ -251,7 +251,7 @@ func (t *Table) stage(conn *nftables.Conn, c ruleset.Changes) error {
 }
 
 // elements stages elements set by set, in messages that are short enough.
-func (t *Table) elements(all []ruleset.Element, do func(*nftables.Set, []nftables.SetElement) error) error {
+func (t *Table) stageElements(all []ruleset.Element, do func(*nftables.Set, []nftables.SetElement) error) error {
 	bySet := map[ruleset.Set][]nftables.SetElement{}
 	for _, e := range all {
 		bySet[e.Set] = append(bySet[e.Set], nftables.SetElement{Key: []byte(e.Key), Val: []byte(e.Value)})
@@ -276,7 +276,7 @@ func (t *Table) Remove() error {
 	conn.AddTable(t.layout.table)
 	conn.DelTable(t.layout.table)
 	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("remove table inet %s: %w%s", TableName, err, advice(err))
+		return fmt.Errorf("remove table inet %s: %w%s", TableName, err, permissionHint(err))
 	}
 	return nil
 }

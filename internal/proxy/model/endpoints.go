@@ -18,14 +18,14 @@ type candidate struct {
 	address netip.AddrPort
 	ready   bool
 	// leaving still serves but is going away: used when nothing is ready.
-	leaving bool
+	terminating bool
 	// near is the nearest tier that this endpoint belongs to, by each measure.
-	near [anywhere + 1]bool
+	inTier [anywhere + 1]bool
 	// maybeHere says that the endpoint may be on this node, so that it may reach itself.
-	maybeHere bool
+	maybeLocal bool
 }
 
-func (c candidate) usable() bool { return c.ready || c.leaving }
+func (c candidate) usable() bool { return c.ready || c.terminating }
 
 // candidates are the endpoints of one family by port, each address once, in order of address: the same objects give the same
 // result whatever their order.
@@ -45,13 +45,13 @@ func (b *builder) candidates(all []*discoveryv1.EndpointSlice, ipv6 bool, ports 
 	}
 	for id, list := range out {
 		slices.SortFunc(list, func(x, y candidate) int { return x.address.Compare(y.address) })
-		out[id] = unite(list)
+		out[id] = mergeDuplicates(list)
 	}
 	return out
 }
 
 // unite makes one of those with the same address. A pod that moves from one slice to another is in both for a moment.
-func unite(sorted []candidate) []candidate {
+func mergeDuplicates(sorted []candidate) []candidate {
 	out := sorted[:0]
 	for _, c := range sorted {
 		if n := len(out); n == 0 || out[n-1].address != c.address {
@@ -59,9 +59,9 @@ func unite(sorted []candidate) []candidate {
 			continue
 		}
 		last := &out[len(out)-1]
-		last.ready, last.leaving, last.maybeHere = last.ready || c.ready, last.leaving || c.leaving, last.maybeHere || c.maybeHere
-		for tier := range c.near {
-			last.near[tier] = last.near[tier] || c.near[tier]
+		last.ready, last.terminating, last.maybeLocal = last.ready || c.ready, last.terminating || c.terminating, last.maybeLocal || c.maybeLocal
+		for tier := range c.inTier {
+			last.inTier[tier] = last.inTier[tier] || c.inTier[tier]
 		}
 	}
 	return out
@@ -110,9 +110,9 @@ func (b *builder) endpoints(s *discoveryv1.EndpointSlice, port uint16, ipv6 bool
 		ready := ptr.Deref(e.Conditions.Ready, true)
 		c := candidate{
 			address: netip.AddrPortFrom(addr, port), ready: ready,
-			leaving: !ready && ptr.Deref(e.Conditions.Serving, ready) && ptr.Deref(e.Conditions.Terminating, false),
+			terminating: !ready && ptr.Deref(e.Conditions.Serving, ready) && ptr.Deref(e.Conditions.Terminating, false),
 		}
-		b.locate(&c, e, source, regions)
+		b.setTiers(&c, e, source, regions)
 		out = append(out, c)
 	}
 	return out
@@ -137,17 +137,17 @@ func (b *builder) address(s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint,
 }
 
 // locate notes how near an endpoint is. A node's name means something in its own cluster only; zones and regions do everywhere.
-func (b *builder) locate(c *candidate, e *discoveryv1.Endpoint, source string, regions func(node string) string) {
+func (b *builder) setTiers(c *candidate, e *discoveryv1.Endpoint, source string, regions func(node string) string) {
 	ours := source != "" && source == b.here.Cluster
 	node, zone, region := ptr.Deref(e.NodeName, ""), ptr.Deref(e.Zone, ""), regions(ptr.Deref(e.NodeName, ""))
-	c.near[sameNode] = ours && node != "" && node == b.here.Node
-	c.near[sameZone] = zone != "" && zone == b.here.Zone
-	c.near[sameRegion] = region != "" && region == b.here.Region
-	c.near[sameCluster] = ours
-	c.near[anywhere] = true
+	c.inTier[sameNode] = ours && node != "" && node == b.here.Node
+	c.inTier[sameZone] = zone != "" && zone == b.here.Zone
+	c.inTier[sameRegion] = region != "" && region == b.here.Region
+	c.inTier[sameCluster] = ours
+	c.inTier[anywhere] = true
 	// Without knowing who we are, any endpoint may be one of ours.
 	mayBeOurs := ours || b.here.Cluster == "" || source == ""
-	c.maybeHere = mayBeOurs && (node == "" || b.here.Node == "" || node == b.here.Node)
+	c.maybeLocal = mayBeOurs && (node == "" || b.here.Node == "" || node == b.here.Node)
 }
 
 // regions tells the region of a node of the slice.

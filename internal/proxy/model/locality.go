@@ -26,52 +26,52 @@ const (
 )
 
 // wish is how near a service wants its endpoints.
-type wish struct {
+type preference struct {
 	// local admits only endpoints of this node.
-	local bool
+	localOnly bool
 	// start is the first tier to look at.
-	start tier
+	nearest tier
 }
 
 // wishOf reads a service's wishes. trafficDistribution is a field of the API and wins over our annotation; a value of either that this
 // version does not know asks for nothing.
-func wishOf(si *mcsv1beta1.ServiceImport) wish {
-	w := wish{start: anywhere}
-	w.local = ptr.Deref(si.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal
+func preferenceOf(si *mcsv1beta1.ServiceImport) preference {
+	w := preference{nearest: anywhere}
+	w.localOnly = ptr.Deref(si.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal
 	switch si.Annotations[v1alpha1.AnnotationPrefer] {
 	case preferRegion:
-		w.start = sameRegion
+		w.nearest = sameRegion
 	case preferCluster:
-		w.start = sameCluster
+		w.nearest = sameCluster
 	}
 	switch ptr.Deref(si.Spec.TrafficDistribution, "") {
 	case corev1.ServiceTrafficDistributionPreferSameNode:
-		w.start = sameNode
+		w.nearest = sameNode
 	case corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferClose:
-		w.start = sameZone
+		w.nearest = sameZone
 	}
 	return w
 }
 
 // choose returns the endpoints to use: the ready ones of the nearest tier that has any, or, when nothing at all is ready, those that
 // still serve while they terminate.
-func choose(all []candidate, w wish) []candidate {
-	if w.local {
-		all = only(all, func(c *candidate) bool { return c.near[sameNode] })
+func selectEndpoints(all []candidate, w preference) []candidate {
+	if w.localOnly {
+		all = filter(all, func(c *candidate) bool { return c.inTier[sameNode] })
 	}
-	pool := only(all, func(c *candidate) bool { return c.ready })
+	pool := filter(all, func(c *candidate) bool { return c.ready })
 	if len(pool) == 0 {
-		pool = only(all, func(c *candidate) bool { return c.leaving })
+		pool = filter(all, func(c *candidate) bool { return c.terminating })
 	}
-	for t := w.start; t < anywhere; t++ {
-		if near := only(pool, func(c *candidate) bool { return c.near[t] }); len(near) > 0 {
+	for t := w.nearest; t < anywhere; t++ {
+		if near := filter(pool, func(c *candidate) bool { return c.inTier[t] }); len(near) > 0 {
 			return near
 		}
 	}
 	return pool
 }
 
-func only(all []candidate, keep func(*candidate) bool) []candidate {
+func filter(all []candidate, keep func(*candidate) bool) []candidate {
 	var out []candidate
 	for i := range all {
 		if keep(&all[i]) {

@@ -43,7 +43,7 @@ func Build(si *mcsv1beta1.ServiceImport, slicesOf []*discoveryv1.EndpointSlice, 
 	}
 	b.out.VIPs = vips
 	ports := b.ports(si)
-	wish := wishOf(si)
+	wish := preferenceOf(si)
 	for _, vip := range vips {
 		candidates := b.candidates(slicesOf, vip.Is6(), ports)
 		for _, p := range ports {
@@ -154,17 +154,17 @@ func protocolOf(p corev1.Protocol) (ruleset.Protocol, bool) {
 }
 
 // port chooses the endpoints of a port and notes which of them may reach themselves through it.
-func (b *builder) port(sp servicePort, all []candidate, w wish) ruleset.Port {
-	p, chosen := sp.port, choose(all, w)
+func (b *builder) port(sp servicePort, all []candidate, w preference) ruleset.Port {
+	p, chosen := sp.port, selectEndpoints(all, w)
 	if len(chosen) > ruleset.MaxEndpoints {
 		b.refuse("port %d/%s has %d endpoints, of which the first %d are used", p.Port, p.Protocol, len(chosen), ruleset.MaxEndpoints)
 		chosen = chosen[:ruleset.MaxEndpoints]
 	}
-	p.Silent = w.local && len(chosen) == 0 && slices.ContainsFunc(all, candidate.usable)
+	p.Silent = w.localOnly && len(chosen) == 0 && slices.ContainsFunc(all, candidate.usable)
 	for i := range chosen {
 		p.Endpoints = append(p.Endpoints, chosen[i].address)
 		addr := chosen[i].address.Addr()
-		if _, known := b.hairpin[addr]; chosen[i].maybeHere && !known {
+		if _, known := b.hairpin[addr]; chosen[i].maybeLocal && !known {
 			if b.hairpin == nil {
 				b.hairpin = map[netip.Addr]struct{}{}
 			}

@@ -76,7 +76,7 @@ func ParseClass(ipv6 bool, key string) (c Class, ok bool) {
 	return Class{IPv6: ipv6, Count: n & MaxEndpoints, Affinity: n >> 15}, true
 }
 
-func (f Frontend) append(b []byte) []byte {
+func (f Frontend) appendKey(b []byte) []byte {
 	b = append(b, f.VIP.AsSlice()...)
 	b = append(b, byte(f.Protocol), 0, 0, 0)
 	return appendPort(b, f.Port)
@@ -93,13 +93,13 @@ func appendEndpoint(b []byte, e netip.AddrPort) []byte {
 // maxKey is the longest key, in IPv6: an address, a protocol, a port and a number.
 const maxKey = 16 + 3*4
 
-func (f Frontend) numbered(n uint32) string {
-	return string(binary.NativeEndian.AppendUint32(f.append(make([]byte, 0, maxKey)), n))
+func (f Frontend) numberedKey(n uint32) string {
+	return string(binary.NativeEndian.AppendUint32(f.appendKey(make([]byte, 0, maxKey)), n))
 }
 
 // endpointElement is the element of an endpoint at an index.
 func endpointElement(f Frontend, index int, e netip.AddrPort) Element {
-	return Element{Set: Set{Endpoints, f.VIP.Is6()}, Key: f.numbered(uint32(index)), Value: string(appendEndpoint(nil, e))}
+	return Element{Set: Set{Endpoints, f.VIP.Is6()}, Key: f.numberedKey(uint32(index)), Value: string(appendEndpoint(nil, e))}
 }
 
 // parseEndpoint is the inverse of endpointElement.
@@ -136,7 +136,7 @@ func (s *Service) elements(order func(Frontend) []netip.AddrPort) []Element {
 
 func (p *Port) elements(out []Element, order []netip.AddrPort) []Element {
 	six := p.VIP.Is6()
-	frontend := string(p.append(make([]byte, 0, maxKey)))
+	frontend := string(p.appendKey(make([]byte, 0, maxKey)))
 	if len(order) == 0 {
 		if p.Silent {
 			out = append(out, Element{Set: Set{Silent, six}, Key: frontend})
@@ -146,15 +146,15 @@ func (p *Port) elements(out []Element, order []netip.AddrPort) []Element {
 	out = append(out, Element{Set: Set{Services, six}, Key: frontend, Value: p.class(order).Key()})
 	var numbers []uint32
 	if p.Affinity > 0 {
-		numbers = number(order)
+		numbers = hashNumbers(order)
 	}
 	for i, e := range order {
 		out = append(out, endpointElement(p.Frontend, i, e))
 		if p.Affinity > 0 {
 			number := string(binary.NativeEndian.AppendUint32(nil, numbers[i]))
 			out = append(out,
-				Element{Set: Set{Slots, six}, Key: p.numbered(uint32(i)), Value: number},
-				Element{Set: Set{Members, six}, Key: p.numbered(numbers[i]), Value: string(appendEndpoint(nil, e))})
+				Element{Set: Set{Slots, six}, Key: p.numberedKey(uint32(i)), Value: number},
+				Element{Set: Set{Members, six}, Key: p.numberedKey(numbers[i]), Value: string(appendEndpoint(nil, e))})
 		}
 	}
 	return out
@@ -162,7 +162,7 @@ func (p *Port) elements(out []Element, order []netip.AddrPort) []Element {
 
 // number gives each endpoint a number that it keeps while others come and go, and over a restart: its hash. Of two with the same, which
 // among 5,000 happens in one service of 300, the later by address takes the next.
-func number(endpoints []netip.AddrPort) []uint32 {
+func hashNumbers(endpoints []netip.AddrPort) []uint32 {
 	sorted := slices.Clone(endpoints)
 	slices.SortFunc(sorted, netip.AddrPort.Compare)
 	taken := make(map[uint32]struct{}, len(sorted))

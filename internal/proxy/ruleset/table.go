@@ -10,19 +10,19 @@ import (
 // A caller sets services, takes the Changes and applies them in one transaction. When that fails nobody knows what the kernel
 // holds: throw the Table away, read the kernel again, Load that into a new one and set every service anew.
 type Table struct {
-	elements map[id]*entry
-	services map[string]*programmed
-	orders   map[Frontend][]netip.AddrPort
+	elements map[elementID]*entry
+	services map[string]*programmedService
+	endpoints   map[Frontend][]netip.AddrPort
 	classes  map[Class]int // how many service ports use it; zero for one that is only still there
 
 	sizes map[Set]int
 
-	touched                map[id]before
+	originals                map[elementID]original
 	newClasses, oldClasses []Class
 	staleUDP               map[Frontend]struct{}
 }
 
-type id struct {
+type elementID struct {
 	set Set
 	key string
 }
@@ -34,12 +34,12 @@ type entry struct {
 }
 
 // before is how the kernel held an element when the changes began.
-type before struct {
+type original struct {
 	value   string
 	existed bool
 }
 
-type programmed struct {
+type programmedService struct {
 	elements  []Element
 	frontends []Frontend
 	classes   []Class
@@ -62,8 +62,8 @@ func (c *Changes) Empty() bool {
 // NewTable returns the Table of an empty kernel.
 func NewTable() *Table {
 	return &Table{
-		elements: map[id]*entry{}, services: map[string]*programmed{}, orders: map[Frontend][]netip.AddrPort{},
-		classes: map[Class]int{}, sizes: map[Set]int{}, touched: map[id]before{}, staleUDP: map[Frontend]struct{}{},
+		elements: map[elementID]*entry{}, services: map[string]*programmedService{}, endpoints: map[Frontend][]netip.AddrPort{},
+		classes: map[Class]int{}, sizes: map[Set]int{}, originals: map[elementID]original{}, staleUDP: map[Frontend]struct{}{},
 	}
 }
 
@@ -74,7 +74,7 @@ func (t *Table) Load(elements []Element, classes []Class) error {
 		t.classes[c] = 0
 	}
 	for _, e := range elements {
-		t.elements[id{e.Set, e.Key}] = &entry{value: e.Value}
+		t.elements[elementID{e.Set, e.Key}] = &entry{value: e.Value}
 		t.sizes[e.Set]++
 		if e.Set.Kind != Endpoints {
 			continue
@@ -86,12 +86,12 @@ func (t *Table) Load(elements []Element, classes []Class) error {
 		if index > len(elements) {
 			return errMalformed
 		}
-		order := t.orders[f]
+		order := t.endpoints[f]
 		if missing := index + 1 - len(order); missing > 0 {
 			order = append(order, make([]netip.AddrPort, missing)...)
 		}
 		order[index] = endpoint
-		t.orders[f] = order
+		t.endpoints[f] = order
 	}
 	return nil
 }
@@ -104,9 +104,9 @@ func (t *Table) Sweep() {
 			t.remove(key)
 		}
 	}
-	for f := range t.orders {
-		if !t.wanted(f) {
-			delete(t.orders, f)
+	for f := range t.endpoints {
+		if !t.hasService(f) {
+			delete(t.endpoints, f)
 			if f.Protocol == UDP {
 				t.staleUDP[f] = struct{}{}
 			}
@@ -120,14 +120,14 @@ func (t *Table) Sweep() {
 	}
 }
 
-func (t *Table) remove(key id) {
-	t.touch(key)
+func (t *Table) remove(key elementID) {
+	t.recordOriginal(key)
 	delete(t.elements, key)
 	t.sizes[key.set]--
 }
 
-func (t *Table) wanted(f Frontend) bool {
-	_, ok := t.elements[id{Set{Services, f.VIP.Is6()}, string(f.append(nil))}]
+func (t *Table) hasService(f Frontend) bool {
+	_, ok := t.elements[elementID{Set{Services, f.VIP.Is6()}, string(f.appendKey(nil))}]
 	return ok
 }
 
@@ -139,18 +139,18 @@ func (t *Table) Set(name string, service *Service) {
 		t.release(old, nil)
 		return
 	}
-	next := &programmed{}
+	next := &programmedService{}
 	for i := range service.Ports {
 		p := &service.Ports[i]
 		next.frontends = append(next.frontends, p.Frontend)
 		if len(p.Endpoints) == 0 {
-			t.setOrder(p.Frontend, nil)
+			t.setEndpoints(p.Frontend, nil)
 			continue
 		}
-		t.setOrder(p.Frontend, arrange(t.orders[p.Frontend], p.Endpoints))
+		t.setEndpoints(p.Frontend, assignIndexes(t.endpoints[p.Frontend], p.Endpoints))
 		next.classes = append(next.classes, p.class(p.Endpoints))
 	}
-	next.elements = service.elements(func(f Frontend) []netip.AddrPort { return t.orders[f] })
+	next.elements = service.elements(func(f Frontend) []netip.AddrPort { return t.endpoints[f] })
 	t.services[name] = next
 	for _, c := range next.classes {
 		if _, known := t.classes[c]; !known {
@@ -159,14 +159,14 @@ func (t *Table) Set(name string, service *Service) {
 		t.classes[c]++
 	}
 	for _, e := range next.elements {
-		t.want(e)
+		t.acquire(e)
 	}
 	t.release(old, next.frontends)
 }
 
 // setOrder remembers a frontend's endpoints and whether connections may still be tracked to others.
-func (t *Table) setOrder(f Frontend, order []netip.AddrPort) {
-	old := t.orders[f]
+func (t *Table) setEndpoints(f Frontend, order []netip.AddrPort) {
+	old := t.endpoints[f]
 	if f.Protocol == UDP {
 		now := make(map[netip.AddrPort]struct{}, len(order))
 		for _, e := range order {
@@ -179,19 +179,19 @@ func (t *Table) setOrder(f Frontend, order []netip.AddrPort) {
 		}
 	}
 	if len(order) == 0 {
-		delete(t.orders, f)
+		delete(t.endpoints, f)
 	} else {
-		t.orders[f] = order
+		t.endpoints[f] = order
 	}
 }
 
 // release takes back what a service wanted before, but for the frontends it keeps.
-func (t *Table) release(old *programmed, kept []Frontend) {
+func (t *Table) release(old *programmedService, kept []Frontend) {
 	if old == nil {
 		return
 	}
 	for _, e := range old.elements {
-		key := id{e.Set, e.Key}
+		key := elementID{e.Set, e.Key}
 		entry := t.elements[key]
 		if entry == nil {
 			continue
@@ -205,21 +205,21 @@ func (t *Table) release(old *programmed, kept []Frontend) {
 	}
 	for _, f := range old.frontends {
 		if !slices.Contains(kept, f) {
-			t.setOrder(f, nil)
+			t.setEndpoints(f, nil)
 		}
 	}
 }
 
-func (t *Table) want(e Element) {
-	key := id{e.Set, e.Key}
+func (t *Table) acquire(e Element) {
+	key := elementID{e.Set, e.Key}
 	have := t.elements[key]
 	switch {
 	case have == nil:
-		t.touch(key)
+		t.recordOriginal(key)
 		t.elements[key] = &entry{value: e.Value, refs: 1}
 		t.sizes[key.set]++
 	case have.value != e.Value:
-		t.touch(key)
+		t.recordOriginal(key)
 		have.value = e.Value
 		have.refs++
 	default:
@@ -228,21 +228,21 @@ func (t *Table) want(e Element) {
 }
 
 // touch remembers how an element was when the changes began.
-func (t *Table) touch(key id) {
-	if _, done := t.touched[key]; done {
+func (t *Table) recordOriginal(key elementID) {
+	if _, done := t.originals[key]; done {
 		return
 	}
-	b := before{}
+	b := original{}
 	if e := t.elements[key]; e != nil {
-		b = before{value: e.value, existed: true}
+		b = original{value: e.value, existed: true}
 	}
-	t.touched[key] = b
+	t.originals[key] = b
 }
 
 // Changes returns what has changed since it was last called, which the caller must now apply.
 func (t *Table) Changes() Changes {
 	c := Changes{NewClasses: t.newClasses, OldClasses: t.oldClasses}
-	for key, was := range t.touched {
+	for key, was := range t.originals {
 		now := t.elements[key]
 		if now != nil && was.existed && now.value == was.value {
 			continue
@@ -257,19 +257,19 @@ func (t *Table) Changes() Changes {
 	for f := range t.staleUDP {
 		c.StaleUDP = append(c.StaleUDP, f)
 	}
-	t.touched, t.newClasses, t.oldClasses, t.staleUDP = map[id]before{}, nil, nil, map[Frontend]struct{}{}
+	t.originals, t.newClasses, t.oldClasses, t.staleUDP = map[elementID]original{}, nil, nil, map[Frontend]struct{}{}
 	return c
 }
 
 // Endpoints are what a frontend leads to, in the order of their indexes.
-func (t *Table) Endpoints(f Frontend) []netip.AddrPort { return t.orders[f] }
+func (t *Table) Endpoints(f Frontend) []netip.AddrPort { return t.endpoints[f] }
 
 // Size is how many elements a set has.
 func (t *Table) Size(set Set) int { return t.sizes[set] }
 
 // arrange gives endpoints their indexes. Those that have one keep it as long as it is below the new count, so that a change of one
 // endpoint changes one or two elements; the others take what is free, in their order.
-func arrange(old, endpoints []netip.AddrPort) []netip.AddrPort {
+func assignIndexes(old, endpoints []netip.AddrPort) []netip.AddrPort {
 	order := make([]netip.AddrPort, len(endpoints))
 	unplaced := make(map[netip.AddrPort]struct{}, len(endpoints))
 	for _, e := range endpoints {

@@ -44,12 +44,12 @@ func TestBadInput(t *testing.T) {
 	if n := strings.Count(strings.Join(w.logged, "\n"), "cannot be used"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, strings.Join(w.logged, "\n"))
 	}
-	if w.syncer.Refused() < 8 {
-		t.Errorf("only %d things were refused:\n%s", w.syncer.Refused(), strings.Join(w.logged, "\n"))
+	if w.syncer.RefusedCount() < 8 {
+		t.Errorf("only %d things were refused:\n%s", w.syncer.RefusedCount(), strings.Join(w.logged, "\n"))
 	}
 	w.program(service(), good...)
-	if w.syncer.Refused() != 0 {
-		t.Errorf("after the objects were repaired %d things are still refused", w.syncer.Refused())
+	if w.syncer.RefusedCount() != 0 {
+		t.Errorf("after the objects were repaired %d things are still refused", w.syncer.RefusedCount())
 	}
 }
 
@@ -72,7 +72,7 @@ func TestFiveThousandEndpoints(t *testing.T) {
 	}
 	w.program(service(withAffinity(60)), s...)
 	for _, ipv6 := range families {
-		if got := len(w.syncer.Lookup(ruleset.Frontend{VIP: vip(ipv6), Protocol: ruleset.TCP, Port: servicePort})); got != n {
+		if got := len(w.syncer.Endpoints(ruleset.Frontend{VIP: vip(ipv6), Protocol: ruleset.TCP, Port: servicePort})); got != n {
 			t.Errorf("%d endpoints are programmed", got)
 		}
 	}

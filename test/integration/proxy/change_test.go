@@ -183,7 +183,7 @@ func TestSomebodyElseChangesTheTable(t *testing.T) {
 		"delete table inet seamark", "flush chain inet seamark prerouting", "flush map inet seamark endpoints4", "flush map inet seamark services4",
 	} {
 		w.nft(strings.Fields(command)...)
-		w.syncer.Distrust()
+		w.syncer.RequireFullSync()
 		if _, err := w.syncer.Sync(); err != nil {
 			t.Fatalf("after %q: %v", command, err)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // askPatience is how long somebody who asks waits for a transaction that runs.
-const askPatience = 10 * time.Second
+const programmedTimeout = 10 * time.Second
 
 // Programmed is what the kernel holds of a service.
 func (s *Syncer) Programmed(name types.NamespacedName) programmed.Service {
@@ -22,15 +22,15 @@ func (s *Syncer) Programmed(name types.NamespacedName) programmed.Service {
 	if h == nil || s.rules == nil {
 		return out
 	}
-	out.Refused = h.told
-	service := s.claims.owned(name, h.service)
+	out.Refused = h.refusedText
+	service := s.vipClaims.ownedPart(name, h.service)
 	for _, vip := range service.VIPs {
 		out.VIPs = append(out.VIPs, vip.String())
 	}
 	for i := range service.Ports {
 		f := service.Ports[i].Frontend
 		port := programmed.Port{Address: netip.AddrPortFrom(f.VIP, f.Port).String(), Protocol: f.Protocol.String(), Endpoints: []string{}}
-		for _, e := range s.Lookup(f) {
+		for _, e := range s.Endpoints(f) {
 			port.Endpoints = append(port.Endpoints, e.String())
 		}
 		out.Ports = append(out.Ports, port)
@@ -48,10 +48,10 @@ func (p *proxy) serveProgrammed(w http.ResponseWriter, r *http.Request) {
 	answer := make(chan programmed.Service, 1)
 	ask := func() { answer <- p.syncer.Programmed(types.NamespacedName{Namespace: namespace, Name: name}) }
 	select {
-	case p.asked <- ask:
+	case p.requests <- ask:
 	case <-r.Context().Done():
 		return
-	case <-time.After(askPatience):
+	case <-time.After(programmedTimeout):
 		http.Error(w, "the kernel is being brought up to date; ask again", http.StatusServiceUnavailable)
 		return
 	}

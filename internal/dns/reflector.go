@@ -17,28 +17,28 @@ type listWatch struct {
 }
 
 // sink takes the objects of one kind. A Reflector writes to it, one call at a time.
-type sink struct {
+type reflectorStore struct {
 	reduce cache.TransformFunc
 	set    func(object any)
-	drop   func(object any)
+	remove   func(object any)
 	// replaced is called after set was called for everything listed, to drop the rest.
-	replaced func(objects []any)
+	retain func(objects []any)
 	synced   func()
 }
 
 // Transformer implements cache.TransformingStore: objects are reduced as they come in, before all are there.
-func (s *sink) Transformer() cache.TransformFunc { return s.reduce }
+func (s *reflectorStore) Transformer() cache.TransformFunc { return s.reduce }
 
 // Add implements cache.ReflectorStore.
-func (s *sink) Add(object any) error { return s.each(s.set, object) }
+func (s *reflectorStore) Add(object any) error { return s.apply(s.set, object) }
 
 // Update implements cache.ReflectorStore.
-func (s *sink) Update(object any) error { return s.each(s.set, object) }
+func (s *reflectorStore) Update(object any) error { return s.apply(s.set, object) }
 
 // Delete implements cache.ReflectorStore.
-func (s *sink) Delete(object any) error { return s.each(s.drop, object) }
+func (s *reflectorStore) Delete(object any) error { return s.apply(s.remove, object) }
 
-func (s *sink) each(do func(any), object any) error {
+func (s *reflectorStore) apply(do func(any), object any) error {
 	reduced, err := s.reduce(object)
 	if err == nil {
 		do(reduced)
@@ -47,7 +47,7 @@ func (s *sink) each(do func(any), object any) error {
 }
 
 // Replace implements cache.ReflectorStore.
-func (s *sink) Replace(objects []any, _ string) error {
+func (s *reflectorStore) Replace(objects []any, _ string) error {
 	for i := range objects {
 		reduced, err := s.reduce(objects[i])
 		if err != nil {
@@ -56,23 +56,23 @@ func (s *sink) Replace(objects []any, _ string) error {
 		objects[i] = reduced
 		s.set(reduced)
 	}
-	s.replaced(objects)
+	s.retain(objects)
 	s.synced()
 	return nil
 }
 
 // Resync implements cache.ReflectorStore; there is nothing to do again.
-func (s *sink) Resync() error { return nil }
+func (s *reflectorStore) Resync() error { return nil }
 
 // line is the connection to the API server as its watches see it.
-type line struct {
+type connection struct {
 	mu   sync.Mutex
 	down map[string]bool // kinds that cannot be read
-	told bool            // that it is down
+	loggedDown bool            // that it is down
 }
 
 // heard notes whether reading a kind worked.
-func (l *line) heard(kind string, err error) {
+func (l *connection) record(kind string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
@@ -83,16 +83,16 @@ func (l *line) heard(kind string, err error) {
 	up := len(l.down) == 0
 	setGauge(connected, up)
 	switch {
-	case !up && !l.told:
+	case !up && !l.loggedDown:
 		log.Warningf("the API server does not tell about %s (%v): what is known already stays, nothing new comes", kind, err)
-	case up && l.told:
+	case up && l.loggedDown:
 		log.Info("the API server tells about changes again")
 	}
-	l.told = !up
+	l.loggedDown = !up
 }
 
 // follow keeps a sink at what the API server has, until the context ends. heard is told of every attempt.
-func follow(ctx context.Context, kind string, lw listWatch, expected runtime.Object, to *sink, heard func(kind string, err error)) {
+func runReflector(ctx context.Context, kind string, lw listWatch, expected runtime.Object, to *reflectorStore, heard func(kind string, err error)) {
 	tell := func(ctx context.Context, err error) {
 		if ctx.Err() == nil {
 			heard(kind, err)

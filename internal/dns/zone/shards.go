@@ -7,27 +7,27 @@ import (
 
 // shards is a power of two. A change copies one shard, so there are enough of them to keep each at some hundred entries with
 // a hundred thousand services.
-const shards = 1024
+const shardCount = 1024
 
 // table is a map that many read while one writes. A read is two loads and a lookup: no lock, no allocation.
-type table[K comparable, V any] struct {
+type shardedMap[K comparable, V any] struct {
 	hash  func(K) uint64
-	parts [shards]atomic.Pointer[map[K]V]
+	shards [shardCount]atomic.Pointer[map[K]V]
 }
 
-func (t *table[K, V]) part(key K) *atomic.Pointer[map[K]V] { return &t.parts[t.hash(key)%shards] }
+func (t *shardedMap[K, V]) shard(key K) *atomic.Pointer[map[K]V] { return &t.shards[t.hash(key)%shardCount] }
 
 // get may be called at any time.
-func (t *table[K, V]) get(key K) (value V, found bool) {
-	if m := t.part(key).Load(); m != nil {
+func (t *shardedMap[K, V]) get(key K) (value V, found bool) {
+	if m := t.shard(key).Load(); m != nil {
 		value, found = (*m)[key]
 	}
 	return value, found
 }
 
 // set may be called by one goroutine at a time.
-func (t *table[K, V]) set(key K, value V) {
-	part := t.part(key)
+func (t *shardedMap[K, V]) set(key K, value V) {
+	part := t.shard(key)
 	next := map[K]V{}
 	if m := part.Load(); m != nil {
 		next = make(map[K]V, len(*m)+1)
@@ -38,8 +38,8 @@ func (t *table[K, V]) set(key K, value V) {
 }
 
 // remove may be called by the goroutine that may call set.
-func (t *table[K, V]) remove(key K) {
-	part := t.part(key)
+func (t *shardedMap[K, V]) remove(key K) {
+	part := t.shard(key)
 	m := part.Load()
 	if m == nil {
 		return

@@ -36,7 +36,7 @@ type Options struct {
 
 // Flags set the options.
 type Flags struct {
-	options                  *Options
+	options             *Options
 	kubeconfig, context string
 	level               slog.Level
 }

@@ -33,17 +33,17 @@ const (
 // controller brings what the API server has into the zone.
 type controller struct {
 	clients
-	zone     *zone.Zone
-	options  zone.Options
-	state    *state
+	zone           *zone.Zone
+	options        zone.Options
+	state          *state
 	connection     *connection
-	nodeName string
-	fixedClusterID  bool
+	nodeName       string
+	fixedClusterID bool
 
-	ready    atomic.Bool
-	allSynced chan struct{} // closed when ready
-	importsSynced  latch
-	slicesSynced   latch
+	ready         atomic.Bool
+	allSynced     chan struct{} // closed when ready
+	importsSynced latch
+	slicesSynced  latch
 	clusterIDRead latch
 
 	ctx     context.Context
@@ -53,8 +53,8 @@ type controller struct {
 
 // gate is closed by whoever opens it first.
 type latch struct {
-	once sync.Once
-	opened    chan struct{}
+	once   sync.Once
+	opened chan struct{}
 }
 
 func (g *latch) open() { g.once.Do(func() { close(g.opened) }) }
@@ -278,7 +278,7 @@ func (c *controller) watchLocality() {
 	runReflector(c.ctx, "ClusterProperties", listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}, &aboutv1beta1.ClusterProperty{}, &reflectorStore{
 		reduce: func(o any) (any, error) { return o, nil },
 		set:    func(o any) { value(o.(*aboutv1beta1.ClusterProperty).Spec.Value) },
-		remove:   func(any) { value("") },
+		remove: func(any) { value("") },
 		retain: func(objects []any) {
 			if len(objects) == 0 {
 				value("")

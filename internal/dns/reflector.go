@@ -20,10 +20,10 @@ type listWatch struct {
 type reflectorStore struct {
 	reduce cache.TransformFunc
 	set    func(object any)
-	remove   func(object any)
+	remove func(object any)
 	// replaced is called after set was called for everything listed, to drop the rest.
 	retain func(objects []any)
-	synced   func()
+	synced func()
 }
 
 // Transformer implements cache.TransformingStore: objects are reduced as they come in, before all are there.
@@ -66,8 +66,8 @@ func (s *reflectorStore) Resync() error { return nil }
 
 // line is the connection to the API server as its watches see it.
 type connection struct {
-	mu   sync.Mutex
-	down map[string]bool // kinds that cannot be read
+	mu         sync.Mutex
+	down       map[string]bool // kinds that cannot be read
 	loggedDown bool            // that it is down
 }
 

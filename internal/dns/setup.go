@@ -54,7 +54,7 @@ type settings struct {
 	locality            zone.Locality
 	reverse             []string
 	kubeconfig, context string
-	fallthroughZones        []string // nil for none
+	fallthroughZones    []string // nil for none
 }
 
 func setup(c *caddy.Controller) error {

@@ -14,11 +14,11 @@ import (
 // Slices of services with a clusterset IP are not kept, only that they are there: no answer needs them, and they are most of
 // what a clusterset has. Should such a service become headless or classic, its slices are asked for again.
 type state struct {
-	mu       sync.Mutex
-	imports  map[string]*zone.Service
-	slices   map[string]*storedSlice   // by namespace/name
-	slicesByKey    map[string][]*storedSlice // by the service's key
-	locality zone.Locality
+	mu          sync.Mutex
+	imports     map[string]*zone.Service
+	slices      map[string]*storedSlice   // by namespace/name
+	slicesByKey map[string][]*storedSlice // by the service's key
+	locality    zone.Locality
 	// dirty are the services to build again, with the time of the first event that made them so.
 	dirty map[string]time.Time
 	wake  chan struct{}
@@ -197,7 +197,7 @@ type job struct {
 	locality zone.Locality
 	// missing is set when content of its slices must be fetched first, fetch when nobody does that yet.
 	incomplete, fetch bool
-	since          time.Time
+	since             time.Time
 }
 
 // next takes one service that must be built again, if there is any.

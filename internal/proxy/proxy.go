@@ -42,7 +42,7 @@ const (
 	fullSyncInterval = 10 * time.Minute
 	// retryAfter and retryMost bound the wait after a failed sync.
 	minRetryDelay = 200 * time.Millisecond
-	maxRetryDelay  = 10 * time.Second
+	maxRetryDelay = 10 * time.Second
 	// unhealthyAfter is how long changes may wait for the kernel before the process counts as broken.
 	unhealthyAfter = 2 * time.Minute
 )
@@ -53,15 +53,15 @@ type proxy struct {
 	manager manager.Manager
 	syncer  *Syncer
 
-	mu      sync.Mutex
-	changed map[types.NamespacedName]struct{}
-	allChanged     bool      // the node's place changed: everything has to be decided anew
+	mu           sync.Mutex
+	changed      map[types.NamespacedName]struct{}
+	allChanged   bool      // the node's place changed: everything has to be decided anew
 	pendingSince time.Time // since when something waits; zero when nothing does
-	synced  bool
-	zone    string // the labels that were last used
-	region  string
-	wake    chan struct{}
-	requests   chan func() // questions about the syncer, which only the loop may touch
+	synced       bool
+	zone         string // the labels that were last used
+	region       string
+	wake         chan struct{}
+	requests     chan func() // questions about the syncer, which only the loop may touch
 
 	location model.Location // of the loop
 }

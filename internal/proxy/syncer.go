@@ -21,21 +21,21 @@ type Syncer struct {
 	table *kernel.Table
 	log   logr.Logger
 
-	services map[types.NamespacedName]*serviceState
-	vipClaims   vipClaims
+	services  map[types.NamespacedName]*serviceState
+	vipClaims vipClaims
 
-	rules    *ruleset.Table // nil while it is not known what the kernel holds
-	dirty    map[types.NamespacedName]struct{}
-	staleUDP map[ruleset.Frontend]struct{}
-	refusedCount  int
+	rules        *ruleset.Table // nil while it is not known what the kernel holds
+	dirty        map[types.NamespacedName]struct{}
+	staleUDP     map[ruleset.Frontend]struct{}
+	refusedCount int
 }
 
 // held is what a service wants to be.
 type serviceState struct {
-	service ruleset.Service
-	refusedInputs  []string // what of it cannot be used
-	refusedCount int      // how many things that are, with VIPs that are another's
-	refusedText    string   // what was logged about it
+	service       ruleset.Service
+	refusedInputs []string // what of it cannot be used
+	refusedCount  int      // how many things that are, with VIPs that are another's
+	refusedText   string   // what was logged about it
 }
 
 // Outcome is what a sync did.

@@ -7,19 +7,19 @@ type nameKind uint8
 
 const (
 	nameUnknown      nameKind = iota // in the zone, but of no form that can exist
-	nameApex                      // the zone itself
-	nameVersion                   // dns-version
-	nameServer                // ns.dns
-	nameServerParent               // dns
-	nameServices               // svc
-	nameNamespace               // namespace.svc
-	nameService                 // service.namespace.svc
-	nameBelowService              // something.service.namespace.svc
+	nameApex                         // the zone itself
+	nameVersion                      // dns-version
+	nameServer                       // ns.dns
+	nameServerParent                 // dns
+	nameServices                     // svc
+	nameNamespace                    // namespace.svc
+	nameService                      // service.namespace.svc
+	nameBelowService                 // something.service.namespace.svc
 )
 
 // question is a name, cut into its parts. Parts share the bytes of the name.
 type parsedName struct {
-	kind     nameKind
+	kind      nameKind
 	namespace string
 	key       string // service.namespace
 	left      string // the labels before the key

@@ -11,11 +11,13 @@ const shardCount = 1024
 
 // table is a map that many read while one writes. A read is two loads and a lookup: no lock, no allocation.
 type shardedMap[K comparable, V any] struct {
-	hash  func(K) uint64
+	hash   func(K) uint64
 	shards [shardCount]atomic.Pointer[map[K]V]
 }
 
-func (t *shardedMap[K, V]) shard(key K) *atomic.Pointer[map[K]V] { return &t.shards[t.hash(key)%shardCount] }
+func (t *shardedMap[K, V]) shard(key K) *atomic.Pointer[map[K]V] {
+	return &t.shards[t.hash(key)%shardCount]
+}
 
 // get may be called at any time.
 func (t *shardedMap[K, V]) get(key K) (value V, found bool) {

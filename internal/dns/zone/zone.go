@@ -24,7 +24,7 @@ type Zone struct {
 	mu sync.Mutex // of writers
 	// others are the names of addresses that have more than one; the least of all is in reverse. Only writers look here.
 	otherNames map[netip.Addr][]string
-	counts map[Kind]Count
+	counts     map[Kind]Count
 
 	soa struct{ ns, mbox string }
 	ns  host

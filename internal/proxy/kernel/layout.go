@@ -43,11 +43,11 @@ type family struct {
 
 // layout is the table as it is when no service is in it.
 type layout struct {
-	table    *nftables.Table
-	families [2]*family
-	chains   []*nftables.Chain
-	rules    []*nftables.Rule
-	fingerprintChain   *nftables.Chain
+	table            *nftables.Table
+	families         [2]*family
+	chains           []*nftables.Chain
+	rules            []*nftables.Rule
+	fingerprintChain *nftables.Chain
 }
 
 func newLayout() (*layout, error) {

@@ -10,14 +10,14 @@ import (
 // A caller sets services, takes the Changes and applies them in one transaction. When that fails nobody knows what the kernel
 // holds: throw the Table away, read the kernel again, Load that into a new one and set every service anew.
 type Table struct {
-	elements map[elementID]*entry
-	services map[string]*programmedService
-	endpoints   map[Frontend][]netip.AddrPort
-	classes  map[Class]int // how many service ports use it; zero for one that is only still there
+	elements  map[elementID]*entry
+	services  map[string]*programmedService
+	endpoints map[Frontend][]netip.AddrPort
+	classes   map[Class]int // how many service ports use it; zero for one that is only still there
 
 	sizes map[Set]int
 
-	originals                map[elementID]original
+	originals              map[elementID]original
 	newClasses, oldClasses []Class
 	staleUDP               map[Frontend]struct{}
 }

@@ -15,7 +15,9 @@ type fakeKernel struct {
 	classes  map[Class]bool
 }
 
-func newFakeKernel() *fakeKernel { return &fakeKernel{elements: map[elementID]string{}, classes: map[Class]bool{}} }
+func newFakeKernel() *fakeKernel {
+	return &fakeKernel{elements: map[elementID]string{}, classes: map[Class]bool{}}
+}
 
 func (m *fakeKernel) apply(c Changes) error {
 	for _, e := range c.Delete {

@@ -16,7 +16,7 @@ import (
 )
 
 // beCoreDNS makes a child of this test binary a server: CoreDNS's plugin sets loggers of the whole process when it starts.
-const beCoreDNS = "SEAMARK_TEST_BE_COREDNS"
+const envRunCoreDNS = "SEAMARK_TEST_BE_COREDNS"
 
 // difference is a kind of question that the two servers answer differently, and why ours is right.
 type difference struct {
@@ -78,7 +78,7 @@ func TestAnswersLikeCoreDNS(t *testing.T) {
 	names = append(names, ns+".svc.clusterset.local.", "absent.svc.clusterset.local.", "web.absent.svc.clusterset.local.", "svc.clusterset.local.", "clusterset.local.",
 		"dns-version.clusterset.local.", "web."+ns+".pod.clusterset.local.", "10-1-0-1."+ns+".pod.clusterset.local.", "other.clusterset.local.", "ns.dns.clusterset.local.")
 
-	settle := query("db."+ns+".svc.clusterset.local", a, roomy)
+	settle := newQuery("db."+ns+".svc.clusterset.local", a, withEDNS)
 	for _, s := range []*dnsServer{ours, theirs} {
 		harness.Eventually(t, "both know the last service", func() error {
 			if reply, err := s.exchange("udp", settle.Copy()); err != nil || len(reply.Answer) != 4 {
@@ -91,13 +91,13 @@ func TestAnswersLikeCoreDNS(t *testing.T) {
 	for _, name := range names {
 		for _, qtype := range []uint16{a, aaaa, srv, dns.TypeTXT, dns.TypeMX, dns.TypeSOA, dns.TypeNS} {
 			asked++
-			mine, their := answered(t, ours, name, qtype), answered(t, theirs, name, qtype)
-			if said(mine) == said(their) {
+			mine, their := mustExchange(t, ours, name, qtype), mustExchange(t, theirs, name, qtype)
+			if summary(mine) == summary(their) {
 				continue
 			}
 			i := slices.IndexFunc(differences, func(d difference) bool { return d.matches(name, qtype, mine, their) })
 			if i < 0 {
-				t.Errorf("%s %s\nours:   %s\ntheirs: %s", dns.TypeToString[qtype], name, said(mine), said(their))
+				t.Errorf("%s %s\nours:   %s\ntheirs: %s", dns.TypeToString[qtype], name, summary(mine), summary(their))
 				continue
 			}
 			met[differences[i].why]++
@@ -127,7 +127,7 @@ func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "-conf", path, "-quiet")
-	cmd.Env = append(os.Environ(), beCoreDNS+"=1")
+	cmd.Env = append(os.Environ(), envRunCoreDNS+"=1")
 	if err := controlplane.StartChild(cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -138,9 +138,9 @@ func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 	return &dnsServer{t: t, udp: address, tcp: address}
 }
 
-func answered(t *testing.T, s *dnsServer, name string, qtype uint16) *dns.Msg {
+func mustExchange(t *testing.T, s *dnsServer, name string, qtype uint16) *dns.Msg {
 	t.Helper()
-	reply, err := s.exchange("udp", query(name, qtype, roomy))
+	reply, err := s.exchange("udp", newQuery(name, qtype, withEDNS))
 	if err != nil {
 		t.Fatalf("%s %s: %v", name, dns.TypeToString[qtype], err)
 	}
@@ -149,9 +149,9 @@ func answered(t *testing.T, s *dnsServer, name string, qtype uint16) *dns.Msg {
 
 // said is what a reply says, in one line. Serial numbers are each server's own; so are weights, of which CoreDNS counts an address of each
 // family as a service of its own, and the letters of a target, which names are compared without.
-func said(m *dns.Msg) string {
+func summary(m *dns.Msg) string {
 	records := func(rrs []dns.RR) []string {
-		out := texts(rrs)
+		out := recordTexts(rrs)
 		for i, text := range out {
 			fields := strings.Fields(strings.ToLower(text))
 			switch {

@@ -21,7 +21,7 @@ import (
 )
 
 // own is a control plane of the test's own, prepared, with a service web in a namespace.
-func own(t *testing.T) (*controlplane.ControlPlane, string) {
+func freshCluster(t *testing.T) (*controlplane.ControlPlane, string) {
 	t.Helper()
 	cp := harness.Fresh(t, 1)[0]
 	c := clientOf(t, cp)
@@ -46,7 +46,7 @@ func freeAddress(t *testing.T) string {
 }
 
 // get reads a page.
-func get(url string) (status int, body string, err error) {
+func httpGet(url string) (status int, body string, err error) {
 	client := &http.Client{Timeout: 2 * time.Second}
 	reply, err := client.Get(url)
 	if err != nil {
@@ -59,7 +59,7 @@ func get(url string) (status int, body string, err error) {
 
 // Until everything is known every query fails and the server is not ready; then every name is there at once.
 func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
-	cp, ns := own(t)
+	cp, ns := freshCluster(t)
 	if err := cp.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,12 +69,12 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 	names := []string{"web." + ns + ".svc.clusterset.local", "no." + ns + ".svc.clusterset.local", "clusterset.local", "1.0.2.243.in-addr.arpa"}
 	for _, name := range names {
 		for _, qtype := range []uint16{a, srv, dns.TypeSOA} {
-			if reply := s.ask(name, qtype); reply.Rcode != dns.RcodeServerFailure || len(reply.Ns) > 0 {
+			if reply := s.query(name, qtype); reply.Rcode != dns.RcodeServerFailure || len(reply.Ns) > 0 {
 				t.Errorf("%s %s of a server that knows nothing: %v", name, dns.TypeToString[qtype], reply)
 			}
 		}
 	}
-	if status, _, err := get("http://" + readiness + "/ready"); err != nil || status != http.StatusServiceUnavailable {
+	if status, _, err := httpGet("http://" + readiness + "/ready"); err != nil || status != http.StatusServiceUnavailable {
 		t.Errorf("ready: %d, %v", status, err)
 	}
 
@@ -82,7 +82,7 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "an answer, and never a denial before", func() error {
-		reply, err := s.exchange("udp", query(names[0], a))
+		reply, err := s.exchange("udp", newQuery(names[0], a))
 		if err != nil {
 			return err
 		}
@@ -95,11 +95,11 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 		t.Fatalf("an answer before anything was known: %v", reply)
 		return nil
 	})
-	if reply := s.ask("db-0.west.db."+ns+".svc.clusterset.local", a); len(reply.Answer) != 1 {
+	if reply := s.query("db-0.west.db."+ns+".svc.clusterset.local", a); len(reply.Answer) != 1 {
 		t.Errorf("the first answer came before everything was known: %v", reply)
 	}
 	harness.Eventually(t, "ready", func() error {
-		status, body, err := get("http://" + readiness + "/ready")
+		status, body, err := httpGet("http://" + readiness + "/ready")
 		if err == nil && status != http.StatusOK {
 			err = fmt.Errorf("%d %s", status, body)
 		}
@@ -109,10 +109,10 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 
 // A server that starts anew never denies a name that exists.
 func TestRestartDeniesNothing(t *testing.T) {
-	cp, ns := own(t)
+	cp, ns := freshCluster(t)
 	for range 5 {
 		s := start(t, cp)
-		if reply := s.ask("web."+ns+".svc.clusterset.local", a); len(reply.Answer) != 1 {
+		if reply := s.query("web."+ns+".svc.clusterset.local", a); len(reply.Answer) != 1 {
 			t.Fatalf("the first answer after a start: %v", reply)
 		}
 		s.stop()
@@ -121,7 +121,7 @@ func TestRestartDeniesNothing(t *testing.T) {
 
 // A lost API server takes no name away, and a metric says so; when it is back, changes come again.
 func TestLostAPIServer(t *testing.T) {
-	cp, ns := own(t)
+	cp, ns := freshCluster(t)
 	page := freeAddress(t)
 	text := strings.TrimSuffix(corefile(cp, "clusterset.local"), "}\n") + " prometheus " + page + "\n}\n"
 	s := startCorefile(t, text)
@@ -131,24 +131,24 @@ func TestLostAPIServer(t *testing.T) {
 		{"no." + ns + ".svc.clusterset.local", a, nxdomain, nil, nil},
 	}
 	s.check(t, still)
-	connectedIs(t, page, "1")
+	waitForConnected(t, page, "1")
 	if err := cp.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	connectedIs(t, page, "0")
+	waitForConnected(t, page, "0")
 	s.check(t, still)
 	if err := cp.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	create(t, clientOf(t, cp), clusterSetIP(ns, "new", []string{"243.2.0.2"}))
 	s.check(t, append(still, row{"new." + ns + ".svc.clusterset.local", a, success, []string{"new." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.2"}, nil}))
-	connectedIs(t, page, "1")
+	waitForConnected(t, page, "1")
 }
 
-func connectedIs(t *testing.T, page, want string) {
+func waitForConnected(t *testing.T, page, want string) {
 	t.Helper()
 	harness.Eventually(t, "seamark_dns_api_connected is "+want, func() error {
-		_, body, err := get("http://" + page + "/metrics")
+		_, body, err := httpGet("http://" + page + "/metrics")
 		if err == nil && !strings.Contains(body, "\nseamark_dns_api_connected "+want+"\n") {
 			err = errors.New("it is not")
 		}
@@ -158,7 +158,7 @@ func connectedIs(t *testing.T, page, want string) {
 
 // A reload while the API server is away keeps the server as it was: with what it knows.
 func TestReloadWithoutAPIServerKeepsWhatIsKnown(t *testing.T) {
-	cp, ns := own(t)
+	cp, ns := freshCluster(t)
 	text := corefile(cp, "clusterset.local")
 	s := startCorefile(t, text)
 	still := []row{{"web." + ns + ".svc.clusterset.local", a, success, []string{"web." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.1"}, nil}}
@@ -250,7 +250,7 @@ func (s *dnsServer) queryContinuously(name string, qtype uint16, check func(*dns
 				return
 			default:
 			}
-			if reply, err := s.exchange("udp", query(name, qtype)); err == nil && !check(reply) {
+			if reply, err := s.exchange("udp", newQuery(name, qtype)); err == nil && !check(reply) {
 				return
 			}
 		}
@@ -270,7 +270,7 @@ func TestZoneOfTheNode(t *testing.T) {
 	t.Setenv("NODE_NAME", node.Name)
 	s := start(t, cp, "locality headless")
 	name := "db." + ns + ".svc.clusterset.local"
-	s.await(t, name, 2)
+	s.waitForAddresses(t, name, 2)
 	harness.Eventually(t, "the zone of the node first", s.alwaysFirst(name, "10.2.2.2"))
 }
 
@@ -282,7 +282,7 @@ func TestAnswersUnderConstantChange(t *testing.T) {
 	create(t, c, db, slice)
 	s := start(t, cp)
 	name := "db." + ns + ".svc.clusterset.local"
-	s.await(t, name, 2)
+	s.waitForAddresses(t, name, 2)
 	check := func(reply *dns.Msg) bool {
 		if reply.Question[0].Qtype != a {
 			return true

@@ -18,7 +18,7 @@ type Answer struct {
 }
 
 // patience bounds one connection. On a busy machine a handshake can take long; a refused one is told apart by its error, not by time.
-const patience = 10 * time.Second
+const timeout = 10 * time.Second
 
 // ServeTCP makes the namespace answer on a port: with name and the client's address, then it closes. It stops when the namespace
 // or the returned listener is closed.
@@ -79,7 +79,7 @@ func hostOf(a net.Addr) string {
 
 // DialTCP connects and reads the answer. It must be called from a thread of the namespace that is to be the client: see Do and Go.
 func DialTCP(to netip.AddrPort) (Answer, error) {
-	return dialTCP(to, patience)
+	return dialTCP(to, timeout)
 }
 
 func dialTCP(to netip.AddrPort, timeout time.Duration) (Answer, error) {
@@ -91,7 +91,7 @@ func dialTCP(to netip.AddrPort, timeout time.Duration) (Answer, error) {
 }
 
 func readAnswer(c net.Conn) (Answer, error) {
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(timeout))
 	text, err := io.ReadAll(c)
 	if err := errors.Join(err, c.Close()); err != nil {
 		return Answer{}, err
@@ -109,7 +109,7 @@ func parseAnswer(text string) (Answer, error) {
 }
 
 // TCP connects once from the namespace.
-func (n *Namespace) TCP(to netip.AddrPort) (Answer, error) { return n.TCPWithin(to, patience) }
+func (n *Namespace) TCP(to netip.AddrPort) (Answer, error) { return n.TCPWithin(to, timeout) }
 
 // UDPFlow is a UDP client that keeps its socket, and so its tracked connection.
 type UDPFlow struct{ conn net.Conn }
@@ -130,15 +130,15 @@ func (n *Namespace) UDPOnce(to netip.AddrPort) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	answer, err := flow.Ask()
+	answer, err := flow.Exchange()
 	return answer, errors.Join(err, flow.Close())
 }
 
 // Ask sends a datagram and waits for its answer, sending again if it takes long. A port that is refused gives an error at once.
-func (f *UDPFlow) Ask() (Answer, error) {
+func (f *UDPFlow) Exchange() (Answer, error) {
 	buf := make([]byte, 128)
 	var err error
-	for started := time.Now(); time.Since(started) < patience; {
+	for started := time.Now(); time.Since(started) < timeout; {
 		if _, err = f.conn.Write([]byte("?")); err != nil {
 			return Answer{}, err
 		}
@@ -220,7 +220,7 @@ func (n *Namespace) TCPWithin(to netip.AddrPort, limit time.Duration) (Answer, e
 // the client's namespace. The connection is reset, so that ports and memory are free at once for the next.
 func Connect(to netip.AddrPort) (time.Duration, error) {
 	started := time.Now()
-	c, err := net.DialTimeout("tcp", to.String(), patience)
+	c, err := net.DialTimeout("tcp", to.String(), timeout)
 	took := time.Since(started)
 	if err != nil {
 		return took, err

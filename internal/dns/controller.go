@@ -25,12 +25,13 @@ import (
 )
 
 const (
-	// startupTimeout is how long a start waits for the API server before it serves failures, and a reload before it is given up.
+	// startupTimeout is how long a start waits for the API server. After it, a first start serves
+	// failures and a reload is given up.
 	startupTimeout = 5 * time.Second
-	retryEvery     = time.Second
+	retryDelay     = time.Second
 )
 
-// controller brings what the API server has into the zone.
+// controller keeps the zone up to date with the API server.
 type controller struct {
 	clients
 	zone           *zone.Zone
@@ -51,7 +52,7 @@ type controller struct {
 	running sync.WaitGroup
 }
 
-// gate is closed by whoever opens it first.
+// latch is a channel that is closed on the first call of open.
 type latch struct {
 	once   sync.Once
 	opened chan struct{}
@@ -83,30 +84,33 @@ func newController(s settings, z *zone.Zone, nodeName string) (*controller, erro
 
 func (c *controller) isSynced() bool { return c.ready.Load() }
 
-// begin starts following the API server and waits a while for everything to be known. A first start then goes on and fails every
-// query until it is; a reload gives up, so that the server as it was goes on with what it knows.
-func (c *controller) start(restarting bool) error {
+// start starts the watches and waits until all objects have been read, at most startupTimeout.
+// After that a first start returns without error, and every query fails until the objects are read.
+// A reload fails, so that the old server goes on with the objects it has.
+func (c *controller) start(reloading bool) error {
 	c.running.Go(c.run)
 	select {
 	case <-c.allSynced:
 		return nil
 	case <-time.After(startupTimeout):
 	}
-	if restarting {
-		return errors.Join(fmt.Errorf("the API server did not answer within %s: the configuration as it was stays in use", startupTimeout), c.stop())
+	if reloading {
+		err := fmt.Errorf("the API server did not answer within %s: the previous configuration stays in use", startupTimeout)
+		return errors.Join(err, c.stop())
 	}
-	log.Warningf("not everything is known after %s: queries fail until the API server answers", startupTimeout)
+	log.Warningf("not all objects have been read after %s: queries fail until the API server answers", startupTimeout)
 	return nil
 }
 
-// end stops everything and waits for it.
+// stop stops the watches and waits until they have ended.
 func (c *controller) stop() error {
 	c.cancel()
 	c.running.Wait()
 	return nil
 }
 
-// run follows the imports first: by their kind it is decided which slices are worth keeping.
+// run reads the imports before the slices, because the kind of an import decides whether its slices
+// are stored.
 func (c *controller) run() {
 	c.running.Go(c.watchImports)
 	c.running.Go(c.watchLocality)
@@ -120,7 +124,7 @@ func (c *controller) run() {
 	c.build()
 	c.ready.Store(true)
 	setGauge(synced, true)
-	log.Infof("everything is known: %s is answered", c.options.Name)
+	log.Infof("all objects have been read: answering %s", c.options.Name)
 	close(c.allSynced)
 	for {
 		select {
@@ -141,7 +145,8 @@ func (c *controller) wait(g *latch) bool {
 	}
 }
 
-// build prepares the answers of every service that changed. Services that change several times meanwhile are built once.
+// build rebuilds the answers of every dirty service. A service that changes several times in the
+// meantime is built once.
 func (c *controller) build() {
 	for c.ctx.Err() == nil {
 		j, found := c.state.nextJob()
@@ -149,7 +154,7 @@ func (c *controller) build() {
 			break
 		}
 		switch {
-		case j.incomplete: // what was answered before stays until they are there
+		case j.incomplete: // the previous answers stay until the slices are complete
 			if j.fetch {
 				c.running.Go(func() { c.fetchSlices(j.key) })
 			}
@@ -164,7 +169,8 @@ func (c *controller) build() {
 	setZoneGauges(c.zone)
 }
 
-// notTheBrokers leaves out what a broker on the same API server holds: aggregates and slices of all clusters, which are no services of this one.
+// excludeBrokerObjects is a label selector that leaves out the objects of a broker on the same API
+// server: aggregates and slices of all clusters, which are not services of this cluster.
 const excludeBrokerObjects = "!" + v1alpha1.LabelServiceNamespace
 
 func (c *controller) watchImports() {
@@ -231,11 +237,13 @@ func (c *controller) watchSlices() {
 	}, c.connection.record)
 }
 
-// fetch asks for the slices of a service that were not kept, until all are there or nobody needs them any more.
+// fetchSlices reads the slices of a service whose content was not stored, until all are complete or
+// no answer needs them any more.
 func (c *controller) fetchSlices(key string) {
 	name, namespace, _ := strings.Cut(key, ".")
 	for {
-		list, err := c.kube.DiscoveryV1().EndpointSlices(namespace).List(c.ctx, metav1.ListOptions{LabelSelector: mcsv1beta1.LabelServiceName + "=" + name + "," + excludeBrokerObjects})
+		selector := mcsv1beta1.LabelServiceName + "=" + name + "," + excludeBrokerObjects
+		list, err := c.kube.DiscoveryV1().EndpointSlices(namespace).List(c.ctx, metav1.ListOptions{LabelSelector: selector})
 		if err == nil {
 			c.state.restoreContent(reduceAll(list))
 		}
@@ -245,7 +253,7 @@ func (c *controller) fetchSlices(key string) {
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-time.After(retryEvery):
+		case <-time.After(retryDelay):
 		}
 	}
 }
@@ -260,7 +268,8 @@ func reduceAll(list *discoveryv1.EndpointSliceList) []*sliceObject {
 	return out
 }
 
-// learnIdentity finds out where this server is, as far as the Corefile does not say.
+// watchLocality reads the zone of this server's node and watches the cluster's id, as far as the
+// Corefile does not set them.
 func (c *controller) watchLocality() {
 	if c.nodeName != "" {
 		c.readNodeZone()
@@ -271,29 +280,31 @@ func (c *controller) watchLocality() {
 	}
 	const id = aboutv1beta1.PropertyClusterID
 	lw := cache.NewListWatchFromClient(c.about, "clusterproperties", metav1.NamespaceAll, fields.OneTermEqualSelector(metav1.ObjectNameField, id))
-	value := func(to string) {
-		onClusterID(to)
-		c.state.setLocality(func(l *zone.Locality) { l.Cluster = to })
+	setClusterID := func(id string) {
+		onClusterID(id)
+		c.state.setLocality(func(l *zone.Locality) { l.Cluster = id })
 	}
 	runReflector(c.ctx, "ClusterProperties", listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}, &aboutv1beta1.ClusterProperty{}, &reflectorStore{
 		reduce: func(o any) (any, error) { return o, nil },
-		set:    func(o any) { value(o.(*aboutv1beta1.ClusterProperty).Spec.Value) },
-		remove: func(any) { value("") },
+		set:    func(o any) { setClusterID(o.(*aboutv1beta1.ClusterProperty).Spec.Value) },
+		remove: func(any) { setClusterID("") },
 		retain: func(objects []any) {
 			if len(objects) == 0 {
-				value("")
+				setClusterID("")
 			}
 		},
 		synced: c.clusterIDRead.open,
 	}, func(_ string, err error) {
-		// A cluster without the kind, or one that does not let us read it, has no id for us: all clusters are equally far.
+		// Without the CRD, or without permission to read it, the cluster's id is unknown and all clusters
+		// are equally far.
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			c.clusterIDRead.open()
 		}
 	})
 }
 
-// learnZone reads the zone of this server's node. It does not change while the server runs there.
+// readNodeZone reads the topology zone of this server's node. It does not change while the server
+// runs there.
 func (c *controller) readNodeZone() {
 	for {
 		node, err := c.kube.CoreV1().Nodes().Get(c.ctx, c.nodeName, metav1.GetOptions{})
@@ -302,13 +313,13 @@ func (c *controller) readNodeZone() {
 			return
 		}
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			log.Warningf("the zone of node %s cannot be read (%v): set the option `zone`", c.nodeName, err)
+			log.Warningf("cannot read the zone of node %s (%v): set the option `zone`", c.nodeName, err)
 			return
 		}
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-time.After(retryEvery):
+		case <-time.After(retryDelay):
 		}
 	}
 }

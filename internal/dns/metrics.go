@@ -14,37 +14,39 @@ const namespace = "seamark_dns"
 
 var (
 	queries = promauto.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace, Name: "queries_total", Help: "Queries answered, by type (the rarer ones together as \"other\") and response code.",
+		Namespace: namespace, Name: "queries_total", Help: "Queries answered, by type (rare types share \"other\") and response code.",
 	}, []string{"type", "rcode"})
 	answerLatency = promauto.NewHistogram(prometheus.HistogramOpts{
 		Namespace: namespace, Name: "answer_duration_seconds", Help: "Time from a query's arrival at the plugin until its answer was handed to the network.",
 		Buckets: prometheus.ExponentialBuckets(5e-6, 4, 9),
 	})
 	changeLatency = promauto.NewHistogram(prometheus.HistogramOpts{
-		Namespace: namespace, Name: "change_to_answer_seconds", Help: "Time from the arrival of an event of the API server until answers have it.",
+		Namespace: namespace, Name: "change_to_answer_seconds", Help: "Time from the arrival of a watch event until answers reflect it.",
 		Buckets: prometheus.ExponentialBuckets(5e-6, 4, 11),
 	})
 	services = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "services", Help: "Services that have a name, by kind.",
+		Namespace: namespace, Name: "services", Help: "Services with names in the zone, by kind.",
 	}, []string{"kind"})
 	endpoints = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "endpoints", Help: "Addresses that services are answered with, by kind.",
+		Namespace: namespace, Name: "endpoints", Help: "Addresses in the answers of services, by kind.",
 	}, []string{"kind"})
 	connected = promauto.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "api_connected", Help: "1 while changes can be heard from the API server, 0 while answers come from what was known last.",
+		Namespace: namespace, Name: "api_connected", Help: "1 while the API server can be watched, 0 while answers come from the objects read last.",
 	})
 	synced = promauto.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "synced", Help: "1 once everything has been read from the API server; before that every query fails.",
+		Namespace: namespace, Name: "synced", Help: "1 once all objects have been read from the API server; before that every query fails.",
 	})
 )
 
-// The types and response codes that are told apart. Whoever sends queries chooses their type, so others share a label.
+// The types and response codes that have labels of their own. Clients choose the type of a query,
+// so all other types share one label.
 var (
 	countedTypes  = [...]uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypePTR, dns.TypeTXT, dns.TypeSOA, dns.TypeNS}
 	countedRcodes = [...]int{dns.RcodeSuccess, dns.RcodeNameError, dns.RcodeServerFailure, dns.RcodeRefused, dns.RcodeNotImplemented}
 )
 
-// counters are the counters of queries, found once: looking them up by label takes longer than answering.
+// counters are the counters of queries, looked up once: finding a counter by its labels takes
+// longer than answering a query.
 var counters = func() (c [len(countedTypes) + 1][len(countedRcodes)]prometheus.Counter) {
 	for t := range c {
 		name := "other"
@@ -58,7 +60,8 @@ var counters = func() (c [len(countedTypes) + 1][len(countedRcodes)]prometheus.C
 	return c
 }()
 
-// counted notes a query and how long it took. A response code that is not told apart counts as a failure.
+// countQuery counts a query and records how long it took. A response code without a label of its
+// own counts as a failure.
 func countQuery(qtype uint16, rcode int, since time.Time) {
 	t := len(countedTypes)
 	for i, known := range countedTypes {

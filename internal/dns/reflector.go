@@ -10,23 +10,24 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// listWatch is how one kind of object is read.
+// listWatch lists and watches one kind of object.
 type listWatch struct {
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// sink takes the objects of one kind. A Reflector writes to it, one call at a time.
+// reflectorStore receives the objects of one kind from a Reflector, one call at a time.
 type reflectorStore struct {
 	reduce cache.TransformFunc
 	set    func(object any)
 	remove func(object any)
-	// replaced is called after set was called for everything listed, to drop the rest.
+	// retain is called after set was called for all listed objects, to remove the others.
 	retain func(objects []any)
 	synced func()
 }
 
-// Transformer implements cache.TransformingStore: objects are reduced as they come in, before all are there.
+// Transformer implements cache.TransformingStore. Objects are reduced one by one while a list is
+// read, so a complete list of full objects is never in memory.
 func (s *reflectorStore) Transformer() cache.TransformFunc { return s.reduce }
 
 // Add implements cache.ReflectorStore.
@@ -61,17 +62,18 @@ func (s *reflectorStore) Replace(objects []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore; there is nothing to do again.
+// Resync implements cache.ReflectorStore. Nothing has to be repeated.
 func (s *reflectorStore) Resync() error { return nil }
 
-// line is the connection to the API server as its watches see it.
+// connection is the state of the connection to the API server, as its watches see it.
 type connection struct {
 	mu         sync.Mutex
 	down       map[string]bool // kinds that cannot be read
-	loggedDown bool            // that it is down
+	loggedDown bool
 }
 
-// heard notes whether reading a kind worked.
+// record records whether reading a kind succeeded, and logs when the connection is lost or
+// restored.
 func (l *connection) record(kind string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,29 +86,30 @@ func (l *connection) record(kind string, err error) {
 	setGauge(connected, up)
 	switch {
 	case !up && !l.loggedDown:
-		log.Warningf("the API server does not tell about %s (%v): what is known already stays, nothing new comes", kind, err)
+		log.Warningf("cannot watch %s (%v): answers come from the objects read before", kind, err)
 	case up && l.loggedDown:
-		log.Info("the API server tells about changes again")
+		log.Info("the connection to the API server is restored")
 	}
 	l.loggedDown = !up
 }
 
-// follow keeps a sink at what the API server has, until the context ends. heard is told of every attempt.
-func runReflector(ctx context.Context, kind string, lw listWatch, expected runtime.Object, to *reflectorStore, heard func(kind string, err error)) {
-	tell := func(ctx context.Context, err error) {
+// runReflector keeps a store up to date with the API server until the context ends. It passes the
+// result of every list and watch call to record.
+func runReflector(ctx context.Context, kind string, lw listWatch, expected runtime.Object, to *reflectorStore, record func(kind string, err error)) {
+	report := func(ctx context.Context, err error) {
 		if ctx.Err() == nil {
-			heard(kind, err)
+			record(kind, err)
 		}
 	}
 	wrapped := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := lw.list(ctx, o)
-			tell(ctx, err)
+			report(ctx, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := lw.watch(ctx, o)
-			tell(ctx, err)
+			report(ctx, err)
 			return w, err
 		},
 	}

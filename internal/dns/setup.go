@@ -1,11 +1,17 @@
-// Package dns is the CoreDNS plugin `clusterset`: it answers the clusterset's zone from the ServiceImports and imported
-// EndpointSlices of the local API server.
+// Package dns is the CoreDNS plugin `clusterset`. It answers the names of a clusterset from the
+// ServiceImports and imported EndpointSlices of the local API server.
 //
-// What it holds in memory is, per service, the prepared answers and the reduced objects they come from; of services with a clusterset
-// IP no endpoints at all.
+// A query comes in at handler.go, which finds its zone and refuses what the plugin does not serve.
+// Package zone then looks up the prepared answer of the service and writes the reply; it does no
+// I/O and takes no lock.
 //
-// setup.go reads the Corefile, controller.go follows the API server, objects.go and state.go reduce and keep what it says, handler.go
-// answers. What the answers are is decided in package zone, which does no I/O.
+// A change comes in at reflector.go, one reflector for each kind of object. objects.go reduces an
+// object to what DNS needs, state.go stores it and marks its service as dirty, and controller.go
+// rebuilds the answers of dirty services. setup.go parses the Corefile, connect.go makes the API
+// clients.
+//
+// Memory holds, for each service, its prepared answers and the reduced objects behind them. For a
+// service with a clusterset IP it holds no endpoints.
 package dns
 
 import (
@@ -33,7 +39,8 @@ const (
 	defaultZone = v1alpha1.DefaultZone + "."
 	defaultTTL  = 5
 	maxTTL      = 3600
-	// nodeNameEnv names this server's node; with it the node's zone is found.
+	// nodeNameEnv is the environment variable with the name of this server's node, whose topology zone
+	// is read.
 	nodeNameEnv = "NODE_NAME"
 )
 
@@ -41,14 +48,14 @@ var log = clog.NewWithPlugin(pluginName)
 
 func init() { plugin.Register(pluginName, setup) }
 
-// identified is told the cluster's id when it is known, and when it changes.
+// onClusterID is called with the cluster's id when it is read, and when it changes.
 var onClusterID = func(string) {}
 
-// Identified has a function told the cluster's id when it is known, and when it changes. It is for the process around the plugin: call it before
-// a server starts.
-func OnClusterID(tell func(clusterID string)) { onClusterID = tell }
+// OnClusterID sets a function that is called with the cluster's id when it is read, and when it
+// changes. It is for the process around the plugin. Call it before a server starts.
+func OnClusterID(f func(clusterID string)) { onClusterID = f }
 
-// settings are what a Corefile says.
+// settings are the options in the Corefile.
 type settings struct {
 	zone.Options
 	locality            zone.Locality
@@ -70,12 +77,12 @@ func setup(c *caddy.Controller) error {
 	if p.data, err = newController(s, p.zone, os.Getenv(nodeNameEnv)); err != nil {
 		return plugin.Error(pluginName, err)
 	}
-	restarting := true
+	reloading := true
 	c.OnFirstStartup(func() error {
-		restarting = false
+		reloading = false
 		return nil
 	})
-	c.OnStartup(func() error { return p.data.start(restarting) })
+	c.OnStartup(func() error { return p.data.start(reloading) })
 	c.OnShutdown(p.data.stop)
 	dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
 		p.Next = next
@@ -103,11 +110,11 @@ func parseCorefile(c *caddy.Controller) (settings, error) {
 	return s, nil
 }
 
-// setZones sorts the zones into the one that is answered and the reverse ones.
+// setZones separates the zone to answer from the reverse zones.
 func (s *settings) setZones(args, serverBlock []string) error {
 	zones := plugin.OriginsFromArgsOrServerBlock(args, serverBlock)
 	if len(args) == 0 && slices.Equal(zones, []string{"."}) {
-		zones = []string{defaultZone} // in a server block for everything: nobody wants a clusterset at the root
+		zones = []string{defaultZone} // a server block for the root does not make the root a clusterset
 	}
 	for _, z := range zones {
 		switch {
@@ -129,7 +136,7 @@ func (s *settings) setZones(args, serverBlock []string) error {
 }
 
 func (s *settings) setOption(c *caddy.Controller, name string, args []string) error {
-	one := func(to *string) error {
+	setOnly := func(to *string) error {
 		if len(args) != 1 {
 			return c.ArgErr()
 		}
@@ -144,7 +151,7 @@ func (s *settings) setOption(c *caddy.Controller, name string, args []string) er
 		s.kubeconfig, s.context = args[0], strings.Join(args[1:], "")
 	case "ttl":
 		var text string
-		if err := one(&text); err != nil {
+		if err := setOnly(&text); err != nil {
 			return err
 		}
 		n, err := strconv.ParseUint(text, 10, 32)
@@ -153,9 +160,9 @@ func (s *settings) setOption(c *caddy.Controller, name string, args []string) er
 		}
 		s.TTL = uint32(n)
 	case "cluster":
-		return one(&s.locality.Cluster)
+		return setOnly(&s.locality.Cluster)
 	case "zone":
-		return one(&s.locality.Zone)
+		return setOnly(&s.locality.Zone)
 	case "locality":
 		return s.setLocality(c, args)
 	case "lighthouse-names":
@@ -190,7 +197,8 @@ func (s *settings) setLocality(c *caddy.Controller, args []string) error {
 	return nil
 }
 
-// listenAddresses are the addresses this server can be asked at: those it is bound to or, bound to all, those of the machine.
+// listenAddresses returns the addresses on which this server can be reached: those it is bound to
+// or, if it is bound to all, those of the machine.
 func listenAddresses(hosts []string) []netip.Addr {
 	var out []netip.Addr
 	add := func(text string, loopback bool) {
@@ -208,7 +216,7 @@ func listenAddresses(hosts []string) []netip.Addr {
 	}
 	machine, err := net.InterfaceAddrs()
 	if err != nil && !errors.Is(err, os.ErrPermission) {
-		log.Warningf("the addresses of this machine cannot be read (%v): the zone's name server has none", err)
+		log.Warningf("cannot read the addresses of this machine (%v): the zone's name server has none", err)
 	}
 	for _, a := range machine {
 		if n, ok := a.(*net.IPNet); ok {

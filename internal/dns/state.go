@@ -9,24 +9,26 @@ import (
 	"github.com/seamark-dev/seamark/internal/dns/zone"
 )
 
-// state is what the API server told, as far as answers depend on it. Reflectors write it, the builder reads it.
+// state holds the objects of the API server as far as answers depend on them. Reflectors write it,
+// the controller reads it.
 //
-// Slices of services with a clusterset IP are not kept, only that they are there: no answer needs them, and they are most of
-// what a clusterset has. Should such a service become headless or classic, its slices are asked for again.
+// Slices of services with a clusterset IP are stored without their content: no answer needs it, and
+// they are most of the endpoints of a clusterset. If such a service becomes headless or classic,
+// its slices are read again.
 type state struct {
 	mu          sync.Mutex
 	imports     map[string]*zone.Service
 	slices      map[string]*storedSlice   // by namespace/name
 	slicesByKey map[string][]*storedSlice // by the service's key
 	locality    zone.Locality
-	// dirty are the services to build again, with the time of the first event that made them so.
+	// dirty are the services to rebuild, with the time of the first event that made each dirty.
 	dirty map[string]time.Time
 	wake  chan struct{}
-	// fetching are the services whose slices are being asked for.
+	// fetching are the services whose slices are being read again.
 	fetching map[string]bool
 }
 
-// held is an EndpointSlice. slice is nil when its content was not kept.
+// storedSlice is an EndpointSlice. slice is nil if its content was not stored.
 type storedSlice struct {
 	key     string
 	version uint64
@@ -40,7 +42,7 @@ func newState(l zone.Locality) *state {
 	}
 }
 
-// mark notes that a service must be built again. The caller holds the lock.
+// markDirty marks a service to be rebuilt. The caller holds the lock.
 func (s *state) markDirty(key string) {
 	if _, already := s.dirty[key]; !already {
 		s.dirty[key] = time.Now()
@@ -77,7 +79,7 @@ func (s *state) setSlice(o *sliceObject) {
 	defer s.mu.Unlock()
 	name := o.Namespace + "/" + o.Name
 	if before := s.slices[name]; before != nil && before.key != o.service {
-		s.deleteSlice(name) // its label was changed: it belongs to another service now
+		s.deleteSlice(name) // its label changed: it belongs to another service now
 	}
 	h := &storedSlice{key: o.service, version: parseVersion(o.ResourceVersion), slice: o.slice}
 	si := s.imports[o.service]
@@ -102,7 +104,7 @@ func (s *state) removeSlice(namespace, name string) {
 	s.deleteSlice(namespace + "/" + name)
 }
 
-// forget drops a slice. The caller holds the lock.
+// deleteSlice deletes a slice. The caller holds the lock.
 func (s *state) deleteSlice(name string) {
 	h := s.slices[name]
 	if h == nil {
@@ -121,7 +123,7 @@ func (s *state) deleteSlice(name string) {
 	}
 }
 
-// keepOnlyImports drops the imports that a list did not have.
+// retainImports removes the imports that are not in a list.
 func (s *state) retainImports(listed map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +135,7 @@ func (s *state) retainImports(listed map[string]bool) {
 	}
 }
 
-// keepOnlySlices drops the slices that a list did not have.
+// retainSlices removes the slices that are not in a list.
 func (s *state) retainSlices(listed map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +146,9 @@ func (s *state) retainSlices(listed map[string]bool) {
 	}
 }
 
-// refill gives slices their content back that was not kept. A slice that is not there is left alone: either it was deleted since,
-// or the watch is about to bring it; so is one of which the watch has told something newer.
+// restoreContent sets the content of slices that are stored without it. It ignores a slice that is
+// not stored: it was deleted since, or the watch has not delivered it yet. It also ignores a slice
+// of which the watch has delivered a newer version.
 func (s *state) restoreContent(objects []*sliceObject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +162,8 @@ func (s *state) restoreContent(objects []*sliceObject) {
 	}
 }
 
-// fetched tells whether all slices of a service are there, or not needed, and if so that nobody asks for them any more.
+// fetchDone reports whether all slices of a service are complete or not needed, and if so ends its
+// fetching.
 func (s *state) fetchDone(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +178,7 @@ func (s *state) fetchDone(key string) bool {
 	return true
 }
 
-// setLocality changes who we are; every answer that depends on it is built again.
+// setLocality changes where this server is and marks every service whose answers depend on it.
 func (s *state) setLocality(change func(*zone.Locality)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,17 +194,17 @@ func (s *state) setLocality(change func(*zone.Locality)) {
 	}
 }
 
-// job is one service to build.
+// job is a service to rebuild.
 type job struct {
 	key      string
-	service  *zone.Service // nil when it is gone
+	service  *zone.Service // nil if it was removed
 	locality zone.Locality
-	// missing is set when content of its slices must be fetched first, fetch when nobody does that yet.
+	// incomplete is set if a slice lacks its content. fetch is set if it is not being read yet.
 	incomplete, fetch bool
 	since             time.Time
 }
 
-// next takes one service that must be built again, if there is any.
+// nextJob removes one service from the dirty ones and returns it.
 func (s *state) nextJob() (job, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +232,8 @@ func (s *state) nextJob() (job, bool) {
 	return job{}, false
 }
 
-// versionOf makes resource versions comparable, which the API server's are (KEP-5504). What is not a number counts as oldest.
+// parseVersion makes resource versions comparable, which those of the API server are (KEP-5504). A
+// version that is not a number counts as the oldest.
 func parseVersion(text string) uint64 {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {

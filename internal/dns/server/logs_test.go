@@ -13,13 +13,13 @@ import (
 
 func TestStructured(t *testing.T) {
 	for line, want := range map[string]string{
-		"[INFO] plugin/clusterset: the API server tells about changes again":  `level=INFO msg="the API server tells about changes again" plugin=clusterset cluster=east`,
-		"[WARNING] plugin/clusterset: not known after 5s: queries fail":       `level=WARN msg="not known after 5s: queries fail" plugin=clusterset cluster=east`,
-		"[ERROR] plugin/errors: 2 a.example. A: read udp: i/o timeout":        `level=ERROR msg="2 a.example. A: read udp: i/o timeout" plugin=errors cluster=east`,
-		`[INFO] 10.0.0.1:5 - 7 "A IN web.shop. udp 40" NOERROR qr,aa 90 0.0s`: `level=INFO msg="10.0.0.1:5 - 7 \"A IN web.shop. udp 40\" NOERROR qr,aa 90 0.0s" cluster=east`,
-		"SIGTERM: shutting down servers then terminating":                     `level=INFO msg="SIGTERM: shutting down servers then terminating" cluster=east`,
-		"[::1]:53 is taken] really":                                           `level=INFO msg="[::1]:53 is taken] really" cluster=east`,
-		"[INFO] ":                                                             `level=INFO msg="" cluster=east`,
+		"[INFO] plugin/clusterset: the connection to the API server is restored": `level=INFO msg="the connection to the API server is restored" plugin=clusterset cluster=east`,
+		"[WARNING] plugin/clusterset: not known after 5s: queries fail":          `level=WARN msg="not known after 5s: queries fail" plugin=clusterset cluster=east`,
+		"[ERROR] plugin/errors: 2 a.example. A: read udp: i/o timeout":           `level=ERROR msg="2 a.example. A: read udp: i/o timeout" plugin=errors cluster=east`,
+		`[INFO] 10.0.0.1:5 - 7 "A IN web.shop. udp 40" NOERROR qr,aa 90 0.0s`:    `level=INFO msg="10.0.0.1:5 - 7 \"A IN web.shop. udp 40\" NOERROR qr,aa 90 0.0s" cluster=east`,
+		"SIGTERM: shutting down servers then terminating":                        `level=INFO msg="SIGTERM: shutting down servers then terminating" cluster=east`,
+		"[::1]:53 is taken] really":                                              `level=INFO msg="[::1]:53 is taken] really" cluster=east`,
+		"[INFO] ":                                                                `level=INFO msg="" cluster=east`,
 	} {
 		var out bytes.Buffer
 		handler := logs.New(&out, slog.LevelInfo)

@@ -8,8 +8,8 @@ import (
 	"unique"
 )
 
-// maxName is the longest name in text form, with the dot at its end: 255 bytes on the wire (RFC 1035, 2.3.4), which count one
-// for each label and one for the root.
+// maxName is the length of the longest name in text form, with the dot at its end: 255 bytes on the
+// wire (RFC 1035, 2.3.4), which include a length byte for each label and one for the root.
 const maxName = 254
 
 // Answers are the prepared answers of one service. They never change.
@@ -19,12 +19,13 @@ type Answers struct {
 	kind   Kind
 	v4, v6 addresses
 	ports  []portName
-	// hosts are the endpoints of a headless service that have a name, by the labels left of the service's.
+	// hosts are the endpoints of a headless service that have a name, by the labels left of the
+	// service's.
 	hosts  []host
 	byName map[string]int32
-	// inner are labels left of the service's that have no records but names below them.
+	// emptyNonTerminals are labels left of the service's that have no records but names below them.
 	emptyNonTerminals []string
-	// reverse are the addresses of a ClusterSetIP service whose names are ours to tell.
+	// reverse are the addresses of a ClusterSetIP service that have a reverse name in the zone.
 	reverse []netip.Addr
 }
 
@@ -33,7 +34,8 @@ type portName struct {
 	left     string // _port._protocol
 	protocol string // _protocol
 	number   uint16
-	// targets are the endpoints of a headless service that have the port; nil where the target is the service itself.
+	// targets are the endpoints of a headless service with the port. It is nil if the target is the
+	// service itself.
 	targets []target
 }
 
@@ -42,21 +44,23 @@ type target struct {
 	number uint16
 }
 
-// host is a name below a service: an endpoint of a headless one, or a cluster where those are wanted.
+// host is a name below a service: an endpoint of a headless service or, with Options.ClusterNames,
+// a cluster.
 type host struct {
 	fqdn   string
 	v4, v6 addresses
-	// remote hosts are in other clusters; the cluster's own DNS knows the others' addresses.
+	// remote is set for hosts in other clusters. The cluster's own DNS has the reverse names of the
+	// local ones.
 	remote bool
 }
 
-// Build prepares the answers of a service. It returns nil when no name of the service exists: for a headless service without a
-// ready endpoint, as the specification wants it.
+// Build prepares the answers of a service. It returns nil if the service has no name: a headless
+// service without a ready endpoint has none by the specification.
 func Build(o Options, l Locality, s Service) *Answers {
 	key := strings.ToLower(Key(s.Namespace, s.Name))
 	a := &Answers{key: key, fqdn: key + ".svc." + o.Name, kind: s.Kind}
 	if len(a.fqdn) > maxName {
-		return nil // nobody can ask for it
+		return nil // no query can contain it
 	}
 	a.key = a.fqdn[:len(key)] // share the bytes
 	switch s.Kind {
@@ -96,7 +100,7 @@ func (s *addresses) add(ip netip.Addr) {
 	s.raw = append(s.raw, ip.AsSlice()...)
 }
 
-// servicePorts gives the service's own name to each named port.
+// addServicePorts adds an SRV record with the service as target for each named port.
 func (a *Answers) addServicePorts(ports []Port) {
 	for _, p := range ports {
 		if p.Name != "" {
@@ -108,14 +112,14 @@ func (a *Answers) addServicePorts(ports []Port) {
 	}
 }
 
-// newPortName keeps one copy of texts that most services share.
+// newPortName shares one copy of the names that most services have.
 func newPortName(p Port) portName {
 	protocol := "_" + strings.ToLower(p.Protocol)
 	left := unique.Make("_" + strings.ToLower(p.Name) + "." + protocol).Value()
 	return portName{left: left, protocol: left[len(left)-len(protocol):], number: p.Number}
 }
 
-// located is an endpoint with what decides about its place in an answer.
+// locatedEndpoint is an endpoint with what decides its position in an answer.
 type locatedEndpoint struct {
 	Endpoint
 	cluster  string
@@ -123,7 +127,8 @@ type locatedEndpoint struct {
 	weight   uint8
 }
 
-// classic lists the ClusterIPs of the clusters that serve, but for those of weight 0 while another serves.
+// buildClassic adds the ClusterIPs of the serving clusters. Clusters of weight 0 are left out while
+// another serves.
 func (a *Answers) buildClassic(l Locality, all []*Slice) {
 	var serving []locatedEndpoint
 	anyWeight := false
@@ -139,46 +144,46 @@ func (a *Answers) buildClassic(l Locality, all []*Slice) {
 	a.setAddresses(serving)
 }
 
-// fill takes endpoints into the service's own addresses: each address once, nearest first.
+// setAddresses sets the service's own addresses: each address once, nearest first.
 func (a *Answers) setAddresses(endpoints []locatedEndpoint) {
 	slices.SortFunc(endpoints, func(x, y locatedEndpoint) int {
 		return cmp.Or(cmp.Compare(x.distance, y.distance), x.Addr.Compare(y.Addr), cmp.Compare(x.cluster, y.cluster))
 	})
 	seen := make(map[netip.Addr]bool, len(endpoints))
 	endpoints = slices.DeleteFunc(endpoints, func(e locatedEndpoint) bool {
-		again := seen[e.Addr]
+		repeated := seen[e.Addr]
 		seen[e.Addr] = true
-		return again
+		return repeated
 	})
 	for _, is4 := range []bool{true, false} {
-		var members []locatedEndpoint
+		var family []locatedEndpoint
 		for _, e := range endpoints {
 			if e.Addr.Is4() == is4 {
-				members = append(members, e)
+				family = append(family, e)
 			}
 		}
-		if len(members) > 0 {
-			*a.family(members[0].Addr) = packAddresses(members)
+		if len(family) > 0 {
+			*a.family(family[0].Addr) = packAddresses(family)
 		}
 	}
 }
 
-// packed are addresses of one family, sorted by distance.
-func packAddresses(members []locatedEndpoint) addresses {
-	s := addresses{width: uint8(members[0].Addr.BitLen() / 8)}
-	s.raw = make([]byte, 0, len(members)*int(s.width))
+// packAddresses returns the addresses of endpoints of one family, which are sorted by distance.
+func packAddresses(endpoints []locatedEndpoint) addresses {
+	s := addresses{width: uint8(endpoints[0].Addr.BitLen() / 8)}
+	s.raw = make([]byte, 0, len(endpoints)*int(s.width))
 	var by ordering
-	for i, e := range members {
+	for i, e := range endpoints {
 		s.raw = append(s.raw, e.Addr.AsSlice()...)
-		if i > 0 && e.distance != members[i-1].distance {
+		if i > 0 && e.distance != endpoints[i-1].distance {
 			by.ends = append(by.ends, i)
 		}
-		if e.weight != members[0].weight && by.weights == nil {
-			by.weights = make([]uint8, len(members))
+		if e.weight != endpoints[0].weight && by.weights == nil {
+			by.weights = make([]uint8, len(endpoints))
 		}
 	}
 	for i := range by.weights {
-		by.weights[i] = members[i].weight
+		by.weights[i] = endpoints[i].weight
 	}
 	if by.ends != nil || by.weights != nil {
 		s.order = &by
@@ -186,7 +191,7 @@ func packAddresses(members []locatedEndpoint) addresses {
 	return s
 }
 
-// headless lists all ready endpoints, names each, and says whether there are any.
+// buildHeadless adds all ready endpoints and their names, and reports whether there are any.
 func (a *Answers) buildHeadless(l Locality, all []*Slice) bool {
 	var ready []locatedEndpoint
 	a.byName = map[string]int32{}
@@ -208,12 +213,13 @@ func (a *Answers) buildHeadless(l Locality, all []*Slice) bool {
 	return len(ready) > 0
 }
 
-// sorted brings slices into an order that does not depend on when they came.
+// sortedByCluster returns slices in an order that does not depend on when they arrived.
 func sortedByCluster(all []*Slice) []*Slice {
 	return slices.SortedStableFunc(slices.Values(all), func(x, y *Slice) int { return cmp.Compare(x.Cluster, y.Cluster) })
 }
 
-// targets notes that a host has the named ports of its slice. A host with several addresses is one target.
+// addTargets adds a host to the named ports of its slice. A host with several addresses is one
+// target.
 func (a *Answers) addTargets(ports []Port, at int32, isNew bool) {
 	for _, p := range ports {
 		if p.Name == "" {
@@ -231,7 +237,8 @@ func (a *Answers) addTargets(ports []Port, at int32, isNew bool) {
 	}
 }
 
-// passBy notes the names between the service's and its hosts': they exist and have no records.
+// addNonTerminals adds the names between the service's and its hosts'. They exist and have no
+// records.
 func (a *Answers) addNonTerminals(cluster string) {
 	for _, name := range []string{cluster, cluster[strings.IndexByte(cluster, '.')+1:]} {
 		if !slices.Contains(a.emptyNonTerminals, name) {
@@ -240,8 +247,9 @@ func (a *Answers) addNonTerminals(cluster string) {
 	}
 }
 
-// clusters adds a name for each cluster, with the addresses it contributes. These have no reverse names: a headless service's
-// endpoints have better ones, and a ClusterIP belongs to its own cluster's DNS.
+// addClusterNames adds a name for each cluster, with the addresses of its endpoints. They have no
+// reverse names: endpoints of a headless service have more specific ones, and the reverse name of a
+// ClusterIP belongs to its own cluster's DNS.
 func (a *Answers) addClusterNames(all []*Slice) {
 	if a.byName == nil {
 		a.byName = map[string]int32{}
@@ -258,8 +266,8 @@ func (a *Answers) addClusterNames(all []*Slice) {
 	}
 }
 
-// addHost gives an address to the host with the labels left of the service's name; it tells where the host is, whether it is new,
-// and false in the end when its name would be too long to be asked for.
+// addHost adds an address to the host with the given labels left of the service's name. It returns
+// the host's index and whether the host is new; fits is false if its name would exceed maxName.
 func (a *Answers) addHost(left string, ip netip.Addr) (at int32, isNew, fits bool) {
 	at, found := a.byName[left]
 	if !found {
@@ -287,7 +295,8 @@ func (h *host) has(ip netip.Addr) bool {
 	return false
 }
 
-// hostname is the first label of an endpoint's name: its hostname or, as CoreDNS has it, its address with dashes.
+// hostname returns the first label of an endpoint's name: its hostname or, as in CoreDNS, its
+// address with dashes.
 func hostname(e Endpoint) string {
 	if e.Hostname != "" {
 		return strings.ToLower(e.Hostname)
@@ -295,7 +304,8 @@ func hostname(e Endpoint) string {
 	return strings.NewReplacer(".", "-", ":", "-").Replace(e.Addr.String())
 }
 
-// validCluster tells ids that can be part of a name: one or two labels of small letters, digits and dashes.
+// validCluster reports whether a cluster id can be part of a name: one or two labels of lower-case
+// letters, digits and dashes.
 func validCluster(id string) bool {
 	labels := strings.Split(id, ".")
 	if len(labels) > 2 {
@@ -309,7 +319,7 @@ func validCluster(id string) bool {
 	return true
 }
 
-// reverseNames calls visit with every address whose name is ours to tell, and that name.
+// reverseNames calls visit with every address that has a reverse name in the zone, and that name.
 func (a *Answers) reverseNames(visit func(ip netip.Addr, name string)) {
 	for _, ip := range a.reverse {
 		visit(ip, a.fqdn)
@@ -328,5 +338,5 @@ func (a *Answers) reverseNames(visit func(ip netip.Addr, name string)) {
 	}
 }
 
-// Endpoints is how many addresses the service answers with.
+// Endpoints returns how many addresses the service has.
 func (a *Answers) Endpoints() int { return a.v4.len() + a.v6.len() }

@@ -2,11 +2,11 @@ package zone
 
 import "strings"
 
-// place is what kind of name was asked for.
+// nameKind is the form of a queried name.
 type nameKind uint8
 
 const (
-	nameUnknown      nameKind = iota // in the zone, but of no form that can exist
+	nameUnknown      nameKind = iota // within the zone, but of no form that exists
 	nameApex                         // the zone itself
 	nameVersion                      // dns-version
 	nameServer                       // ns.dns
@@ -14,10 +14,10 @@ const (
 	nameServices                     // svc
 	nameNamespace                    // namespace.svc
 	nameService                      // service.namespace.svc
-	nameBelowService                 // something.service.namespace.svc
+	nameBelowService                 // …service.namespace.svc
 )
 
-// question is a name, cut into its parts. Parts share the bytes of the name.
+// parsedName is a name, split into its parts. The parts share the bytes of the name.
 type parsedName struct {
 	kind      nameKind
 	namespace string
@@ -25,7 +25,7 @@ type parsedName struct {
 	left      string // the labels before the key
 }
 
-// Lower returns a name in lower case, the same string where it already is.
+// Lower returns a name in lower case, without a copy if it already is.
 func Lower(name string) string {
 	for i := range len(name) {
 		if c := name[i]; 'A' <= c && c <= 'Z' {
@@ -35,7 +35,8 @@ func Lower(name string) string {
 	return name
 }
 
-// Within tells whether a name is that of a zone or below it; both are in lower case, in text form, with a dot at their end.
+// Within reports whether a name is that of a zone or below it. Both are in lower case, in text
+// form, with a dot at their end.
 func Within(name, zone string) bool {
 	if zone == "." {
 		return true
@@ -50,7 +51,7 @@ func Within(name, zone string) bool {
 	if name[before-1] != '.' {
 		return false
 	}
-	// A dot inside a label is written with a backslash before it, and a backslash as two.
+	// A dot inside a label is written as \. and a backslash as \\.
 	backslashes := 0
 	for i := before - 2; i >= 0 && name[i] == '\\'; i-- {
 		backslashes++
@@ -58,8 +59,8 @@ func Within(name, zone string) bool {
 	return backslashes%2 == 0
 }
 
-// parse cuts a name, in lower case and within the zone, into its parts. Names with bytes that need a backslash have no special
-// treatment: the backslash stays in one of the parts, and no part of a name that exists has one.
+// parse splits a name, in lower case and within the zone, into its parts. Escaped bytes are not
+// decoded: the backslash stays in one of the parts, and no existing name contains one.
 func parse(name, zone string) parsedName {
 	if len(name) == len(zone) {
 		return parsedName{kind: nameApex}
@@ -92,7 +93,7 @@ func parse(name, zone string) parsedName {
 	return q
 }
 
-// cutLast cuts the last label off; rest is empty when there was only one.
+// cutLast splits off the last label. rest is empty if there was only one.
 func cutLast(labels string) (rest, last string) {
 	if i := strings.LastIndexByte(labels, '.'); i >= 0 {
 		return labels[:i], labels[i+1:]
@@ -100,7 +101,7 @@ func cutLast(labels string) (rest, last string) {
 	return "", labels
 }
 
-// hasWildcard tells names with a label "*".
+// hasWildcard reports whether a name has a label "*".
 func hasWildcard(name string) bool {
 	return strings.HasPrefix(name, "*.") || strings.Contains(name, ".*.")
 }

@@ -10,12 +10,13 @@ const (
 	// SchemaVersion is the version of the Kubernetes DNS schema that the zone follows.
 	SchemaVersion = "1.1.0"
 	schemaTTL     = 28800 // as in the specification's example
-	// What one record takes at least, with its name compressed.
+	// Minimum size of a record, with its name compressed.
 	minSizeA, minSizeAAAA, minSizeSRV = 16, 28, 20
 )
 
-// Reply answers a request for a name within the zone; lower is that name in lower case. size is how many bytes the client takes. The reply
-// may still be too long for it: whoever writes it cuts it and says so.
+// Reply returns the reply to a query for a name within the zone; lower is that name in lower case.
+// size is the size of the client's buffer. The reply may exceed it: the writer truncates it and
+// sets the TC bit.
 //
 // The reply and its records belong to the caller; only the bytes of addresses and names are shared.
 func (z *Zone) Reply(r *dns.Msg, lower string, size int) *dns.Msg {
@@ -83,8 +84,8 @@ func (z *Zone) replyBelowService(r *dns.Msg, a *Answers, left string, size int) 
 	return z.replyNegative(r, dns.RcodeNameError, z.Name)
 }
 
-// one is the reply most questions get, with all it needs in one piece of memory: a name has one address, asked for with or
-// without EDNS.
+// reply is a message with space for one address and EDNS, which is all that most replies need, in
+// one allocation.
 type reply struct {
 	dns.Msg
 	question [1]dns.Question
@@ -100,7 +101,7 @@ func newReply(r *dns.Msg) *reply {
 	return m
 }
 
-// begin makes m the reply to r, without records.
+// setReply fills in the header and question of the reply to r.
 func setReply(m *dns.Msg, question *[1]dns.Question, r *dns.Msg) {
 	m.Id = r.Id
 	m.Response = true
@@ -112,7 +113,7 @@ func setReply(m *dns.Msg, question *[1]dns.Question, r *dns.Msg) {
 	m.Question = question[:]
 }
 
-// addressesOf answers with the addresses of a name that exists.
+// replyAddresses answers with the addresses of an existing name.
 func (z *Zone) replyAddresses(r *dns.Msg, v4, v6 *addresses, size int) *dns.Msg {
 	switch r.Question[0].Qtype {
 	case dns.TypeA:
@@ -141,7 +142,8 @@ func (z *Zone) replyA(r *dns.Msg, v4 *addresses, size int) *dns.Msg {
 		return &m.Msg
 	}
 	var buffer [32]int32
-	// More than fits need not be written. One too many is: it makes the writer say that the answer was cut.
+	// Records beyond the buffer need not be written. One too many is: it makes the writer set the TC
+	// bit.
 	order := v4.pick(size/minSizeA+1, buffer[:])
 	records := make([]dns.A, len(order))
 	m.Answer = make([]dns.RR, len(order))
@@ -166,7 +168,7 @@ func (z *Zone) replyAAAA(r *dns.Msg, v6 *addresses, size int) *dns.Msg {
 	return &m.Msg
 }
 
-// refuse answers nothing. It is not what the zone says about a name, so it is not authoritative.
+// replyRefused answers REFUSED. That is no statement about the name, so it is not authoritative.
 func (z *Zone) replyRefused(r *dns.Msg) *dns.Msg {
 	m := newReply(r)
 	m.Authoritative = false
@@ -174,7 +176,8 @@ func (z *Zone) replyRefused(r *dns.Msg) *dns.Msg {
 	return &m.Msg
 }
 
-// none is a reply without an answer but with the zone's SOA, which says how long that may be believed (RFC 2308).
+// negativeReply is a message without answers but with the zone's SOA record, by which resolvers
+// cache it (RFC 2308).
 type negativeReply struct {
 	dns.Msg
 	question [1]dns.Question
@@ -183,7 +186,8 @@ type negativeReply struct {
 	soa      dns.SOA
 }
 
-// negative says that a name does not exist (NXDOMAIN) or has no records of the type that was asked for (success).
+// replyNegative answers that a name does not exist (NXDOMAIN) or has no records of the queried type
+// (success).
 func (z *Zone) replyNegative(r *dns.Msg, rcode int, apex string) *dns.Msg {
 	m := &negativeReply{}
 	setReply(&m.Msg, &m.question, r)
@@ -195,7 +199,8 @@ func (z *Zone) replyNegative(r *dns.Msg, rcode int, apex string) *dns.Msg {
 	return &m.Msg
 }
 
-// start is the SOA record of a zone, its name in the letters of the question.
+// soaRecord returns the SOA record of a zone. Its name has the letter case of the query
+// (draft-vixie-dnsext-dns0x20).
 func (z *Zone) soaRecord(qname, apex string) dns.SOA {
 	return dns.SOA{
 		Hdr: z.header(qname[len(qname)-len(apex):], dns.TypeSOA),

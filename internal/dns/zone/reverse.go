@@ -12,11 +12,11 @@ const (
 	reverse6 = ".ip6.arpa."
 )
 
-// IsReverse tells zones of reverse names.
+// IsReverse reports whether a zone is one of reverse names.
 func IsReverse(zone string) bool { return Within(zone, reverse4[1:]) || Within(zone, reverse6[1:]) }
 
-// ReplyReverse answers a request for the name of an address. It returns nil when that is not ours to tell: then the cluster's own
-// DNS or the world's may know.
+// ReplyReverse answers a query for the reverse name of an address. It returns nil if the zone has
+// none: the next plugin, such as the cluster's own DNS, may have one.
 func (z *Zone) ReplyReverse(r *dns.Msg, lower, apex string) *dns.Msg {
 	ip, ok := parseReverse(lower)
 	if !ok {
@@ -39,8 +39,8 @@ func (z *Zone) ReplyReverse(r *dns.Msg, lower, apex string) *dns.Msg {
 	return &m.Msg
 }
 
-// NoReverse answers for a reverse zone in which nobody else is asked: addresses have no name, and of what lies above them nothing
-// is known but that it may have addresses below.
+// ReplyReverseNegative answers a reverse query if no other plugin does. A full address without a
+// name does not exist; a shorter name exists, because there may be addresses below it.
 func (z *Zone) ReplyReverseNegative(r *dns.Msg, lower, apex string) *dns.Msg {
 	if qtype := r.Question[0].Qtype; qtype == dns.TypeAXFR || qtype == dns.TypeIXFR || hasWildcard(lower) {
 		return z.replyRefused(r)
@@ -51,7 +51,7 @@ func (z *Zone) ReplyReverseNegative(r *dns.Msg, lower, apex string) *dns.Msg {
 	return z.replyNegative(r, dns.RcodeSuccess, apex)
 }
 
-// parseReverse reads the address out of a whole reverse name, in lower case.
+// parseReverse returns the address in a full reverse name, in lower case.
 func parseReverse(name string) (netip.Addr, bool) {
 	if digits, is4 := strings.CutSuffix(name, reverse4); is4 {
 		return parseReverse4(digits)

@@ -5,11 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// shards is a power of two. A change copies one shard, so there are enough of them to keep each at some hundred entries with
-// a hundred thousand services.
+// shardCount is a power of two. A change copies one shard, so with a hundred thousand services each
+// shard has about a hundred entries.
 const shardCount = 1024
 
-// table is a map that many read while one writes. A read is two loads and a lookup: no lock, no allocation.
+// shardedMap is a map with many concurrent readers and one writer. A read is two loads and a
+// lookup: no lock, no allocation.
 type shardedMap[K comparable, V any] struct {
 	hash   func(K) uint64
 	shards [shardCount]atomic.Pointer[map[K]V]

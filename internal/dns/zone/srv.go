@@ -2,11 +2,12 @@ package zone
 
 import "github.com/miekg/dns"
 
-// wholeWeight is shared by the records of an answer, as CoreDNS does it for services of a cluster.
+// totalWeight is divided among the records of an answer, as CoreDNS does for services of a cluster.
 const totalWeight = 100
 
-// srv answers with the ports of a service: each record once, though two ports may differ only in their protocol, and with
-// the addresses of the targets in the additional section where there is room for them.
+// replySRV answers with the ports of a service. Each record occurs once, although two ports may
+// differ only in their protocol. The addresses of the targets go into the additional section if
+// they fit.
 func (z *Zone) replySRV(r *dns.Msg, a *Answers, ports []portName, size int) *dns.Msg {
 	m := newReply(r)
 	if a.kind == Headless && len(ports) > 0 {
@@ -22,7 +23,7 @@ func (z *Zone) replySRV(r *dns.Msg, a *Answers, ports []portName, size int) *dns
 		rr.(*dns.SRV).Weight = weight
 	}
 	if !fitsInto(&m.Msg, size) {
-		m.Extra = nil // who needs the addresses can ask for them; a cut answer would be asked for again over TCP (RFC 2181, 9)
+		m.Extra = nil // clients can query them; a truncated answer would cost a retry over TCP (RFC 2181, 9)
 	}
 	return &m.Msg
 }
@@ -39,7 +40,7 @@ func (z *Zone) serviceTargets(m *reply, a *Answers, ports []portName) {
 	}
 }
 
-// numberBefore tells whether a port's number was there before it.
+// isRepeated reports whether an earlier port has the same number.
 func isRepeated(ports []portName, i int) bool {
 	for j := range i {
 		if ports[j].number == ports[i].number {
@@ -49,7 +50,8 @@ func isRepeated(ports []portName, i int) bool {
 	return false
 }
 
-// hostTargets lists each endpoint with each port, in random order, and no more than could ever fit.
+// hostTargets lists each endpoint with each port, in random order, and no more records than can
+// fit.
 func (z *Zone) hostTargets(m *reply, a *Answers, ports []portName, size int) {
 	targets := ports[0].targets
 	if len(ports) > 1 {
@@ -63,20 +65,20 @@ func (z *Zone) hostTargets(m *reply, a *Answers, ports []portName, size int) {
 	hdr := z.header(m.question[0].Name, dns.TypeSRV)
 	records := make([]dns.SRV, limit)
 	m.Answer = make([]dns.RR, limit)
-	told := map[int32]bool{}
+	hasGlue := map[int32]bool{}
 	for i, at := range order[:limit] {
 		t := targets[at]
 		h := &a.hosts[t.host]
 		records[i] = dns.SRV{Hdr: hdr, Port: t.number, Target: h.fqdn}
 		m.Answer[i] = &records[i]
-		if whole && !told[t.host] {
-			told[t.host] = true
+		if whole && !hasGlue[t.host] {
+			hasGlue[t.host] = true
 			m.Extra = z.glue(m.Extra, h.fqdn, &h.v4, &h.v6)
 		}
 	}
 }
 
-// distinct are the targets of several ports, each once.
+// distinct returns the targets of several ports, each once.
 func distinct(ports []portName) []target {
 	var out []target
 	seen := map[target]bool{}
@@ -91,7 +93,8 @@ func distinct(ports []portName) []target {
 	return out
 }
 
-// fits tells whether a message with names compressed stays below a size, leaving room for an OPT record.
+// fitsInto reports whether a message with compressed names is at most size bytes long with an OPT
+// record.
 func fitsInto(m *dns.Msg, size int) bool {
 	const opt = 64 // with the options CoreDNS gives back
 	if m.Len() <= size-opt {

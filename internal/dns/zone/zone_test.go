@@ -15,7 +15,8 @@ var options = Options{Name: "clusterset.local.", TTL: 5}
 
 func ip(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// filled is a zone with a service of each kind in namespace ns, and one of a thousand endpoints.
+// newTestZone returns a zone with a service of each kind in namespace ns, and one of a thousand
+// endpoints.
 func newTestZone(t testing.TB) *Zone {
 	t.Helper()
 	z := New(options)
@@ -102,13 +103,16 @@ func TestParseReverse(t *testing.T) {
 	}
 }
 
-// What others in the chain do to a reply must not reach the next one: CoreDNS's cache writes into the records it is given.
+// Other plugins may change a reply without effect on the next one: CoreDNS's cache writes into the
+// records it gets.
 func TestRepliesShareNothingThatChanges(t *testing.T) {
 	z := newTestZone(t)
 	for _, q := range []struct {
 		name  string
 		qtype uint16
-	}{{"vip.ns.svc.clusterset.local.", dns.TypeA}, {"vip.ns.svc.clusterset.local.", dns.TypeSRV}, {"old.ns.svc.clusterset.local.", dns.TypeA}, {"no.ns.svc.clusterset.local.", dns.TypeA}} {
+	}{
+		{"vip.ns.svc.clusterset.local.", dns.TypeA}, {"vip.ns.svc.clusterset.local.", dns.TypeSRV}, {"old.ns.svc.clusterset.local.", dns.TypeA}, {"no.ns.svc.clusterset.local.", dns.TypeA},
+	} {
 		first := query(z, q.name, q.qtype)
 		for _, rrs := range [][]dns.RR{first.Answer, first.Ns, first.Extra} {
 			for _, rr := range rrs {
@@ -125,8 +129,8 @@ func TestRepliesShareNothingThatChanges(t *testing.T) {
 	}
 }
 
-// TestWireSaysTheSame: where the bytes of an answer are made directly, they hold what the message would have held.
-func TestWireSaysTheSame(t *testing.T) {
+// Wire has the same content as Reply.
+func TestWireHasTheContentOfReply(t *testing.T) {
 	z := newTestZone(t)
 	for _, q := range []struct {
 		name  string
@@ -145,7 +149,7 @@ func TestWireSaysTheSame(t *testing.T) {
 		{"absent.ns.svc.clusterset.local.", dns.TypeA, false},  // no such name
 		{"west.db.ns.svc.clusterset.local.", dns.TypeA, false}, // an empty non-terminal
 		{"ns.dns.clusterset.local.", dns.TypeA, false},         // not a service
-		{`vi\\112.ns.svc.clusterset.local.`, dns.TypeA, false}, // not a name of ours, as it stands
+		{`vi\\112.ns.svc.clusterset.local.`, dns.TypeA, false}, // no name in the zone as it is written
 	} {
 		for _, flags := range []dns.MsgHdr{{}, {RecursionDesired: true}, {CheckingDisabled: true}} {
 			r := &dns.Msg{MsgHdr: flags, Question: []dns.Question{{Name: q.name, Qtype: q.qtype, Qclass: dns.ClassINET}}}
@@ -201,7 +205,7 @@ func TestCountsAndReverseFollowChanges(t *testing.T) {
 	}
 }
 
-// A slice of a cluster whose id cannot be part of a name has addresses but no hosts.
+// A slice from a cluster whose id cannot be part of a name has addresses but no hosts.
 func TestClusterIDs(t *testing.T) {
 	for id, want := range map[string]bool{"east": true, "a.b": true, "6b0-1": true, "": false, "a.b.c": false, "a_b": false, ".a": false, "a..b": false, "a b": false} {
 		if got := validCluster(id); got != want {
@@ -210,7 +214,7 @@ func TestClusterIDs(t *testing.T) {
 	}
 }
 
-// Answers need no more memory than their reply.
+// An answer allocates only its reply.
 func TestAllocations(t *testing.T) {
 	z := newTestZone(t)
 	for _, c := range []struct {
@@ -232,7 +236,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// Answers are decided without I/O: no client can be reached from here.
+// Answers are built without I/O: the package depends on no client.
 func TestImports(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
@@ -259,20 +263,21 @@ func FuzzParse(f *testing.F) {
 		q := parse(lower, options.Name)
 		switch q.kind {
 		case nameService, nameBelowService:
-			// Put together again the parts are the name: nothing was lost, nothing read twice.
-			if again := strings.TrimPrefix(q.left+"."+q.key+".svc."+options.Name, "."); again != lower && !strings.Contains(lower, "..") && lower[0] != '.' {
-				t.Errorf("%q was cut into %+v", lower, q)
+			// Joined again, the parts are the name: no label is lost or used twice.
+			if joined := strings.TrimPrefix(q.left+"."+q.key+".svc."+options.Name, "."); joined != lower && !strings.Contains(lower, "..") && lower[0] != '.' {
+				t.Errorf("%q was split into %+v", lower, q)
 			}
 		case nameNamespace:
 			if q.namespace+".svc."+options.Name != lower && !strings.Contains(lower, "..") && lower[0] != '.' {
-				t.Errorf("%q was cut into %+v", lower, q)
+				t.Errorf("%q was split into %+v", lower, q)
 			}
 		}
 		parseReverse(lower)
 	})
 }
 
-// Whatever packet can be read at all gets a reply that can be written and read, to the question that was asked.
+// Every packet that can be parsed gets a reply that can be packed and parsed, with the same
+// question.
 func FuzzQuery(f *testing.F) {
 	for _, name := range []string{"web.ns.svc.clusterset.local.", "big.ns.svc.clusterset.local.", "clusterset.local.", "1.0.0.243.in-addr.arpa.", "*.ns.svc.clusterset.local."} {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV, dns.TypeANY, dns.TypeAXFR, dns.TypePTR} {

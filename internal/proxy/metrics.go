@@ -14,16 +14,16 @@ var (
 	}, []string{"set"})
 	metricDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "seamark_proxy_sync_duration_seconds",
-		Help:    "Time to bring changes to the kernel: full reads and compares everything, incremental only what changed.",
+		Help:    "Time of a sync with the kernel: full compares the whole table, incremental only changed services.",
 		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30},
 	}, []string{"kind"})
 	metricLastSync = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "seamark_proxy_last_sync_timestamp_seconds",
-		Help: "When the kernel was last known to be as the cluster wants it.",
+		Help: "When the kernel was last in sync with the objects of the cluster.",
 	})
 	metricErrors = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "seamark_proxy_sync_errors_total",
-		Help: "Transactions that failed; each is followed by a full sync.",
+		Help: "Failed transactions; each is followed by a full sync.",
 	})
 	metricChanged = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "seamark_proxy_changed_elements_total",
@@ -35,7 +35,7 @@ var (
 	})
 	metricDeletedFlows = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "seamark_proxy_forgotten_udp_flows_total",
-		Help: "Tracked UDP connections that were ended because their endpoint is gone.",
+		Help: "Tracked UDP connections that were deleted because their endpoint was removed.",
 	})
 )
 

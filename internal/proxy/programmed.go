@@ -12,10 +12,10 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
-// askPatience is how long somebody who asks waits for a transaction that runs.
+// programmedTimeout is how long a request waits for a running transaction.
 const programmedTimeout = 10 * time.Second
 
-// Programmed is what the kernel holds of a service.
+// Programmed returns what the kernel holds for a service.
 func (s *Syncer) Programmed(name types.NamespacedName) programmed.Service {
 	var out programmed.Service
 	h := s.services[name]
@@ -38,25 +38,26 @@ func (s *Syncer) Programmed(name types.NamespacedName) programmed.Service {
 	return out
 }
 
-// serveProgrammed answers what this node has programmed for a service. The answer comes from the loop, which alone may look.
+// serveProgrammed answers what this node has programmed for a service. The loop computes the
+// answer, because only the loop may use the syncer.
 func (p *proxy) serveProgrammed(w http.ResponseWriter, r *http.Request) {
 	namespace, name, ok := strings.Cut(r.URL.Query().Get(programmed.ServiceParameter), "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		http.Error(w, "say which: "+programmed.Path+"?"+programmed.ServiceParameter+"=NAMESPACE/NAME", http.StatusBadRequest)
+		http.Error(w, "name the service: "+programmed.Path+"?"+programmed.ServiceParameter+"=NAMESPACE/NAME", http.StatusBadRequest)
 		return
 	}
 	answer := make(chan programmed.Service, 1)
-	ask := func() { answer <- p.syncer.Programmed(types.NamespacedName{Namespace: namespace, Name: name}) }
+	request := func() { answer <- p.syncer.Programmed(types.NamespacedName{Namespace: namespace, Name: name}) }
 	select {
-	case p.requests <- ask:
+	case p.requests <- request:
 	case <-r.Context().Done():
 		return
 	case <-time.After(programmedTimeout):
-		http.Error(w, "the kernel is being brought up to date; ask again", http.StatusServiceUnavailable)
+		http.Error(w, "a sync of the kernel is running; retry later", http.StatusServiceUnavailable)
 		return
 	}
 	service := <-answer
 	service.Node = p.NodeName
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(service) // whoever asked is gone
+	_ = json.NewEncoder(w).Encode(service) // the client is gone
 }

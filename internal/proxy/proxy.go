@@ -1,8 +1,15 @@
-// Package proxy is the nftables data plane of a node: it follows the imported services of its cluster and keeps the kernel sending
-// their clients to the endpoints they should reach.
+// Package proxy is the nftables data plane of a node. It watches the imported services of its
+// cluster and programs the kernel to send connections to a clusterset IP to one of the service's
+// endpoints. It reads only the local API server and writes nothing to it.
 //
-// The parts, from the inside out: ruleset (which elements, which changes), model (which endpoints), kernel (netlink) and here the
-// Syncer, which holds them together, and the process around it. Only the local API server is read, and nothing is written to it.
+// A packet never passes this process: the kernel handles it by the rules that package kernel
+// describes.
+//
+// A change of an object comes in at caches.go, which marks its service as changed. The loop in
+// proxy.go reads the service's objects and passes them on: package model selects the endpoints for
+// this node, claims.go resolves clusterset IPs that two services have, package ruleset computes the
+// elements to add and to delete, and package kernel applies them in one transaction. syncer.go
+// connects these steps. programmed.go answers what the kernel holds for a service.
 package proxy
 
 import (
@@ -31,23 +38,26 @@ import (
 // Options are the proxy's settings.
 type Options struct {
 	daemon.Options
-	// NodeName is the Node this process runs on. Without it nothing counts as near, and internalTrafficPolicy Local finds nothing.
+	// NodeName is the Node this process runs on. Without it no endpoint counts as near, and
+	// internalTrafficPolicy Local has no endpoints.
 	NodeName string
-	// CleanupOnExit removes the table when ctx ends. Otherwise it stays and traffic flows on while nobody is here.
+	// CleanupOnExit removes the table when ctx ends. Otherwise the table stays and connections go on
+	// while this process does not run.
 	CleanupOnExit bool
 }
 
 const (
-	// verifyEvery is how often everything in the kernel is compared, for what others did to our table.
+	// fullSyncInterval is how often the whole table is compared, to restore what other programs
+	// changed.
 	fullSyncInterval = 10 * time.Minute
-	// retryAfter and retryMost bound the wait after a failed sync.
+	// minRetryDelay and maxRetryDelay bound the delay after a failed sync, which doubles each time.
 	minRetryDelay = 200 * time.Millisecond
 	maxRetryDelay = 10 * time.Second
-	// unhealthyAfter is how long changes may wait for the kernel before the process counts as broken.
+	// unhealthyAfter is how long changes may wait for the kernel before the liveness probe fails.
 	unhealthyAfter = 2 * time.Minute
 )
 
-// proxy is the process: the caches, what changed in them, and the Syncer.
+// proxy is the process: the caches, the changes not yet synced, and the Syncer.
 type proxy struct {
 	Options
 	manager manager.Manager
@@ -55,19 +65,20 @@ type proxy struct {
 
 	mu           sync.Mutex
 	changed      map[types.NamespacedName]struct{}
-	allChanged   bool      // the node's place changed: everything has to be decided anew
-	pendingSince time.Time // since when something waits; zero when nothing does
+	allChanged   bool      // the node's location changed: rebuild all services
+	pendingSince time.Time // since when changes wait for a sync; zero if none do
 	synced       bool
-	zone         string // the labels that were last used
+	zone         string // the node's labels that were used last
 	region       string
 	wake         chan struct{}
-	requests     chan func() // questions about the syncer, which only the loop may touch
+	requests     chan func() // run by the loop, which alone may use the syncer
 
-	location model.Location // of the loop
+	location model.Location // used by the loop only
 }
 
-// Run works until ctx ends. It returns an error when it cannot start: a kubeconfig that does not work, or an address in use. An API
-// server that is away and a kernel that refuses are no reason to end: the process is not ready then, says why, and tries on.
+// Run runs the proxy until ctx ends. It fails if it cannot start: with an unusable kubeconfig, or
+// if a listen address is in use. If the API server is unreachable or the kernel refuses a
+// transaction, it retries; until the first sync the process is not ready.
 func Run(ctx context.Context, o Options) error {
 	table, err := kernel.Open(0)
 	if err != nil {
@@ -128,53 +139,55 @@ func (p *proxy) connect(ctx context.Context) error {
 	)
 }
 
-// loop brings changes to the kernel. While one transaction runs, further changes gather for the next.
+// loop applies changes to the kernel. Changes that arrive during a transaction are collected for
+// the next one.
 func (p *proxy) loop(ctx context.Context) error {
 	if !p.manager.GetCache().WaitForCacheSync(ctx) {
 		return nil // the process ends
 	}
 	p.markAllChanged()
-	verify := time.NewTicker(fullSyncInterval)
-	defer verify.Stop()
-	retry := minRetryDelay
+	fullSync := time.NewTicker(fullSyncInterval)
+	defer fullSync.Stop()
+	delay := minRetryDelay
 	for {
-		var again <-chan time.Time
+		var retry <-chan time.Time
 		if err := p.sync(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			metricErrors.Inc()
-			p.Log.Error(err, "cannot bring the kernel up to date", "again in", retry.String())
-			again = time.After(retry)
-			retry = min(2*retry, maxRetryDelay)
+			p.Log.Error(err, "cannot sync the kernel", "retry in", delay.String())
+			retry = time.After(delay)
+			delay = min(2*delay, maxRetryDelay)
 		} else {
-			retry = minRetryDelay
+			delay = minRetryDelay
 		}
-		if !p.waitForWork(ctx, again, verify.C) {
+		if !p.waitForWork(ctx, retry, fullSync.C) {
 			return nil
 		}
 	}
 }
 
-// rest waits until there is something to sync and answers questions meanwhile. It returns false when the process ends.
-func (p *proxy) waitForWork(ctx context.Context, again, verify <-chan time.Time) bool {
+// waitForWork waits until a sync is needed and serves requests in the meantime. It returns false
+// when the process ends.
+func (p *proxy) waitForWork(ctx context.Context, retry, fullSync <-chan time.Time) bool {
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-p.wake:
-		case <-again:
-		case <-verify:
+		case <-retry:
+		case <-fullSync:
 			p.syncer.RequireFullSync()
-		case answer := <-p.requests:
-			answer()
+		case serve := <-p.requests:
+			serve()
 			continue
 		}
 		return true
 	}
 }
 
-// sync decides about what changed and applies it.
+// sync rebuilds the changed services and applies the differences to the kernel.
 func (p *proxy) sync(ctx context.Context) error {
 	started := time.Now()
 	names, err := p.takeChanged(ctx)
@@ -183,7 +196,7 @@ func (p *proxy) sync(ctx context.Context) error {
 	}
 	for name := range names {
 		if err := p.updateService(ctx, name); err != nil {
-			p.markChanged(slices.Collect(maps.Keys(names))...) // decided or not: deciding twice does no harm
+			p.markChanged(slices.Collect(maps.Keys(names))...) // rebuilding a service twice does no harm
 			return err
 		}
 	}
@@ -195,14 +208,15 @@ func (p *proxy) sync(ctx context.Context) error {
 	metricLastSync.SetToCurrentTime()
 	p.markSynced()
 	if o.Full || o.DeletedFlows > 0 {
-		p.Log.Info("synced", "full", o.Full, "added", o.Added, "deleted", o.Deleted, "forgotten UDP flows", o.DeletedFlows, "took", time.Since(started).String())
+		p.Log.Info("synced", "full", o.Full, "added", o.Added, "deleted", o.Deleted, "deleted UDP flows", o.DeletedFlows, "took", time.Since(started).String())
 	} else {
 		p.Log.V(4).Info("synced", "services", len(names), "added", o.Added, "deleted", o.Deleted, "took", time.Since(started).String())
 	}
 	return nil
 }
 
-// take returns the services to decide about: those that changed, or all of them after the node's place changed.
+// takeChanged returns the services to rebuild: those that changed, or all of them if the node's
+// location changed.
 func (p *proxy) takeChanged(ctx context.Context) (map[types.NamespacedName]struct{}, error) {
 	p.mu.Lock()
 	names, all := p.changed, p.allChanged
@@ -211,9 +225,9 @@ func (p *proxy) takeChanged(ctx context.Context) (map[types.NamespacedName]struc
 	if !all {
 		return names, nil
 	}
-	here, err := p.readLocation(ctx)
+	location, err := p.readLocation(ctx)
 	if err == nil {
-		p.location = here
+		p.location = location
 		err = p.addAllNames(ctx, names)
 	}
 	if err != nil {
@@ -227,11 +241,11 @@ func (p *proxy) updateService(ctx context.Context, name types.NamespacedName) er
 	if err != nil {
 		return err
 	}
-	var since time.Time
+	var created time.Time
 	if si != nil {
-		since = si.CreationTimestamp.Time
+		created = si.CreationTimestamp.Time
 	}
-	p.syncer.Set(name, since, model.Build(si, endpoints, p.location))
+	p.syncer.Set(name, created, model.Build(si, endpoints, p.location))
 	return nil
 }
 
@@ -258,7 +272,7 @@ func (p *proxy) changeAndWake(change func()) {
 	}
 }
 
-// done notes that the kernel has everything but what came in meanwhile.
+// markSynced records that the kernel has all changes except those that arrived during the sync.
 func (p *proxy) markSynced() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -283,10 +297,10 @@ func (p *proxy) healthy(*http.Request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.synced && !p.pendingSince.IsZero() && time.Since(p.pendingSince) > unhealthyAfter {
-		return fmt.Errorf("changes wait for the kernel since %s", p.pendingSince.Format(time.RFC3339))
+		return fmt.Errorf("changes have been waiting for the kernel since %s", p.pendingSince.Format(time.RFC3339))
 	}
 	return nil
 }
 
-// reader is the cache: what it returns must not be changed.
+// reader returns the cache. Callers must not change the objects they get from it.
 func (p *proxy) reader() client.Reader { return p.manager.GetCache() }

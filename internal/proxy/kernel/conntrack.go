@@ -12,9 +12,10 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// ForgetUDP deletes the tracked UDP connections to the given frontends that lead elsewhere than to one of the frontend's
-// endpoints. A TCP client notices that its server is gone; a UDP client that goes on sending would send there for ever. It returns how
-// many it deleted, and fails when the connections cannot be listed or one of them cannot be deleted.
+// DeleteStaleUDP deletes tracked UDP connections to the given frontends whose endpoint is not one
+// of the frontend's. TCP clients notice that their server is gone; UDP clients that go on sending
+// would keep the connection for ever. It returns how many it deleted, and fails if connections
+// cannot be listed or one cannot be deleted.
 func (t *Table) DeleteStaleUDP(frontends []ruleset.Frontend, endpoints func(ruleset.Frontend) []netip.AddrPort) (int, error) {
 	stale := map[bool]staleUDP{}
 	for _, f := range frontends {
@@ -24,11 +25,11 @@ func (t *Table) DeleteStaleUDP(frontends []ruleset.Frontend, endpoints func(rule
 		if stale[f.VIP.Is6()] == nil {
 			stale[f.VIP.Is6()] = staleUDP{}
 		}
-		alive := map[netip.AddrPort]struct{}{}
+		current := map[netip.AddrPort]struct{}{}
 		for _, e := range endpoints(f) {
-			alive[e] = struct{}{}
+			current[e] = struct{}{}
 		}
-		stale[f.VIP.Is6()][netip.AddrPortFrom(f.VIP, f.Port)] = alive
+		stale[f.VIP.Is6()][netip.AddrPortFrom(f.VIP, f.Port)] = current
 	}
 	if len(stale) == 0 {
 		return 0, nil
@@ -61,20 +62,21 @@ func (t *Table) conntrackHandle() (*netlink.Handle, error) {
 	return netlink.NewHandleAt(netns.NsHandle(t.netns), unix.NETLINK_NETFILTER)
 }
 
-// staleUDP are frontends with the endpoints a connection may lead to.
+// staleUDP are frontends with their current endpoints.
 type staleUDP map[netip.AddrPort]map[netip.AddrPort]struct{}
 
-// MatchConntrackFlow tells a connection to one of the frontends that leads elsewhere.
+// MatchConntrackFlow reports whether a connection goes to one of the frontends but to none of its
+// endpoints.
 func (s staleUDP) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	if flow.Forward.Protocol != uint8(ruleset.UDP) {
 		return false
 	}
 	vip, _ := netip.AddrFromSlice(flow.Forward.DstIP)
-	alive, ours := s[netip.AddrPortFrom(vip.Unmap(), flow.Forward.DstPort)]
-	if !ours {
+	current, known := s[netip.AddrPortFrom(vip.Unmap(), flow.Forward.DstPort)]
+	if !known {
 		return false
 	}
 	endpoint, _ := netip.AddrFromSlice(flow.Reverse.SrcIP)
-	_, ok := alive[netip.AddrPortFrom(endpoint.Unmap(), flow.Reverse.SrcPort)]
+	_, ok := current[netip.AddrPortFrom(endpoint.Unmap(), flow.Reverse.SrcPort)]
 	return !ok
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// All rules keep the parts of their keys in the same 32-bit registers, so that each key is a run of neighbours and what a map returns
-// lands where the next key wants it. With w registers to an address:
+// All rules keep the parts of their keys in the same 32-bit registers, so that each key is a run of
+// neighbours and what a map returns lands where the next key wants it. With w registers to an
+// address:
 //
 //	0        w      2w          2w+1    2w+2     2w+3       3w+3
 //	client   VIP    protocol    port    number   endpoint   its port
@@ -44,7 +45,7 @@ const (
 	interfaceNameLength = 16
 )
 
-// thisFamily stops a rule for packets of the other family, in whose headers the offsets mean something else.
+// matchFamily ends a rule for packets of the other family, whose headers have other offsets.
 func (f *family) matchFamily() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg(0)},
@@ -56,12 +57,12 @@ func (f *family) loadAddress(offset, register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.addr.Bytes}
 }
 
-// frontend loads what the packet is addressed to.
+// loadFrontend loads the packet's destination.
 func (f *family) loadFrontend() []expr.Any {
 	return []expr.Any{
 		f.loadAddress(f.daddr, f.regVIP()),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: f.regProtocol()},
-		// TCP, UDP and SCTP have the destination port at the same place.
+		// TCP, UDP and SCTP have the destination port at the same offset.
 		&expr.Payload{DestRegister: f.regPort(), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 	}
 }
@@ -74,15 +75,17 @@ func (f *family) lookupMap(name string, from, to uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: from, SetName: name, DestRegister: to, IsDestRegSet: true}
 }
 
-// dispatch finds the class of a service port and goes to its chain. Two steps, because the kernel checks all elements of a map of
-// verdicts whenever one is added: so that map has as many elements as there are classes, not services.
+// dispatch looks up the class of a service port and goes to its chain. It takes two lookups because
+// the kernel validates all elements of a verdict map whenever one is added: that map has one
+// element for each class, not for each service.
 func (f *family) dispatch() []expr.Any {
 	exprs := append(append(f.matchFamily(), f.loadFrontend()...), f.lookupMap(f.sets[ruleset.Services].Name, f.regVIP(), f.regNumber()))
 	return append(append(exprs, f.copyThroughMark()...), f.lookupMap(f.classes.Name, f.regNumber(), unix.NFT_REG_VERDICT))
 }
 
-// throughMark takes a number that a map returned through the packet's mark, which keeps its value. The kernel needs nothing of the kind;
-// but nft (1.0.6, and others) aborts in `nft list ruleset` when a rule looks up what another lookup returned.
+// copyThroughMark copies a number that a map returned through the packet's mark, which keeps its
+// value. The kernel does not need that, but nft (1.0.6 and others) aborts in `nft list ruleset` if
+// a rule uses the result of a lookup in another lookup.
 func (f *family) copyThroughMark() []expr.Any {
 	saved := f.regEndpointPort() // free until an endpoint is loaded
 	return []expr.Any{
@@ -106,7 +109,7 @@ func (f *family) dnat() expr.Any {
 	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.proto), RegAddrMin: f.regEndpoint(), RegProtoMin: f.regEndpointPort(), Specified: true}
 }
 
-// remembered loads the number of the endpoint that a client was sent to.
+// loadClientNumber loads the number of the endpoint that a client used last.
 func (f *family) loadClientNumber() []expr.Any {
 	return append(append(f.loadClientKey(), f.lookupMap(f.clients.Name, f.regClient(), f.regNumber())), f.copyThroughMark()...)
 }
@@ -115,7 +118,7 @@ func (f *family) loadClientKey() []expr.Any {
 	return append([]expr.Any{f.loadAddress(f.saddr, f.regClient())}, f.loadFrontend()...)
 }
 
-// member loads the endpoint with a number, and ends the rule when it is gone.
+// loadMember loads the endpoint with a number. The rule ends there if the endpoint was removed.
 func (f *family) loadMember() expr.Any {
 	return f.lookupMap(f.sets[ruleset.Members].Name, f.regVIP(), f.regEndpoint())
 }
@@ -127,24 +130,28 @@ func (f *family) updateClient(operation uint32, timeout uint32) expr.Any {
 	}
 }
 
-// returning sends a client that is remembered to its endpoint again, if that still is one, and remembers it for another while.
+// sendRememberedClient sends a known client to its endpoint if that still exists, and restarts the
+// timeout.
 func (f *family) sendRememberedClient(timeout uint32) []expr.Any {
 	return append(f.loadClientNumber(), f.loadMember(), f.updateClient(dynsetUpdate, timeout), f.dnat())
 }
 
-// forget drops a client whose endpoint is gone: to add it again would change nothing.
+// deleteStaleClient deletes a client whose endpoint was removed, because adding an existing element
+// has no effect.
 func (f *family) deleteStaleClient() []expr.Any {
 	return append(f.loadClientNumber(), f.updateClient(dynsetDelete, 0))
 }
 
-// remember sends a new client to one of the endpoints. When the map is full the rule ends there, and the next one picks.
+// pickAndRemember sends a new client to one of the endpoints. If the map is full, the rule ends
+// there and the next one picks.
 func (f *family) pickAndRemember(count, timeout uint32) []expr.Any {
 	exprs := append(f.loadClientKey(), f.randomIndex(count), f.lookupMap(f.sets[ruleset.Slots].Name, f.regVIP(), f.regNumber()))
 	return append(append(exprs, f.copyThroughMark()...), f.loadMember(), f.updateClient(dynsetAdd, timeout), f.dnat())
 }
 
-// hairpin gives a connection from an endpoint to itself another source: it would answer itself directly, not through us. What
-// stays on the loopback interface, a process of the node that reaches itself, is answered through us anyway.
+// hairpin masquerades a connection from an endpoint to itself. Otherwise the endpoint would reply
+// to itself directly, and the reply would not be translated back. A process of the node that
+// connects to itself stays on the loopback interface, where replies are translated anyway.
 func (f *family) hairpin() []expr.Any {
 	lo := make([]byte, interfaceNameLength)
 	copy(lo, "lo")
@@ -161,13 +168,14 @@ func (f *family) hairpin() []expr.Any {
 	)
 }
 
-// refuse ends what still is addressed to a VIP after translation: a port without endpoints or nobody's port.
+// refuse rejects packets that are still addressed to a VIP after translation: to a port without
+// endpoints or an unknown port.
 func (f *family) refuse() [][]expr.Any {
 	toVIP := func() []expr.Any {
 		return append(f.matchFamily(), f.loadAddress(f.daddr, f.regVIP()), f.lookupSet(ruleset.VIPs, f.regVIP()))
 	}
 	return [][]expr.Any{
-		// Packets that connection tracking does not understand are not translated. A reset would end a connection that lives.
+		// Invalid packets are not translated. A reset in reply to one would end a working connection.
 		append(toVIP(),
 			&expr.Ct{Key: expr.CtKeySTATE, Register: reg(0)},
 			&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 4, Mask: number(expr.CtStateBitINVALID), Xor: number(0)},

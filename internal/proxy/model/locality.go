@@ -8,7 +8,8 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// tier is a distance. A service that asks for one gets the nearest from there outwards that has an endpoint.
+// tier is a distance. A service with a preferred tier uses the first tier from there outwards with
+// an endpoint.
 type tier int
 
 const (
@@ -25,45 +26,46 @@ const (
 	preferCluster = "cluster"
 )
 
-// wish is how near a service wants its endpoints.
+// preference is the locality that a service prefers.
 type preference struct {
-	// local admits only endpoints of this node.
+	// localOnly admits only endpoints of this node.
 	localOnly bool
-	// start is the first tier to look at.
+	// nearest is the first tier to try.
 	nearest tier
 }
 
-// wishOf reads a service's wishes. trafficDistribution is a field of the API and wins over our annotation; a value of either that this
-// version does not know asks for nothing.
+// preferenceOf returns a service's preference. trafficDistribution is a field of the API and takes
+// precedence over Seamark's annotation. A value of either that this version does not know has no
+// effect.
 func preferenceOf(si *mcsv1beta1.ServiceImport) preference {
-	w := preference{nearest: anywhere}
-	w.localOnly = ptr.Deref(si.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal
+	p := preference{nearest: anywhere}
+	p.localOnly = ptr.Deref(si.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal
 	switch si.Annotations[v1alpha1.AnnotationPrefer] {
 	case preferRegion:
-		w.nearest = sameRegion
+		p.nearest = sameRegion
 	case preferCluster:
-		w.nearest = sameCluster
+		p.nearest = sameCluster
 	}
 	switch ptr.Deref(si.Spec.TrafficDistribution, "") {
 	case corev1.ServiceTrafficDistributionPreferSameNode:
-		w.nearest = sameNode
+		p.nearest = sameNode
 	case corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferClose:
-		w.nearest = sameZone
+		p.nearest = sameZone
 	}
-	return w
+	return p
 }
 
-// choose returns the endpoints to use: the ready ones of the nearest tier that has any, or, when nothing at all is ready, those that
-// still serve while they terminate.
-func selectEndpoints(all []candidate, w preference) []candidate {
-	if w.localOnly {
+// selectEndpoints returns the endpoints to use: the ready ones of the nearest tier that has any or,
+// if no endpoint at all is ready, those that still serve while they terminate.
+func selectEndpoints(all []candidate, p preference) []candidate {
+	if p.localOnly {
 		all = filter(all, func(c *candidate) bool { return c.inTier[sameNode] })
 	}
 	pool := filter(all, func(c *candidate) bool { return c.ready })
 	if len(pool) == 0 {
 		pool = filter(all, func(c *candidate) bool { return c.terminating })
 	}
-	for t := w.nearest; t < anywhere; t++ {
+	for t := p.nearest; t < anywhere; t++ {
 		if near := filter(pool, func(c *candidate) bool { return c.inTier[t] }); len(near) > 0 {
 			return near
 		}

@@ -33,7 +33,7 @@ func imported(change ...func(*mcsv1beta1.ServiceImport)) *mcsv1beta1.ServiceImpo
 	return si
 }
 
-// place is an endpoint: its number, and where it is.
+// endpointAt is an endpoint's number and location.
 type endpointAt struct {
 	number             int
 	node, zone, region string
@@ -66,7 +66,7 @@ func slice(cluster string, places ...endpointAt) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// numbers are the last bytes of a port's endpoints.
+// numbers returns the last bytes of a port's endpoints.
 func numbers(p ruleset.Port) []int {
 	var out []int
 	for _, e := range p.Endpoints {
@@ -96,10 +96,11 @@ var (
 	warmingUp   = discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true)}
 )
 
-func TestWhichEndpoints(t *testing.T) {
+func TestSelectedEndpoints(t *testing.T) {
 	nothing := func(*mcsv1beta1.ServiceImport) {}
 	node, zone, near := distribution("PreferSameNode"), distribution("PreferSameZone"), distribution("PreferClose")
-	// 1 on this node, 2 in this zone of another cluster, 3 in this region of another cluster, 4 in this cluster, 5 far away.
+	// 1 on this node, 2 in this zone of another cluster, 3 in this region of another cluster, 4 in
+	// this cluster, 5 far away.
 	east := slice("east", endpointAt{number: 1, node: "n1", zone: "z8", region: "r8"}, endpointAt{number: 4, node: "n4", zone: "z4", region: "r4"})
 	west := slice("west", endpointAt{number: 2, node: "n1", zone: "z1", region: "r8"}, endpointAt{number: 3, node: "n3", zone: "z3", region: "r1"}, endpointAt{number: 5, node: "n5", zone: "z5"})
 	everything := []*discoveryv1.EndpointSlice{west, east}
@@ -108,19 +109,19 @@ func TestWhichEndpoints(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		wish   func(*mcsv1beta1.ServiceImport)
+		prefer func(*mcsv1beta1.ServiceImport)
 		slices []*discoveryv1.EndpointSlice
 		want   []int
 	}{
-		{"no wish: everything", nothing, everything, []int{1, 2, 3, 4, 5}},
+		{"no preference: all", nothing, everything, []int{1, 2, 3, 4, 5}},
 		{"node", node, everything, []int{1}},
-		{"zone, of whatever cluster", zone, everything, []int{2}},
+		{"zone, of any cluster", zone, everything, []int{2}},
 		{"close is zone", near, everything, []int{2}},
 		{"region", prefer("region"), everything, []int{3}},
 		{"cluster", prefer("cluster"), everything, []int{1, 4}},
 		{"the field wins over the annotation", func(si *mcsv1beta1.ServiceImport) { prefer("cluster")(si); zone(si) }, everything, []int{2}},
 		{"an unknown field leaves it to the annotation", func(si *mcsv1beta1.ServiceImport) { prefer("cluster")(si); distribution("PreferRack")(si) }, everything, []int{1, 4}},
-		{"an unknown annotation asks for nothing", prefer("continent"), everything, []int{1, 2, 3, 4, 5}},
+		{"an unknown annotation has no effect", prefer("continent"), everything, []int{1, 2, 3, 4, 5}},
 		{"node falls to zone", node, only("west", endpointAt{number: 2, node: "n1", zone: "z1"}, endpointAt{number: 5}), []int{2}},
 		{"node falls to region", node, only("west", endpointAt{number: 3, node: "n3", region: "r1"}, endpointAt{number: 5}), []int{3}},
 		{"zone falls to cluster", zone, append(only("west", endpointAt{number: 5}), slice("east", endpointAt{number: 4, node: "n4"})), []int{4}},
@@ -131,18 +132,18 @@ func TestWhichEndpoints(t *testing.T) {
 		{"one that no longer serves is never used", nothing, only("east", endpointAt{number: 1, conditions: ended}, endpointAt{number: 2, conditions: notReady}), nil},
 		{"serving but neither ready nor terminating is not used", nothing, only("east", endpointAt{number: 1, conditions: warmingUp}), nil},
 		{"local", local, everything, []int{1}},
-		{"local knows no other cluster's nodes", local, only("west", endpointAt{number: 2, node: "n1"}), nil},
+		{"a node of another cluster is not local", local, only("west", endpointAt{number: 2, node: "n1"}), nil},
 		{"local and terminating", local, only("east", endpointAt{number: 1, node: "n1", conditions: terminating}, endpointAt{number: 4, node: "n4"}), []int{1}},
 	} {
-		r := Build(imported(test.wish), test.slices, here)
+		r := Build(imported(test.prefer), test.slices, here)
 		if len(r.Service.Ports) != 1 || !slices.Equal(numbers(r.Service.Ports[0]), test.want) {
 			t.Errorf("%s: %+v, want %v", test.name, r.Service.Ports, test.want)
 		}
 	}
 }
 
-// Without knowing where it is, a node finds nothing near, and still serves.
-func TestUnknownPlace(t *testing.T) {
+// A node with an unknown location finds no endpoint near, and still serves.
+func TestUnknownLocation(t *testing.T) {
 	far := []*discoveryv1.EndpointSlice{slice("east", endpointAt{number: 1, node: "n1", zone: "z1"}), slice("", endpointAt{number: 2})}
 	r := Build(imported(distribution("PreferSameNode")), far, Location{})
 	if got := numbers(r.Service.Ports[0]); !slices.Equal(got, []int{1, 2}) {
@@ -172,9 +173,9 @@ func TestSilence(t *testing.T) {
 		slices []*discoveryv1.EndpointSlice
 		want   bool
 	}{
-		{"others have one", []*discoveryv1.EndpointSlice{slice("west", endpointAt{number: 1})}, true},
-		{"nobody has one", []*discoveryv1.EndpointSlice{slice("west", endpointAt{number: 1, conditions: notReady})}, false},
-		{"there is one here", []*discoveryv1.EndpointSlice{slice("east", endpointAt{number: 1, node: "n1"})}, false},
+		{"another node has one", []*discoveryv1.EndpointSlice{slice("west", endpointAt{number: 1})}, true},
+		{"no endpoint is ready", []*discoveryv1.EndpointSlice{slice("west", endpointAt{number: 1, conditions: notReady})}, false},
+		{"this node has one", []*discoveryv1.EndpointSlice{slice("east", endpointAt{number: 1, node: "n1"})}, false},
 	} {
 		if r := Build(imported(local), test.slices, here); r.Service.Ports[0].Silent != test.want {
 			t.Errorf("%s: silent is %t", test.name, !test.want)
@@ -253,7 +254,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("used: %+v", r.Service)
 	}
 	want := `an endpoint of slice s-east has no address
-annotation seamark.dev/node-regions of slice s-north is no JSON object of strings
+annotation seamark.dev/node-regions of slice s-north is not a JSON object of strings
 clusterset IP "::1" is a loopback address
 clusterset IP "fd00::1%eth0" is not in plain form
 clusterset IP "x" is not an IP address
@@ -269,14 +270,14 @@ endpoint fd00::1 of slice s-east is not IPv4
 endpoint port 0 of slice s-west is not between 1 and 65535
 port 0/TCP is not between 1 and 65535
 port 65536/TCP is not between 1 and 65535
-port 80/TCP is there twice, by number or by name
+port 80/TCP is listed twice, by number or by name
 port 90 has protocol "QUIC", which is not TCP, UDP or SCTP`
 	if got := strings.Join(r.Refused, "\n"); got != want {
 		t.Errorf("refused:\n%s", got)
 	}
 }
 
-// The same objects in another order are the same service: a node that restarts changes nothing.
+// The same objects in another order give the same service, so a restart changes nothing.
 func TestOrderDoesNotMatter(t *testing.T) {
 	a, b := slice("east", endpointAt{number: 3}, endpointAt{number: 1}), slice("west", endpointAt{number: 2}, endpointAt{number: 1})
 	one, two := Build(imported(), []*discoveryv1.EndpointSlice{a, b}, here), Build(imported(), []*discoveryv1.EndpointSlice{b, a}, here)

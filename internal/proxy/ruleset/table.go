@@ -5,15 +5,16 @@ import (
 	"slices"
 )
 
-// Table follows what the kernel's table holds and collects what has to change. It is not safe for concurrent use.
+// Table is a model of the kernel's table that collects changes. It is not safe for concurrent use.
 //
-// A caller sets services, takes the Changes and applies them in one transaction. When that fails nobody knows what the kernel
-// holds: throw the Table away, read the kernel again, Load that into a new one and set every service anew.
+// A caller sets services, takes the Changes and applies them in one transaction. If that fails, the
+// kernel's state is unknown: discard the Table, read the kernel's table, Load it into a new Table
+// and set all services again.
 type Table struct {
 	elements  map[elementID]*entry
 	services  map[string]*programmedService
 	endpoints map[Frontend][]netip.AddrPort
-	classes   map[Class]int // how many service ports use it; zero for one that is only still there
+	classes   map[Class]int // how many service ports use each; unused ones stay until Sweep
 
 	sizes map[Set]int
 
@@ -27,13 +28,13 @@ type elementID struct {
 	key string
 }
 
-// entry is an element that is, or with the next transaction will be, in the kernel.
+// entry is an element that is in the kernel, or will be after the next transaction.
 type entry struct {
 	value string
-	refs  int // services that want it; several can want the same hairpin
+	refs  int // services that have it; several can have the same hairpin element
 }
 
-// before is how the kernel held an element when the changes began.
+// original is an element's state in the kernel when the changes began.
 type original struct {
 	value   string
 	existed bool
@@ -45,16 +46,17 @@ type programmedService struct {
 	classes   []Class
 }
 
-// Changes are one transaction: Delete first, then classes, then Add. An element that gets another value is in both.
+// Changes are one transaction: Delete first, then classes, then Add. A changed element is in both.
 type Changes struct {
 	Delete, Add []Element
-	// NewClasses need a chain before an element may name them; OldClasses are not named any more.
+	// NewClasses need a chain before an element refers to them. No element refers to OldClasses any
+	// more.
 	NewClasses, OldClasses []Class
-	// StaleUDP are frontends whose connections may be tracked to an endpoint that is no longer theirs.
+	// StaleUDP are frontends with possible tracked connections to endpoints they no longer have.
 	StaleUDP []Frontend
 }
 
-// Empty tells that there is nothing to apply.
+// Empty reports whether there is nothing to apply.
 func (c *Changes) Empty() bool {
 	return len(c.Delete)+len(c.Add)+len(c.NewClasses)+len(c.OldClasses)+len(c.StaleUDP) == 0
 }
@@ -67,8 +69,9 @@ func NewTable() *Table {
 	}
 }
 
-// Load tells a new Table what the kernel holds. After every service has been set, Sweep removes what none of them wanted. It fails,
-// and the Table is of no use, when an element is not of our making: the table must be replaced then.
+// Load fills a new Table with what the kernel holds. After all services have been set, Sweep
+// removes the elements that none of them has. If an element was not written by this program, Load
+// fails, the Table is unusable and the kernel's table must be replaced.
 func (t *Table) Load(elements []Element, classes []Class) error {
 	for _, c := range classes {
 		t.classes[c] = 0
@@ -96,8 +99,8 @@ func (t *Table) Load(elements []Element, classes []Class) error {
 	return nil
 }
 
-// Sweep removes everything that was loaded and that no service wants, and the classes that nobody uses. Classes stay otherwise: the
-// next service with as many endpoints needs them again, and a packet that is on its way must find them.
+// Sweep removes everything loaded that no service has, and unused classes. Otherwise unused classes
+// stay: the next service with as many endpoints needs them, and so may a packet under way.
 func (t *Table) Sweep() {
 	for key, e := range t.elements {
 		if e.refs == 0 {
@@ -131,7 +134,7 @@ func (t *Table) hasService(f Frontend) bool {
 	return ok
 }
 
-// Set makes a service what it should be; nil removes it. No two services may have a VIP in common.
+// Set replaces a service; nil removes it. No two services may have a VIP in common.
 func (t *Table) Set(name string, service *Service) {
 	old := t.services[name]
 	if service == nil {
@@ -164,7 +167,8 @@ func (t *Table) Set(name string, service *Service) {
 	t.release(old, next.frontends)
 }
 
-// setOrder remembers a frontend's endpoints and whether connections may still be tracked to others.
+// setEndpoints sets a frontend's endpoints and records whether connections to others may still be
+// tracked.
 func (t *Table) setEndpoints(f Frontend, order []netip.AddrPort) {
 	old := t.endpoints[f]
 	if f.Protocol == UDP {
@@ -173,7 +177,8 @@ func (t *Table) setEndpoints(f Frontend, order []netip.AddrPort) {
 			now[e] = struct{}{}
 		}
 		gone := slices.ContainsFunc(old, func(e netip.AddrPort) bool { _, stays := now[e]; return !stays })
-		// A client that sent before the VIP was known here has a tracked connection that leads nowhere.
+		// A client that sent packets before the VIP was programmed has a tracked connection without
+		// translation.
 		if gone || len(old) == 0 && len(order) > 0 {
 			t.staleUDP[f] = struct{}{}
 		}
@@ -185,7 +190,8 @@ func (t *Table) setEndpoints(f Frontend, order []netip.AddrPort) {
 	}
 }
 
-// release takes back what a service wanted before, but for the frontends it keeps.
+// release removes a service's previous elements and classes, and the endpoints of frontends that it
+// no longer has.
 func (t *Table) release(old *programmedService, kept []Frontend) {
 	if old == nil {
 		return
@@ -227,7 +233,7 @@ func (t *Table) acquire(e Element) {
 	}
 }
 
-// touch remembers how an element was when the changes began.
+// recordOriginal records an element's state before its first change.
 func (t *Table) recordOriginal(key elementID) {
 	if _, done := t.originals[key]; done {
 		return
@@ -239,7 +245,7 @@ func (t *Table) recordOriginal(key elementID) {
 	t.originals[key] = b
 }
 
-// Changes returns what has changed since it was last called, which the caller must now apply.
+// Changes returns the changes since the last call. The caller must apply them.
 func (t *Table) Changes() Changes {
 	c := Changes{NewClasses: t.newClasses, OldClasses: t.oldClasses}
 	for key, was := range t.originals {
@@ -261,14 +267,15 @@ func (t *Table) Changes() Changes {
 	return c
 }
 
-// Endpoints are what a frontend leads to, in the order of their indexes.
+// Endpoints returns a frontend's endpoints in the order of their indexes.
 func (t *Table) Endpoints(f Frontend) []netip.AddrPort { return t.endpoints[f] }
 
-// Size is how many elements a set has.
+// Size returns the number of elements in a set.
 func (t *Table) Size(set Set) int { return t.sizes[set] }
 
-// arrange gives endpoints their indexes. Those that have one keep it as long as it is below the new count, so that a change of one
-// endpoint changes one or two elements; the others take what is free, in their order.
+// assignIndexes returns endpoints in the order of their indexes. An endpoint keeps its index while
+// that is below the new count, so that a change of one endpoint changes one or two elements. The
+// others take the free indexes in their order.
 func assignIndexes(old, endpoints []netip.AddrPort) []netip.AddrPort {
 	order := make([]netip.AddrPort, len(endpoints))
 	unplaced := make(map[netip.AddrPort]struct{}, len(endpoints))

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// machine is a kernel in a few lines: it holds elements and refuses what a kernel would refuse.
+// fakeKernel holds elements and refuses what a kernel would refuse.
 type fakeKernel struct {
 	elements map[elementID]string
 	classes  map[Class]bool
@@ -59,7 +59,8 @@ func (m *fakeKernel) dump() (elements []Element, classes []Class) {
 	return elements, classes
 }
 
-// check compares what the machine does with what the services want: every index below the count leads to another of the endpoints.
+// check compares the kernel's content with the services: every index below the count leads to
+// another endpoint.
 func (m *fakeKernel) check(services map[string]*Service) error {
 	var want int
 	for name, s := range services {
@@ -144,8 +145,8 @@ func drawService(t *rapid.T, number int) *Service {
 	return s
 }
 
-// Whatever services come, change and go, and whenever the program restarts: each transaction is one that a kernel accepts, and afterwards
-// the kernel does what the services want.
+// For any history of services and restarts, the kernel accepts each transaction and has the content
+// of the services afterwards.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kernel, table := newFakeKernel(), NewTable()
@@ -210,7 +211,7 @@ func TestArrangeChangesLittle(t *testing.T) {
 	}
 }
 
-// One endpoint of one service changes: that is all that changes.
+// A change of one endpoint changes only its elements.
 func TestOneChangeIsOneElement(t *testing.T) {
 	table := NewTable()
 	port := func(e ...int) *Service {

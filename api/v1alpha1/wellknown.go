@@ -57,3 +57,6 @@ const (
 	// newer version wrote.
 	AnnotationMergeVersion = "seamark.dev/merge-version"
 )
+
+// DefaultZone is the zone of the multicluster DNS specification.
+const DefaultZone = "clusterset.local"

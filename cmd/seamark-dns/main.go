@@ -1,5 +1,6 @@
-// Command seamark-dns answers the names of a clusterset: it is a CoreDNS with the plugin `clusterset`, and can be a cluster's own DNS
-// too. It takes CoreDNS's flags (-conf, -dns.port, -version, …); what it does is in its Corefile.
+// Command seamark-dns answers the names of a clusterset. It is CoreDNS with the plugin
+// `clusterset`, and can serve as a cluster's own DNS too. It takes CoreDNS's flags (-conf,
+// -dns.port, -version, …) and is configured by a Corefile.
 package main
 
 import "github.com/seamark-dev/seamark/internal/dns/server"

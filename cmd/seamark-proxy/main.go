@@ -1,5 +1,5 @@
-// Command seamark-proxy load-balances the clusterset IPs of imported services to their endpoints, on the node it runs on, with
-// nftables.
+// Command seamark-proxy load-balances the clusterset IPs of imported services to their endpoints,
+// on the node it runs on, with nftables.
 package main
 
 import (

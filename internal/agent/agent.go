@@ -122,7 +122,7 @@ func (a *agent) readMembership(ctx context.Context) error {
 		return fmt.Errorf("read secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
 	}
 	a.membership, err = objects.MembershipFrom(secret)
-	a.Known(a.membership.ClusterID)
+	a.ReportClusterID(a.membership.ClusterID)
 	return err
 }
 

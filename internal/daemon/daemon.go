@@ -26,7 +26,7 @@ type Options struct {
 	Local *rest.Config
 	Log   logr.Logger
 	// Identified is told the cluster's id as soon as it is known, and when it changes. It may be nil.
-	Identified func(clusterID string)
+	OnClusterID func(clusterID string)
 	// MetricsAddress and ProbeAddress are where metrics and health are served; "0" turns one off.
 	MetricsAddress string
 	ProbeAddress   string
@@ -36,7 +36,7 @@ type Options struct {
 
 // Flags set the options.
 type Flags struct {
-	to                  *Options
+	options             *Options
 	kubeconfig, context string
 	level               slog.Level
 }
@@ -52,7 +52,7 @@ func Main(cmd *cobra.Command) {
 
 // AddFlags adds the flags that every daemon has to a command's own.
 func AddFlags(flags *pflag.FlagSet, to *Options) *Flags {
-	f := &Flags{to: to}
+	f := &Flags{options: to}
 	flags.SortFlags = false
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of this cluster (default: the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig to use")
@@ -71,13 +71,13 @@ func (f *Flags) Begin() error {
 		debug.SetGCPercent(50) // most of the heap is caches that stay: a little CPU for less memory
 	}
 	lines := logs.New(os.Stderr, f.level)
-	f.to.Log, f.to.Identified = logr.FromSlogHandler(lines), lines.SetCluster
-	ctrl.SetLogger(f.to.Log)
-	klog.SetLogger(f.to.Log.WithName("client"))
+	f.options.Log, f.options.OnClusterID = logr.FromSlogHandler(lines), lines.SetCluster
+	ctrl.SetLogger(f.options.Log)
+	klog.SetLogger(f.options.Log.WithName("client"))
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
 	var err error
-	f.to.Local, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	f.options.Local, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
 	if err != nil {
 		return fmt.Errorf("no access to the cluster: %w; in a pod this comes from the ServiceAccount, elsewhere give --kubeconfig", err)
 	}
@@ -85,8 +85,8 @@ func (f *Flags) Begin() error {
 }
 
 // Known passes the cluster's id on to whoever wants it.
-func (o *Options) Known(clusterID string) {
-	if o.Identified != nil {
-		o.Identified(clusterID)
+func (o *Options) ReportClusterID(clusterID string) {
+	if o.OnClusterID != nil {
+		o.OnClusterID(clusterID)
 	}
 }

@@ -14,33 +14,34 @@ import (
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 )
 
-// clients speak to the local API server.
+// clients are the clients of the local API server.
 type clients struct {
 	kube  kubernetes.Interface
 	mcs   mcsclient.MulticlusterV1beta1Interface
 	about rest.Interface
 }
 
-// connect prepares clients; nothing is sent yet. It fails when there is no usable configuration.
+// connect creates the clients without sending a request. It fails if there is no usable
+// configuration.
 func connect(kubeconfig, context string) (clients, error) {
 	config, err := restConfig(kubeconfig, context)
 	if err != nil {
 		return clients{}, err
 	}
-	config.QPS = -1 // a few watches: the server says what is too much
+	config.QPS = -1 // a few watches need no limit here; the API server has its own
 	config.UserAgent = "seamark-dns/" + version.String()
 	var c clients
 	if c.mcs, err = mcsclient.NewForConfig(config); err != nil {
-		return c, fmt.Errorf("make a client for ServiceImports: %w", err)
+		return c, fmt.Errorf("create the client for ServiceImports: %w", err)
 	}
 	if c.about, err = aboutClient(rest.CopyConfig(config)); err != nil {
-		return c, fmt.Errorf("make a client for ClusterProperties: %w", err)
+		return c, fmt.Errorf("create the client for ClusterProperties: %w", err)
 	}
-	binary := rest.CopyConfig(config) // Kubernetes' own kinds come in a form that is cheaper to read
+	binary := rest.CopyConfig(config) // built-in kinds are available as protobuf, which is cheaper to decode
 	binary.ContentType = runtime.ContentTypeProtobuf
 	binary.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	if c.kube, err = kubernetes.NewForConfig(binary); err != nil {
-		return c, fmt.Errorf("make a client for EndpointSlices: %w", err)
+		return c, fmt.Errorf("create the client for EndpointSlices: %w", err)
 	}
 	return c, nil
 }

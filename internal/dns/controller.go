@@ -25,39 +25,40 @@ import (
 )
 
 const (
-	// startupTimeout is how long a start waits for the API server before it serves failures, and a reload before it is given up.
+	// startupTimeout is how long a start waits for the API server. After it, a first start serves
+	// failures and a reload is given up.
 	startupTimeout = 5 * time.Second
-	retryEvery     = time.Second
+	retryDelay     = time.Second
 )
 
-// controller brings what the API server has into the zone.
+// controller keeps the zone up to date with the API server.
 type controller struct {
 	clients
-	zone     *zone.Zone
-	options  zone.Options
-	state    *state
-	line     *line
-	nodeName string
-	fixedID  bool
+	zone           *zone.Zone
+	options        zone.Options
+	state          *state
+	connection     *connection
+	nodeName       string
+	fixedClusterID bool
 
-	ready    atomic.Bool
-	allKnown chan struct{} // closed when ready
-	imports  gate
-	slices   gate
-	identity gate
+	ready         atomic.Bool
+	allSynced     chan struct{} // closed when ready
+	importsSynced latch
+	slicesSynced  latch
+	clusterIDRead latch
 
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// gate is closed by whoever opens it first.
-type gate struct {
-	once sync.Once
-	c    chan struct{}
+// latch is a channel that is closed on the first call of open.
+type latch struct {
+	once   sync.Once
+	opened chan struct{}
 }
 
-func (g *gate) open() { g.once.Do(func() { close(g.c) }) }
+func (g *latch) open() { g.once.Do(func() { close(g.opened) }) }
 
 func newController(s settings, z *zone.Zone, nodeName string) (*controller, error) {
 	api, err := connect(s.kubeconfig, s.context)
@@ -66,16 +67,16 @@ func newController(s settings, z *zone.Zone, nodeName string) (*controller, erro
 	}
 	c := &controller{
 		clients: api, zone: z, options: s.Options, state: newState(s.locality),
-		line: &line{down: map[string]bool{}}, fixedID: s.locality.Cluster != "", allKnown: make(chan struct{}),
+		connection: &connection{down: map[string]bool{}}, fixedClusterID: s.locality.Cluster != "", allSynced: make(chan struct{}),
 	}
 	if s.locality.Headless && s.locality.Zone == "" {
 		c.nodeName = nodeName
 	}
-	for _, g := range []*gate{&c.imports, &c.slices, &c.identity} {
-		g.c = make(chan struct{})
+	for _, g := range []*latch{&c.importsSynced, &c.slicesSynced, &c.clusterIDRead} {
+		g.opened = make(chan struct{})
 	}
-	if c.fixedID {
-		identified(s.locality.Cluster)
+	if c.fixedClusterID {
+		onClusterID(s.locality.Cluster)
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
@@ -83,45 +84,48 @@ func newController(s settings, z *zone.Zone, nodeName string) (*controller, erro
 
 func (c *controller) isSynced() bool { return c.ready.Load() }
 
-// begin starts following the API server and waits a while for everything to be known. A first start then goes on and fails every
-// query until it is; a reload gives up, so that the server as it was goes on with what it knows.
-func (c *controller) begin(restarting bool) error {
+// start starts the watches and waits until all objects have been read, at most startupTimeout.
+// After that a first start returns without error, and every query fails until the objects are read.
+// A reload fails, so that the old server goes on with the objects it has.
+func (c *controller) start(reloading bool) error {
 	c.running.Go(c.run)
 	select {
-	case <-c.allKnown:
+	case <-c.allSynced:
 		return nil
 	case <-time.After(startupTimeout):
 	}
-	if restarting {
-		return errors.Join(fmt.Errorf("the API server did not answer within %s: the configuration as it was stays in use", startupTimeout), c.end())
+	if reloading {
+		err := fmt.Errorf("the API server did not answer within %s: the previous configuration stays in use", startupTimeout)
+		return errors.Join(err, c.stop())
 	}
-	log.Warningf("not everything is known after %s: queries fail until the API server answers", startupTimeout)
+	log.Warningf("not all objects have been read after %s: queries fail until the API server answers", startupTimeout)
 	return nil
 }
 
-// end stops everything and waits for it.
-func (c *controller) end() error {
+// stop stops the watches and waits until they have ended.
+func (c *controller) stop() error {
 	c.cancel()
 	c.running.Wait()
 	return nil
 }
 
-// run follows the imports first: by their kind it is decided which slices are worth keeping.
+// run reads the imports before the slices, because the kind of an import decides whether its slices
+// are stored.
 func (c *controller) run() {
-	c.running.Go(c.followImports)
-	c.running.Go(c.learnIdentity)
-	if !c.wait(&c.imports) {
+	c.running.Go(c.watchImports)
+	c.running.Go(c.watchLocality)
+	if !c.wait(&c.importsSynced) {
 		return
 	}
-	c.running.Go(c.followSlices)
-	if !c.wait(&c.slices) || !c.wait(&c.identity) {
+	c.running.Go(c.watchSlices)
+	if !c.wait(&c.slicesSynced) || !c.wait(&c.clusterIDRead) {
 		return
 	}
 	c.build()
 	c.ready.Store(true)
 	setGauge(synced, true)
-	log.Infof("everything is known: %s is answered", c.options.Name)
-	close(c.allKnown)
+	log.Infof("all objects have been read: answering %s", c.options.Name)
+	close(c.allSynced)
 	for {
 		select {
 		case <-c.ctx.Done():
@@ -132,75 +136,77 @@ func (c *controller) run() {
 	}
 }
 
-func (c *controller) wait(g *gate) bool {
+func (c *controller) wait(g *latch) bool {
 	select {
-	case <-g.c:
+	case <-g.opened:
 		return true
 	case <-c.ctx.Done():
 		return false
 	}
 }
 
-// build prepares the answers of every service that changed. Services that change several times meanwhile are built once.
+// build rebuilds the answers of every dirty service. A service that changes several times in the
+// meantime is built once.
 func (c *controller) build() {
 	for c.ctx.Err() == nil {
-		j, found := c.state.next()
+		j, found := c.state.nextJob()
 		if !found {
 			break
 		}
 		switch {
-		case j.missing: // what was answered before stays until they are there
+		case j.incomplete: // the previous answers stay until the slices are complete
 			if j.fetch {
-				c.running.Go(func() { c.fetch(j.key) })
+				c.running.Go(func() { c.fetchSlices(j.key) })
 			}
 		case j.service == nil:
 			c.zone.Set(j.key, nil)
-			changes.Observe(time.Since(j.since).Seconds())
+			changeLatency.Observe(time.Since(j.since).Seconds())
 		default:
 			c.zone.Set(j.key, zone.Build(c.options, j.locality, *j.service))
-			changes.Observe(time.Since(j.since).Seconds())
+			changeLatency.Observe(time.Since(j.since).Seconds())
 		}
 	}
-	tellCounts(c.zone)
+	setZoneGauges(c.zone)
 }
 
-// notTheBrokers leaves out what a broker on the same API server holds: aggregates and slices of all clusters, which are no services of this one.
-const notTheBrokers = "!" + v1alpha1.LabelServiceNamespace
+// excludeBrokerObjects is a label selector that leaves out the objects of a broker on the same API
+// server: aggregates and slices of all clusters, which are not services of this cluster.
+const excludeBrokerObjects = "!" + v1alpha1.LabelServiceNamespace
 
-func (c *controller) followImports() {
+func (c *controller) watchImports() {
 	all := c.mcs.ServiceImports(metav1.NamespaceAll)
 	lw := listWatch{
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = notTheBrokers
+			o.LabelSelector = excludeBrokerObjects
 			return all.List(ctx, o)
 		},
 		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = notTheBrokers
+			o.LabelSelector = excludeBrokerObjects
 			return all.Watch(ctx, o)
 		},
 	}
-	follow(c.ctx, "ServiceImports", lw, &mcsv1beta1.ServiceImport{}, &sink{
+	runReflector(c.ctx, "ServiceImports", lw, &mcsv1beta1.ServiceImport{}, &reflectorStore{
 		reduce: reduceImport,
 		set:    func(o any) { c.state.setImport(o.(*importObject)) },
-		drop: func(o any) {
+		remove: func(o any) {
 			si := o.(*importObject)
-			c.state.dropImport(si.Service.Namespace, si.Service.Name)
+			c.state.removeImport(si.Service.Namespace, si.Service.Name)
 		},
-		replaced: func(objects []any) {
+		retain: func(objects []any) {
 			listed := make(map[string]bool, len(objects))
 			for _, o := range objects {
 				si := o.(*importObject)
 				listed[zone.Key(si.Service.Namespace, si.Service.Name)] = true
 			}
-			c.state.keepOnlyImports(listed)
+			c.state.retainImports(listed)
 		},
-		synced: c.imports.open,
-	}, c.line.heard)
+		synced: c.importsSynced.open,
+	}, c.connection.record)
 }
 
-func (c *controller) followSlices() {
+func (c *controller) watchSlices() {
 	imported := func(o metav1.ListOptions) metav1.ListOptions {
-		o.LabelSelector = mcsv1beta1.LabelServiceName + "," + notTheBrokers
+		o.LabelSelector = mcsv1beta1.LabelServiceName + "," + excludeBrokerObjects
 		return o
 	}
 	all := c.kube.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
@@ -212,40 +218,42 @@ func (c *controller) followSlices() {
 			return all.Watch(ctx, imported(o))
 		},
 	}
-	follow(c.ctx, "EndpointSlices", lw, &discoveryv1.EndpointSlice{}, &sink{
+	runReflector(c.ctx, "EndpointSlices", lw, &discoveryv1.EndpointSlice{}, &reflectorStore{
 		reduce: reduceSlice,
 		set:    func(o any) { c.state.setSlice(o.(*sliceObject)) },
-		drop: func(o any) {
+		remove: func(o any) {
 			s := o.(*sliceObject)
-			c.state.dropSlice(s.Namespace, s.Name)
+			c.state.removeSlice(s.Namespace, s.Name)
 		},
-		replaced: func(objects []any) {
+		retain: func(objects []any) {
 			listed := make(map[string]bool, len(objects))
 			for _, o := range objects {
 				s := o.(*sliceObject)
 				listed[s.Namespace+"/"+s.Name] = true
 			}
-			c.state.keepOnlySlices(listed)
+			c.state.retainSlices(listed)
 		},
-		synced: c.slices.open,
-	}, c.line.heard)
+		synced: c.slicesSynced.open,
+	}, c.connection.record)
 }
 
-// fetch asks for the slices of a service that were not kept, until all are there or nobody needs them any more.
-func (c *controller) fetch(key string) {
+// fetchSlices reads the slices of a service whose content was not stored, until all are complete or
+// no answer needs them any more.
+func (c *controller) fetchSlices(key string) {
 	name, namespace, _ := strings.Cut(key, ".")
 	for {
-		list, err := c.kube.DiscoveryV1().EndpointSlices(namespace).List(c.ctx, metav1.ListOptions{LabelSelector: mcsv1beta1.LabelServiceName + "=" + name + "," + notTheBrokers})
+		selector := mcsv1beta1.LabelServiceName + "=" + name + "," + excludeBrokerObjects
+		list, err := c.kube.DiscoveryV1().EndpointSlices(namespace).List(c.ctx, metav1.ListOptions{LabelSelector: selector})
 		if err == nil {
-			c.state.refill(reduceAll(list))
+			c.state.restoreContent(reduceAll(list))
 		}
-		if c.state.fetched(key) {
+		if c.state.fetchDone(key) {
 			return
 		}
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-time.After(retryEvery):
+		case <-time.After(retryDelay):
 		}
 	}
 }
@@ -260,41 +268,44 @@ func reduceAll(list *discoveryv1.EndpointSliceList) []*sliceObject {
 	return out
 }
 
-// learnIdentity finds out where this server is, as far as the Corefile does not say.
-func (c *controller) learnIdentity() {
+// watchLocality reads the zone of this server's node and watches the cluster's id, as far as the
+// Corefile does not set them.
+func (c *controller) watchLocality() {
 	if c.nodeName != "" {
-		c.learnZone()
+		c.readNodeZone()
 	}
-	if c.fixedID {
-		c.identity.open()
+	if c.fixedClusterID {
+		c.clusterIDRead.open()
 		return
 	}
 	const id = aboutv1beta1.PropertyClusterID
 	lw := cache.NewListWatchFromClient(c.about, "clusterproperties", metav1.NamespaceAll, fields.OneTermEqualSelector(metav1.ObjectNameField, id))
-	value := func(to string) {
-		identified(to)
-		c.state.setLocality(func(l *zone.Locality) { l.Cluster = to })
+	setClusterID := func(id string) {
+		onClusterID(id)
+		c.state.setLocality(func(l *zone.Locality) { l.Cluster = id })
 	}
-	follow(c.ctx, "ClusterProperties", listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}, &aboutv1beta1.ClusterProperty{}, &sink{
+	runReflector(c.ctx, "ClusterProperties", listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}, &aboutv1beta1.ClusterProperty{}, &reflectorStore{
 		reduce: func(o any) (any, error) { return o, nil },
-		set:    func(o any) { value(o.(*aboutv1beta1.ClusterProperty).Spec.Value) },
-		drop:   func(any) { value("") },
-		replaced: func(objects []any) {
+		set:    func(o any) { setClusterID(o.(*aboutv1beta1.ClusterProperty).Spec.Value) },
+		remove: func(any) { setClusterID("") },
+		retain: func(objects []any) {
 			if len(objects) == 0 {
-				value("")
+				setClusterID("")
 			}
 		},
-		synced: c.identity.open,
+		synced: c.clusterIDRead.open,
 	}, func(_ string, err error) {
-		// A cluster without the kind, or one that does not let us read it, has no id for us: all clusters are equally far.
+		// Without the CRD, or without permission to read it, the cluster's id is unknown and all clusters
+		// are equally far.
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			c.identity.open()
+			c.clusterIDRead.open()
 		}
 	})
 }
 
-// learnZone reads the zone of this server's node. It does not change while the server runs there.
-func (c *controller) learnZone() {
+// readNodeZone reads the topology zone of this server's node. It does not change while the server
+// runs there.
+func (c *controller) readNodeZone() {
 	for {
 		node, err := c.kube.CoreV1().Nodes().Get(c.ctx, c.nodeName, metav1.GetOptions{})
 		if err == nil {
@@ -302,13 +313,13 @@ func (c *controller) learnZone() {
 			return
 		}
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			log.Warningf("the zone of node %s cannot be read (%v): set the option `zone`", c.nodeName, err)
+			log.Warningf("cannot read the zone of node %s (%v): set the option `zone`", c.nodeName, err)
 			return
 		}
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-time.After(retryEvery):
+		case <-time.After(retryDelay):
 		}
 	}
 }

@@ -19,7 +19,7 @@ type Plugin struct {
 	Next plugin.Handler
 
 	zone *zone.Zone
-	// reverse are the reverse zones it was given, longest first.
+	// reverse are the reverse zones in the Corefile, longest first.
 	reverse []string
 	fall    fall.F
 	data    *controller
@@ -28,7 +28,8 @@ type Plugin struct {
 // Name implements plugin.Handler.
 func (p *Plugin) Name() string { return pluginName }
 
-// Ready implements ready.Readiness: false until everything has been read from the API server once.
+// Ready implements ready.Readiness. It returns false until all objects have been read from the API
+// server once.
 func (p *Plugin) Ready() bool { return p.data.isSynced() }
 
 // ServeDNS implements plugin.Handler.
@@ -43,15 +44,15 @@ func (p *Plugin) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 		}
 	}
 	if rcode := p.refusal(r); rcode != dns.RcodeSuccess {
-		counted(r.Question[0].Qtype, rcode, start)
-		return rcode, nil // the server writes it
+		countQuery(r.Question[0].Qtype, rcode, start)
+		return rcode, nil // the server writes the reply
 	}
 	var m *dns.Msg
 	if forward {
-		if sendsBytes(w) {
+		if acceptsWire(w) {
 			if wire := p.zone.Wire(r, name); wire != nil {
 				_, err := w.Write(wire)
-				counted(r.Question[0].Qtype, dns.RcodeSuccess, start)
+				countQuery(r.Question[0].Qtype, dns.RcodeSuccess, start)
 				return dns.RcodeSuccess, err
 			}
 		}
@@ -64,26 +65,28 @@ func (p *Plugin) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 		if p.Next != nil {
 			return plugin.NextOrFailure(pluginName, p.Next, ctx, w, r)
 		}
-		m = p.zone.NoReverse(r, name, apex)
+		m = p.zone.ReplyReverseNegative(r, name, apex)
 	}
-	rcode := m.Rcode // before others in the chain see the message
+	rcode := m.Rcode // plugins before this one may change the message
 	err := w.WriteMsg(m)
-	counted(r.Question[0].Qtype, rcode, start)
+	countQuery(r.Question[0].Qtype, rcode, start)
 	return dns.RcodeSuccess, err
 }
 
-// sendsBytes tells whether bytes written to w go to the client as they are: no plugin before this one wants to see or change the message, and
-// the transport is UDP or TCP. The metrics plugin only counts bytes, and takes them for a success, which they are.
-func sendsBytes(w dns.ResponseWriter) bool {
+// acceptsWire reports whether bytes written to w reach the client unchanged: no plugin before this
+// one reads or changes the message, and the transport is UDP or TCP. The metrics plugin only counts
+// bytes and records them as a success, which they are.
+func acceptsWire(w dns.ResponseWriter) bool {
 	if recorder, ok := w.(*metrics.Recorder); ok {
 		w = recorder.ResponseWriter
 	}
 	scrubber, ok := w.(*request.ScrubWriter)
-	// The server's own writer is not exported; those of DNS over HTTPS, QUIC and gRPC have other names.
+	// The server's own writer is not exported. The writers of DNS over HTTPS, QUIC and gRPC have other
+	// type names.
 	return ok && reflect.TypeOf(scrubber.ResponseWriter).String() == "*dns.response"
 }
 
-// refusal is the response code for what is not answered at all, or success.
+// refusal returns the response code for a query that is not answered, or success.
 func (p *Plugin) refusal(r *dns.Msg) int {
 	switch {
 	case r.Opcode != dns.OpcodeQuery:
@@ -91,7 +94,8 @@ func (p *Plugin) refusal(r *dns.Msg) int {
 	case r.Question[0].Qclass != dns.ClassINET:
 		return dns.RcodeRefused
 	case !p.data.isSynced():
-		// Nothing is known of any name yet. To deny one that exists would be believed, and cached.
+		// No object has been read yet. Clients would believe and cache an NXDOMAIN for a name that
+		// exists.
 		return dns.RcodeServerFailure
 	}
 	return dns.RcodeSuccess

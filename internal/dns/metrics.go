@@ -14,37 +14,39 @@ const namespace = "seamark_dns"
 
 var (
 	queries = promauto.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace, Name: "queries_total", Help: "Queries answered, by type (the rarer ones together as \"other\") and response code.",
+		Namespace: namespace, Name: "queries_total", Help: "Queries answered, by type (rare types share \"other\") and response code.",
 	}, []string{"type", "rcode"})
-	latency = promauto.NewHistogram(prometheus.HistogramOpts{
+	answerLatency = promauto.NewHistogram(prometheus.HistogramOpts{
 		Namespace: namespace, Name: "answer_duration_seconds", Help: "Time from a query's arrival at the plugin until its answer was handed to the network.",
 		Buckets: prometheus.ExponentialBuckets(5e-6, 4, 9),
 	})
-	changes = promauto.NewHistogram(prometheus.HistogramOpts{
-		Namespace: namespace, Name: "change_to_answer_seconds", Help: "Time from the arrival of an event of the API server until answers have it.",
+	changeLatency = promauto.NewHistogram(prometheus.HistogramOpts{
+		Namespace: namespace, Name: "change_to_answer_seconds", Help: "Time from the arrival of a watch event until answers reflect it.",
 		Buckets: prometheus.ExponentialBuckets(5e-6, 4, 11),
 	})
 	services = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "services", Help: "Services that have a name, by kind.",
+		Namespace: namespace, Name: "services", Help: "Services with names in the zone, by kind.",
 	}, []string{"kind"})
 	endpoints = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "endpoints", Help: "Addresses that services are answered with, by kind.",
+		Namespace: namespace, Name: "endpoints", Help: "Addresses in the answers of services, by kind.",
 	}, []string{"kind"})
 	connected = promauto.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "api_connected", Help: "1 while changes can be heard from the API server, 0 while answers come from what was known last.",
+		Namespace: namespace, Name: "api_connected", Help: "1 while the API server can be watched, 0 while answers come from the objects read last.",
 	})
 	synced = promauto.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "synced", Help: "1 once everything has been read from the API server; before that every query fails.",
+		Namespace: namespace, Name: "synced", Help: "1 once all objects have been read from the API server; before that every query fails.",
 	})
 )
 
-// The types and response codes that are told apart. Whoever sends queries chooses their type, so others share a label.
+// The types and response codes that have labels of their own. Clients choose the type of a query,
+// so all other types share one label.
 var (
 	countedTypes  = [...]uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypePTR, dns.TypeTXT, dns.TypeSOA, dns.TypeNS}
 	countedRcodes = [...]int{dns.RcodeSuccess, dns.RcodeNameError, dns.RcodeServerFailure, dns.RcodeRefused, dns.RcodeNotImplemented}
 )
 
-// counters are the counters of queries, found once: looking them up by label takes longer than answering.
+// counters are the counters of queries, looked up once: finding a counter by its labels takes
+// longer than answering a query.
 var counters = func() (c [len(countedTypes) + 1][len(countedRcodes)]prometheus.Counter) {
 	for t := range c {
 		name := "other"
@@ -58,8 +60,9 @@ var counters = func() (c [len(countedTypes) + 1][len(countedRcodes)]prometheus.C
 	return c
 }()
 
-// counted notes a query and how long it took. A response code that is not told apart counts as a failure.
-func counted(qtype uint16, rcode int, since time.Time) {
+// countQuery counts a query and records how long it took. A response code without a label of its
+// own counts as a failure.
+func countQuery(qtype uint16, rcode int, since time.Time) {
 	t := len(countedTypes)
 	for i, known := range countedTypes {
 		if known == qtype {
@@ -75,10 +78,10 @@ func counted(qtype uint16, rcode int, since time.Time) {
 		}
 	}
 	counters[t][r].Inc()
-	latency.Observe(time.Since(since).Seconds())
+	answerLatency.Observe(time.Since(since).Seconds())
 }
 
-func tellCounts(z *zone.Zone) {
+func setZoneGauges(z *zone.Zone) {
 	for kind, count := range z.Counts() {
 		services.WithLabelValues(kind.String()).Set(float64(count.Services))
 		endpoints.WithLabelValues(kind.String()).Set(float64(count.Endpoints))

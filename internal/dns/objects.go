@@ -18,8 +18,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/dns/zone"
 )
 
-// importObject and sliceObject are what is left of an API object once DNS has taken what it needs. They carry enough of the
-// metadata to be kept by a Reflector while it lists.
+// importObject and sliceObject are API objects reduced to what DNS needs. They carry enough of the
+// metadata for a Reflector to store them while it lists.
 type (
 	importObject struct {
 		metav1.ObjectMeta
@@ -27,35 +27,35 @@ type (
 	}
 	sliceObject struct {
 		metav1.ObjectMeta
-		service string // key of the zone
+		service string // as returned by zone.Key
 		slice   *zone.Slice
 	}
 )
 
-func identityOf(o metav1.Object) metav1.ObjectMeta {
+func slimMeta(o metav1.Object) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), ResourceVersion: o.GetResourceVersion()}
 }
 
-// reduceImport is a cache.TransformFunc for ServiceImports. What is reduced already stays as it is.
+// reduceImport is a cache.TransformFunc for ServiceImports. It returns a reduced object unchanged.
 func reduceImport(object any) (any, error) {
 	si, ok := object.(*mcsv1beta1.ServiceImport)
 	if !ok {
 		if _, done := object.(*importObject); done {
 			return object, nil
 		}
-		return nil, fmt.Errorf("a %T came where a ServiceImport was expected", object)
+		return nil, fmt.Errorf("got a %T, want a ServiceImport", object)
 	}
-	s := zone.Service{Namespace: shared(si.Namespace), Name: strings.Clone(si.Name), Kind: kindOf(si)}
+	s := zone.Service{Namespace: intern(si.Namespace), Name: strings.Clone(si.Name), Kind: kindOf(si)}
 	if s.Kind != zone.Headless {
 		for _, p := range si.Spec.Ports {
 			s.Ports = append(s.Ports, newPort(p.Name, p.Protocol, p.Port))
 		}
 	}
 	if s.Kind == zone.ClusterSetIP {
-		s.IPs = addresses(si.Spec.IPs)
-		s.ReverseIPs = ours(s.IPs, si.Annotations)
+		s.IPs = parseAddresses(si.Spec.IPs)
+		s.ReverseIPs = reverseIPs(s.IPs, si.Annotations)
 	}
-	return &importObject{identityOf(si), s}, nil
+	return &importObject{slimMeta(si), s}, nil
 }
 
 func kindOf(si *mcsv1beta1.ServiceImport) zone.Kind {
@@ -69,13 +69,14 @@ func kindOf(si *mcsv1beta1.ServiceImport) zone.Kind {
 	}
 }
 
-// ours are the addresses that lie in the clusterset's range. Those of a derived Service do not: the cluster's own DNS names them.
-func ours(ips []netip.Addr, annotations map[string]string) []netip.Addr {
-	list, told := annotations[v1alpha1.AnnotationClusterSetIPs]
-	if !told {
+// reverseIPs returns the addresses that are clusterset IPs. The ClusterIPs of a derived Service are
+// not: the cluster's own DNS has their reverse names.
+func reverseIPs(ips []netip.Addr, annotations map[string]string) []netip.Addr {
+	list, annotated := annotations[v1alpha1.AnnotationClusterSetIPs]
+	if !annotated {
 		return ips
 	}
-	clusterset := addresses(strings.Split(list, ","))
+	clusterset := parseAddresses(strings.Split(list, ","))
 	var out []netip.Addr
 	for _, ip := range ips {
 		if slices.Contains(clusterset, ip) {
@@ -85,8 +86,9 @@ func ours(ips []netip.Addr, annotations map[string]string) []netip.Addr {
 	return out
 }
 
-// addresses reads addresses and leaves out what is none. The API server checks most of them; a bad one must not hide the good.
-func addresses(texts []string) []netip.Addr {
+// parseAddresses parses addresses and leaves out invalid ones, so that one of them does not hide
+// the others. The API server validates most of them.
+func parseAddresses(texts []string) []netip.Addr {
 	out := make([]netip.Addr, 0, len(texts))
 	for _, text := range texts {
 		if ip, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil && ip.Zone() == "" {
@@ -96,26 +98,26 @@ func addresses(texts []string) []netip.Addr {
 	return slices.Clip(out)
 }
 
-// shared is the one copy of a text that many objects have.
-func shared(text string) string { return unique.Make(text).Value() }
+// intern returns one shared copy of a text that many objects have.
+func intern(text string) string { return unique.Make(text).Value() }
 
 func newPort(name string, protocol corev1.Protocol, number int32) zone.Port {
 	if protocol == "" {
 		protocol = corev1.ProtocolTCP
 	}
-	return zone.Port{Name: shared(name), Protocol: shared(string(protocol)), Number: uint16(number)}
+	return zone.Port{Name: intern(name), Protocol: intern(string(protocol)), Number: uint16(number)}
 }
 
-// reduceSlice is a cache.TransformFunc for EndpointSlices. What is reduced already stays as it is.
+// reduceSlice is a cache.TransformFunc for EndpointSlices. It returns a reduced object unchanged.
 func reduceSlice(object any) (any, error) {
 	es, ok := object.(*discoveryv1.EndpointSlice)
 	if !ok {
 		if _, done := object.(*sliceObject); done {
 			return object, nil
 		}
-		return nil, fmt.Errorf("a %T came where an EndpointSlice was expected", object)
+		return nil, fmt.Errorf("got a %T, want an EndpointSlice", object)
 	}
-	s := &zone.Slice{Cluster: shared(strings.ToLower(es.Labels[mcsv1beta1.LabelSourceCluster])), Weight: weightOf(es.Annotations)}
+	s := &zone.Slice{Cluster: intern(strings.ToLower(es.Labels[mcsv1beta1.LabelSourceCluster])), Weight: weightOf(es.Annotations)}
 	for _, p := range es.Ports {
 		if p.Port != nil {
 			s.Ports = append(s.Ports, newPort(ptr.Deref(p.Name, ""), ptr.Deref(p.Protocol, corev1.ProtocolTCP), *p.Port))
@@ -124,10 +126,11 @@ func reduceSlice(object any) (any, error) {
 	if es.AddressType != discoveryv1.AddressTypeFQDN {
 		s.Endpoints = readyEndpoints(es.Endpoints)
 	}
-	return &sliceObject{identityOf(es), zone.Key(es.Namespace, es.Labels[mcsv1beta1.LabelServiceName]), s}, nil
+	return &sliceObject{slimMeta(es), zone.Key(es.Namespace, es.Labels[mcsv1beta1.LabelServiceName]), s}, nil
 }
 
-// readyEndpoints are the addresses of the endpoints that are ready or do not say, which means the same (discovery/v1).
+// readyEndpoints returns the addresses of the ready endpoints. An endpoint without the condition
+// counts as ready (discovery/v1).
 func readyEndpoints(all []discoveryv1.Endpoint) []zone.Endpoint {
 	out := make([]zone.Endpoint, 0, len(all))
 	for i := range all {
@@ -135,16 +138,17 @@ func readyEndpoints(all []discoveryv1.Endpoint) []zone.Endpoint {
 		if !ptr.Deref(e.Conditions.Ready, true) {
 			continue
 		}
-		for _, ip := range addresses(e.Addresses) {
+		for _, ip := range parseAddresses(e.Addresses) {
 			out = append(out, zone.Endpoint{
-				Addr: ip, Hostname: strings.Clone(ptr.Deref(e.Hostname, "")), Zone: shared(ptr.Deref(e.Zone, "")),
+				Addr: ip, Hostname: strings.Clone(ptr.Deref(e.Hostname, "")), Zone: intern(ptr.Deref(e.Zone, "")),
 			})
 		}
 	}
 	return out
 }
 
-// weightOf is a cluster's share. What is no weight counts as none given: the exporter's agent tells its owner.
+// weightOf returns a cluster's weight. An invalid weight counts as 1; the exporter's agent reports
+// it on the ServiceExport.
 func weightOf(annotations map[string]string) uint8 {
 	n, err := strconv.ParseUint(annotations[v1alpha1.AnnotationWeight], 10, 8)
 	if err != nil {

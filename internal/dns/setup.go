@@ -1,11 +1,17 @@
-// Package dns is the CoreDNS plugin `clusterset`: it answers the clusterset's zone from the ServiceImports and imported
-// EndpointSlices of the local API server.
+// Package dns is the CoreDNS plugin `clusterset`. It answers the names of a clusterset from the
+// ServiceImports and imported EndpointSlices of the local API server.
 //
-// What it holds in memory is, per service, the prepared answers and the reduced objects they come from; of services with a clusterset
-// IP no endpoints at all.
+// A query comes in at handler.go, which finds its zone and refuses what the plugin does not serve.
+// Package zone then looks up the prepared answer of the service and writes the reply; it does no
+// I/O and takes no lock.
 //
-// setup.go reads the Corefile, controller.go follows the API server, objects.go and state.go reduce and keep what it says, handler.go
-// answers. What the answers are is decided in package zone, which does no I/O.
+// A change comes in at reflector.go, one reflector for each kind of object. objects.go reduces an
+// object to what DNS needs, state.go stores it and marks its service as dirty, and controller.go
+// rebuilds the answers of dirty services. setup.go parses the Corefile, connect.go makes the API
+// clients.
+//
+// Memory holds, for each service, its prepared answers and the reduced objects behind them. For a
+// service with a clusterset IP it holds no endpoints.
 package dns
 
 import (
@@ -24,15 +30,17 @@ import (
 	"github.com/coredns/coredns/plugin"
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/dns/zone"
 )
 
 const (
 	pluginName  = "clusterset"
-	defaultZone = "clusterset.local."
+	defaultZone = v1alpha1.DefaultZone + "."
 	defaultTTL  = 5
 	maxTTL      = 3600
-	// nodeNameEnv names this server's node; with it the node's zone is found.
+	// nodeNameEnv is the environment variable with the name of this server's node, whose topology zone
+	// is read.
 	nodeNameEnv = "NODE_NAME"
 )
 
@@ -40,20 +48,20 @@ var log = clog.NewWithPlugin(pluginName)
 
 func init() { plugin.Register(pluginName, setup) }
 
-// identified is told the cluster's id when it is known, and when it changes.
-var identified = func(string) {}
+// onClusterID is called with the cluster's id when it is read, and when it changes.
+var onClusterID = func(string) {}
 
-// Identified has a function told the cluster's id when it is known, and when it changes. It is for the process around the plugin: call it before
-// a server starts.
-func Identified(tell func(clusterID string)) { identified = tell }
+// OnClusterID sets a function that is called with the cluster's id when it is read, and when it
+// changes. It is for the process around the plugin. Call it before a server starts.
+func OnClusterID(f func(clusterID string)) { onClusterID = f }
 
-// settings are what a Corefile says.
+// settings are the options in the Corefile.
 type settings struct {
 	zone.Options
 	locality            zone.Locality
 	reverse             []string
 	kubeconfig, context string
-	fallthroughs        []string // nil for none
+	fallthroughZones    []string // nil for none
 }
 
 func setup(c *caddy.Controller) error {
@@ -63,19 +71,19 @@ func setup(c *caddy.Controller) error {
 	}
 	s.NameServers = listenAddresses(dnsserver.GetConfig(c).ListenHosts)
 	p := &Plugin{zone: zone.New(s.Options), reverse: s.reverse}
-	if s.fallthroughs != nil {
-		p.fall.SetZonesFromArgs(s.fallthroughs)
+	if s.fallthroughZones != nil {
+		p.fall.SetZonesFromArgs(s.fallthroughZones)
 	}
 	if p.data, err = newController(s, p.zone, os.Getenv(nodeNameEnv)); err != nil {
 		return plugin.Error(pluginName, err)
 	}
-	restarting := true
+	reloading := true
 	c.OnFirstStartup(func() error {
-		restarting = false
+		reloading = false
 		return nil
 	})
-	c.OnStartup(func() error { return p.data.begin(restarting) })
-	c.OnShutdown(p.data.end)
+	c.OnStartup(func() error { return p.data.start(reloading) })
+	c.OnShutdown(p.data.stop)
 	dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
 		p.Next = next
 		return p
@@ -94,7 +102,7 @@ func parseCorefile(c *caddy.Controller) (settings, error) {
 			return s, err
 		}
 		for c.NextBlock() {
-			if err := s.option(c, c.Val(), c.RemainingArgs()); err != nil {
+			if err := s.setOption(c, c.Val(), c.RemainingArgs()); err != nil {
 				return s, err
 			}
 		}
@@ -102,11 +110,11 @@ func parseCorefile(c *caddy.Controller) (settings, error) {
 	return s, nil
 }
 
-// setZones sorts the zones into the one that is answered and the reverse ones.
+// setZones separates the zone to answer from the reverse zones.
 func (s *settings) setZones(args, serverBlock []string) error {
 	zones := plugin.OriginsFromArgsOrServerBlock(args, serverBlock)
 	if len(args) == 0 && slices.Equal(zones, []string{"."}) {
-		zones = []string{defaultZone} // in a server block for everything: nobody wants a clusterset at the root
+		zones = []string{defaultZone} // a server block for the root does not make the root a clusterset
 	}
 	for _, z := range zones {
 		switch {
@@ -127,8 +135,8 @@ func (s *settings) setZones(args, serverBlock []string) error {
 	return nil
 }
 
-func (s *settings) option(c *caddy.Controller, name string, args []string) error {
-	one := func(to *string) error {
+func (s *settings) setOption(c *caddy.Controller, name string, args []string) error {
+	setOnly := func(to *string) error {
 		if len(args) != 1 {
 			return c.ArgErr()
 		}
@@ -143,7 +151,7 @@ func (s *settings) option(c *caddy.Controller, name string, args []string) error
 		s.kubeconfig, s.context = args[0], strings.Join(args[1:], "")
 	case "ttl":
 		var text string
-		if err := one(&text); err != nil {
+		if err := setOnly(&text); err != nil {
 			return err
 		}
 		n, err := strconv.ParseUint(text, 10, 32)
@@ -152,9 +160,9 @@ func (s *settings) option(c *caddy.Controller, name string, args []string) error
 		}
 		s.TTL = uint32(n)
 	case "cluster":
-		return one(&s.locality.Cluster)
+		return setOnly(&s.locality.Cluster)
 	case "zone":
-		return one(&s.locality.Zone)
+		return setOnly(&s.locality.Zone)
 	case "locality":
 		return s.setLocality(c, args)
 	case "lighthouse-names":
@@ -163,7 +171,7 @@ func (s *settings) option(c *caddy.Controller, name string, args []string) error
 		}
 		s.ClusterNames = true
 	case "fallthrough":
-		s.fallthroughs = append([]string{}, args...)
+		s.fallthroughZones = append([]string{}, args...)
 	default:
 		return c.Errf("unknown option %q: want kubeconfig, ttl, cluster, zone, locality, lighthouse-names or fallthrough", name)
 	}
@@ -189,7 +197,8 @@ func (s *settings) setLocality(c *caddy.Controller, args []string) error {
 	return nil
 }
 
-// listenAddresses are the addresses this server can be asked at: those it is bound to or, bound to all, those of the machine.
+// listenAddresses returns the addresses on which this server can be reached: those it is bound to
+// or, if it is bound to all, those of the machine.
 func listenAddresses(hosts []string) []netip.Addr {
 	var out []netip.Addr
 	add := func(text string, loopback bool) {
@@ -207,7 +216,7 @@ func listenAddresses(hosts []string) []netip.Addr {
 	}
 	machine, err := net.InterfaceAddrs()
 	if err != nil && !errors.Is(err, os.ErrPermission) {
-		log.Warningf("the addresses of this machine cannot be read (%v): the zone's name server has none", err)
+		log.Warningf("cannot read the addresses of this machine (%v): the zone's name server has none", err)
 	}
 	for _, a := range machine {
 		if n, ok := a.(*net.IPNet); ok {

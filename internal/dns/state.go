@@ -9,25 +9,27 @@ import (
 	"github.com/seamark-dev/seamark/internal/dns/zone"
 )
 
-// state is what the API server told, as far as answers depend on it. Reflectors write it, the builder reads it.
+// state holds the objects of the API server as far as answers depend on them. Reflectors write it,
+// the controller reads it.
 //
-// Slices of services with a clusterset IP are not kept, only that they are there: no answer needs them, and they are most of
-// what a clusterset has. Should such a service become headless or classic, its slices are asked for again.
+// Slices of services with a clusterset IP are stored without their content: no answer needs it, and
+// they are most of the endpoints of a clusterset. If such a service becomes headless or classic,
+// its slices are read again.
 type state struct {
-	mu       sync.Mutex
-	imports  map[string]*zone.Service
-	slices   map[string]*held   // by namespace/name
-	ofKey    map[string][]*held // by the service's key
-	locality zone.Locality
-	// dirty are the services to build again, with the time of the first event that made them so.
+	mu          sync.Mutex
+	imports     map[string]*zone.Service
+	slices      map[string]*storedSlice   // by namespace/name
+	slicesByKey map[string][]*storedSlice // by the service's key
+	locality    zone.Locality
+	// dirty are the services to rebuild, with the time of the first event that made each dirty.
 	dirty map[string]time.Time
 	wake  chan struct{}
-	// fetching are the services whose slices are being asked for.
+	// fetching are the services whose slices are being read again.
 	fetching map[string]bool
 }
 
-// held is an EndpointSlice. slice is nil when its content was not kept.
-type held struct {
+// storedSlice is an EndpointSlice. slice is nil if its content was not stored.
+type storedSlice struct {
 	key     string
 	version uint64
 	slice   *zone.Slice
@@ -35,13 +37,13 @@ type held struct {
 
 func newState(l zone.Locality) *state {
 	return &state{
-		imports: map[string]*zone.Service{}, slices: map[string]*held{}, ofKey: map[string][]*held{},
+		imports: map[string]*zone.Service{}, slices: map[string]*storedSlice{}, slicesByKey: map[string][]*storedSlice{},
 		locality: l, dirty: map[string]time.Time{}, wake: make(chan struct{}, 1), fetching: map[string]bool{},
 	}
 }
 
-// mark notes that a service must be built again. The caller holds the lock.
-func (s *state) mark(key string) {
+// markDirty marks a service to be rebuilt. The caller holds the lock.
+func (s *state) markDirty(key string) {
 	if _, already := s.dirty[key]; !already {
 		s.dirty[key] = time.Now()
 	}
@@ -57,19 +59,19 @@ func (s *state) setImport(o *importObject) {
 	key := zone.Key(o.Service.Namespace, o.Service.Name)
 	s.imports[key] = &o.Service
 	if o.Kind == zone.ClusterSetIP {
-		for _, h := range s.ofKey[key] {
+		for _, h := range s.slicesByKey[key] {
 			h.slice = nil
 		}
 	}
-	s.mark(key)
+	s.markDirty(key)
 }
 
-func (s *state) dropImport(namespace, name string) {
+func (s *state) removeImport(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := zone.Key(namespace, name)
 	delete(s.imports, key)
-	s.mark(key)
+	s.markDirty(key)
 }
 
 func (s *state) setSlice(o *sliceObject) {
@@ -77,9 +79,9 @@ func (s *state) setSlice(o *sliceObject) {
 	defer s.mu.Unlock()
 	name := o.Namespace + "/" + o.Name
 	if before := s.slices[name]; before != nil && before.key != o.service {
-		s.forget(name) // its label was changed: it belongs to another service now
+		s.deleteSlice(name) // its label changed: it belongs to another service now
 	}
-	h := &held{key: o.service, version: versionOf(o.ResourceVersion), slice: o.slice}
+	h := &storedSlice{key: o.service, version: parseVersion(o.ResourceVersion), slice: o.slice}
 	si := s.imports[o.service]
 	unneeded := si != nil && si.Kind == zone.ClusterSetIP
 	if unneeded {
@@ -89,82 +91,84 @@ func (s *state) setSlice(o *sliceObject) {
 		*before = *h
 	} else {
 		s.slices[name] = h
-		s.ofKey[o.service] = append(s.ofKey[o.service], h)
+		s.slicesByKey[o.service] = append(s.slicesByKey[o.service], h)
 	}
 	if !unneeded {
-		s.mark(o.service)
+		s.markDirty(o.service)
 	}
 }
 
-func (s *state) dropSlice(namespace, name string) {
+func (s *state) removeSlice(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forget(namespace + "/" + name)
+	s.deleteSlice(namespace + "/" + name)
 }
 
-// forget drops a slice. The caller holds the lock.
-func (s *state) forget(name string) {
+// deleteSlice deletes a slice. The caller holds the lock.
+func (s *state) deleteSlice(name string) {
 	h := s.slices[name]
 	if h == nil {
 		return
 	}
 	delete(s.slices, name)
-	rest := s.ofKey[h.key]
+	rest := s.slicesByKey[h.key]
 	if i := slices.Index(rest, h); i >= 0 {
 		rest = slices.Delete(rest, i, i+1)
 	}
-	if s.ofKey[h.key] = rest; len(rest) == 0 {
-		delete(s.ofKey, h.key)
+	if s.slicesByKey[h.key] = rest; len(rest) == 0 {
+		delete(s.slicesByKey, h.key)
 	}
 	if si := s.imports[h.key]; si == nil || si.Kind != zone.ClusterSetIP {
-		s.mark(h.key)
+		s.markDirty(h.key)
 	}
 }
 
-// keepOnlyImports drops the imports that a list did not have.
-func (s *state) keepOnlyImports(listed map[string]bool) {
+// retainImports removes the imports that are not in a list.
+func (s *state) retainImports(listed map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key := range s.imports {
 		if !listed[key] {
 			delete(s.imports, key)
-			s.mark(key)
+			s.markDirty(key)
 		}
 	}
 }
 
-// keepOnlySlices drops the slices that a list did not have.
-func (s *state) keepOnlySlices(listed map[string]bool) {
+// retainSlices removes the slices that are not in a list.
+func (s *state) retainSlices(listed map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name := range s.slices {
 		if !listed[name] {
-			s.forget(name)
+			s.deleteSlice(name)
 		}
 	}
 }
 
-// refill gives slices their content back that was not kept. A slice that is not there is left alone: either it was deleted since,
-// or the watch is about to bring it; so is one of which the watch has told something newer.
-func (s *state) refill(objects []*sliceObject) {
+// restoreContent sets the content of slices that are stored without it. It ignores a slice that is
+// not stored: it was deleted since, or the watch has not delivered it yet. It also ignores a slice
+// of which the watch has delivered a newer version.
+func (s *state) restoreContent(objects []*sliceObject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range objects {
 		h := s.slices[o.Namespace+"/"+o.Name]
-		if h == nil || h.key != o.service || h.slice != nil || h.version > versionOf(o.ResourceVersion) {
+		if h == nil || h.key != o.service || h.slice != nil || h.version > parseVersion(o.ResourceVersion) {
 			continue
 		}
-		h.slice, h.version = o.slice, versionOf(o.ResourceVersion)
-		s.mark(h.key)
+		h.slice, h.version = o.slice, parseVersion(o.ResourceVersion)
+		s.markDirty(h.key)
 	}
 }
 
-// fetched tells whether all slices of a service are there, or not needed, and if so that nobody asks for them any more.
-func (s *state) fetched(key string) bool {
+// fetchDone reports whether all slices of a service are complete or not needed, and if so ends its
+// fetching.
+func (s *state) fetchDone(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if si := s.imports[key]; si != nil && si.Kind != zone.ClusterSetIP {
-		for _, h := range s.ofKey[key] {
+		for _, h := range s.slicesByKey[key] {
 			if h.slice == nil {
 				return false
 			}
@@ -174,7 +178,7 @@ func (s *state) fetched(key string) bool {
 	return true
 }
 
-// setLocality changes who we are; every answer that depends on it is built again.
+// setLocality changes where this server is and marks every service whose answers depend on it.
 func (s *state) setLocality(change func(*zone.Locality)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,23 +189,23 @@ func (s *state) setLocality(change func(*zone.Locality)) {
 	}
 	for key, si := range s.imports {
 		if si.Kind != zone.ClusterSetIP {
-			s.mark(key)
+			s.markDirty(key)
 		}
 	}
 }
 
-// job is one service to build.
+// job is a service to rebuild.
 type job struct {
 	key      string
-	service  *zone.Service // nil when it is gone
+	service  *zone.Service // nil if it was removed
 	locality zone.Locality
-	// missing is set when content of its slices must be fetched first, fetch when nobody does that yet.
-	missing, fetch bool
-	since          time.Time
+	// incomplete is set if a slice lacks its content. fetch is set if it is not being read yet.
+	incomplete, fetch bool
+	since             time.Time
 }
 
-// next takes one service that must be built again, if there is any.
-func (s *state) next() (job, bool) {
+// nextJob removes one service from the dirty ones and returns it.
+func (s *state) nextJob() (job, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, since := range s.dirty {
@@ -213,13 +217,13 @@ func (s *state) next() (job, bool) {
 		}
 		service := *si
 		if service.Kind != zone.ClusterSetIP {
-			for _, h := range s.ofKey[key] {
-				j.missing = j.missing || h.slice == nil
+			for _, h := range s.slicesByKey[key] {
+				j.incomplete = j.incomplete || h.slice == nil
 				service.Slices = append(service.Slices, h.slice)
 			}
 		}
 		j.service = &service
-		j.fetch = j.missing && !s.fetching[key]
+		j.fetch = j.incomplete && !s.fetching[key]
 		if j.fetch {
 			s.fetching[key] = true
 		}
@@ -228,8 +232,9 @@ func (s *state) next() (job, bool) {
 	return job{}, false
 }
 
-// versionOf makes resource versions comparable, which the API server's are (KEP-5504). What is not a number counts as oldest.
-func versionOf(text string) uint64 {
+// parseVersion makes resource versions comparable, which those of the API server are (KEP-5504). A
+// version that is not a number counts as the oldest.
+func parseVersion(text string) uint64 {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return 0

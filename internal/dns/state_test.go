@@ -40,7 +40,7 @@ func reducedSlice(t *testing.T, version, address string) *sliceObject {
 	return o.(*sliceObject)
 }
 
-// held addresses of the one slice, or "nothing" when its content was not kept.
+// content returns the first address of the one slice, or "nothing" if its content was not stored.
 func (s *state) content() string {
 	h := s.slices["ns/slice"]
 	switch {
@@ -52,7 +52,7 @@ func (s *state) content() string {
 	return h.slice.Endpoints[0].Addr.String()
 }
 
-// Slices are kept exactly while an answer may need them.
+// Slices are stored with their content exactly while an answer may need it.
 func TestSlicesAreKeptWhileNeeded(t *testing.T) {
 	s := newState(zone.Locality{})
 	expect := func(when, want string) {
@@ -68,25 +68,25 @@ func TestSlicesAreKeptWhileNeeded(t *testing.T) {
 	s.setSlice(reducedSlice(t, "6", "10.0.0.2"))
 	expect("changed, with a clusterset IP", "nothing")
 	s.setImport(reducedImport(t, mcsv1beta1.Headless))
-	j, _ := s.next()
-	if !j.missing || !j.fetch || s.fetched("svc.ns") {
-		t.Errorf("a service whose slices are not there: %+v", j)
+	j, _ := s.nextJob()
+	if !j.incomplete || !j.fetch || s.fetchDone("svc.ns") {
+		t.Errorf("a service whose slices have no content: %+v", j)
 	}
-	s.mark("svc.ns")
-	if j, _ := s.next(); !j.missing || j.fetch {
-		t.Errorf("its slices are asked for twice: %+v", j)
+	s.markDirty("svc.ns")
+	if j, _ := s.nextJob(); !j.incomplete || j.fetch {
+		t.Errorf("its slices are read twice: %+v", j)
 	}
-	s.refill([]*sliceObject{reducedSlice(t, "5", "10.0.0.1")})
+	s.restoreContent([]*sliceObject{reducedSlice(t, "5", "10.0.0.1")})
 	expect("after an older answer", "nothing")
-	s.refill([]*sliceObject{reducedSlice(t, "6", "10.0.0.2")})
+	s.restoreContent([]*sliceObject{reducedSlice(t, "6", "10.0.0.2")})
 	expect("after the answer", "10.0.0.2")
-	if !s.fetched("svc.ns") {
-		t.Error("everything is there")
+	if !s.fetchDone("svc.ns") {
+		t.Error("all slices are complete, but fetching goes on")
 	}
-	s.refill([]*sliceObject{reducedSlice(t, "7", "10.0.0.3")})
-	expect("after an answer nobody waits for", "10.0.0.2")
-	s.dropSlice("ns", "slice")
-	s.refill([]*sliceObject{reducedSlice(t, "8", "10.0.0.3")})
+	s.restoreContent([]*sliceObject{reducedSlice(t, "7", "10.0.0.3")})
+	expect("after an answer that is not needed", "10.0.0.2")
+	s.removeSlice("ns", "slice")
+	s.restoreContent([]*sliceObject{reducedSlice(t, "8", "10.0.0.3")})
 	expect("deleted before the answer came", "no slice")
 }
 
@@ -95,9 +95,9 @@ func TestReduce(t *testing.T) {
 	if !slices.Equal(si.IPs, []netip.Addr{netip.MustParseAddr("243.0.0.1")}) {
 		t.Errorf("addresses %v", si.IPs)
 	}
-	again, err := reduceImport(si)
-	if err != nil || again != si {
-		t.Errorf("reduced twice: %v, %v", again, err)
+	twice, err := reduceImport(si)
+	if err != nil || twice != si {
+		t.Errorf("reduced twice: %v, %v", twice, err)
 	}
 	if _, err := reduceImport(&discoveryv1.EndpointSlice{}); err == nil {
 		t.Error("a slice was taken for an import")

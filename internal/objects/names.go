@@ -30,7 +30,7 @@ const (
 	ManagedBySeamark = "seamark"
 
 	// DefaultZone is the zone of the multicluster DNS specification.
-	DefaultZone = "clusterset.local"
+	DefaultZone = v1alpha1.DefaultZone
 
 	maxNameLength = 253
 )

@@ -26,7 +26,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/model"
 )
 
-// byService indexes slices by the name of their service.
+// byService is the index of slices by the name of their service.
 const byService = "seamark.service"
 
 func newScheme() (*runtime.Scheme, error) {
@@ -41,7 +41,8 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// staticMapper knows the kinds we read without asking the API server, which may be away when a node starts.
+// staticMapper maps the kinds that are read without discovery: the API server may be unreachable when a
+// node starts.
 func staticMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for gvk, scope := range map[schema.GroupVersionKind]meta.RESTScope{
@@ -57,11 +58,11 @@ func staticMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	return mapper, nil
 }
 
-// cacheOptions keep what decides about endpoints and drop the rest: a node's share of memory should go to pods. Objects of a
-// broker that lives on the same API server are none of ours.
+// cacheOptions limit the caches to the fields that select endpoints, so that most of a node's
+// memory is left to pods. Objects of a broker on the same API server are left out.
 func cacheOptions(nodeName string) cache.Options {
-	imported := must(labels.Parse(mcsv1beta1.LabelServiceName + ",!" + v1alpha1.LabelServiceNamespace))
-	local := must(labels.Parse("!" + v1alpha1.LabelServiceNamespace))
+	imported := mustSelector(labels.Parse(mcsv1beta1.LabelServiceName + ",!" + v1alpha1.LabelServiceNamespace))
+	local := mustSelector(labels.Parse("!" + v1alpha1.LabelServiceNamespace))
 	named := func(name string) fields.Selector { return fields.OneTermEqualSelector(metav1.ObjectNameField, name) }
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
@@ -73,7 +74,7 @@ func cacheOptions(nodeName string) cache.Options {
 	}
 }
 
-func must(s labels.Selector, err error) labels.Selector {
+func mustSelector(s labels.Selector, err error) labels.Selector {
 	if err != nil {
 		panic(err) // the text is a constant
 	}
@@ -109,7 +110,7 @@ func stripNode(obj any) (any, error) {
 	return obj, nil
 }
 
-// watch notes every change of what decides about a service.
+// watch marks a service as changed whenever one of its objects changes.
 func (p *proxy) watch(ctx context.Context) error {
 	err := p.manager.GetFieldIndexer().IndexField(ctx, &discoveryv1.EndpointSlice{}, byService, func(obj client.Object) []string {
 		return []string{obj.GetLabels()[mcsv1beta1.LabelServiceName]}
@@ -117,16 +118,16 @@ func (p *proxy) watch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("index EndpointSlices: %w", err)
 	}
-	everything := func(client.Object) { p.noteAll() }
+	anyChange := func(client.Object) { p.markAllChanged() }
 	kinds := map[client.Object]func(client.Object){
-		&mcsv1beta1.ServiceImport{}: func(o client.Object) { p.note(client.ObjectKeyFromObject(o)) },
+		&mcsv1beta1.ServiceImport{}: func(o client.Object) { p.markChanged(client.ObjectKeyFromObject(o)) },
 		&discoveryv1.EndpointSlice{}: func(o client.Object) {
-			p.note(types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[mcsv1beta1.LabelServiceName]})
+			p.markChanged(types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[mcsv1beta1.LabelServiceName]})
 		},
-		&aboutv1beta1.ClusterProperty{}: everything,
+		&aboutv1beta1.ClusterProperty{}: anyChange,
 	}
 	if p.NodeName != "" {
-		// A node's status changes every few seconds; of its labels only those that say where it is concern us.
+		// A node's status changes every few seconds; only its zone and region matter here.
 		kinds[&corev1.Node{}] = func(o client.Object) { p.nodeChanged(o) }
 	}
 	for kind, changed := range kinds {
@@ -134,18 +135,19 @@ func (p *proxy) watch(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}
-		if _, err := informer.AddEventHandler(handler(changed)); err != nil {
+		if _, err := informer.AddEventHandler(eventHandler(changed)); err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}
 	}
 	return nil
 }
 
-// handler calls changed for an object that came, went or changed: with both of its forms, as a slice may change its service.
-func handler(changed func(client.Object)) toolscache.ResourceEventHandler {
+// eventHandler calls changed for every added, deleted and updated object. An update calls it with
+// the old and the new object, because a slice can move to another service.
+func eventHandler(changed func(client.Object)) toolscache.ResourceEventHandler {
 	call := func(obj any) {
-		if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-			obj = gone.Obj
+		if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
 		}
 		if o, ok := obj.(client.Object); ok {
 			changed(o)
@@ -170,35 +172,35 @@ func (p *proxy) nodeChanged(o client.Object) {
 	same := p.zone == o.GetLabels()[corev1.LabelTopologyZone] && p.region == o.GetLabels()[corev1.LabelTopologyRegion]
 	p.mu.Unlock()
 	if !same {
-		p.noteAll()
+		p.markAllChanged()
 	}
 }
 
-// locate finds out where this node is, as far as the API server knows.
-func (p *proxy) locate(ctx context.Context) (model.Location, error) {
-	here := model.Location{Node: p.NodeName}
+// readLocation returns this node's location, as far as the API server has it.
+func (p *proxy) readLocation(ctx context.Context) (model.Location, error) {
+	location := model.Location{Node: p.NodeName}
 	id := &aboutv1beta1.ClusterProperty{}
 	if err := p.reader().Get(ctx, types.NamespacedName{Name: aboutv1beta1.PropertyClusterID}, id); client.IgnoreNotFound(err) != nil {
-		return here, fmt.Errorf("read ClusterProperty %s: %w", aboutv1beta1.PropertyClusterID, err)
+		return location, fmt.Errorf("read ClusterProperty %s: %w", aboutv1beta1.PropertyClusterID, err)
 	}
-	here.Cluster = id.Spec.Value
-	p.Known(here.Cluster)
+	location.Cluster = id.Spec.Value
+	p.ReportClusterID(location.Cluster)
 	if p.NodeName == "" {
-		return here, nil
+		return location, nil
 	}
 	node := &corev1.Node{}
 	if err := p.reader().Get(ctx, types.NamespacedName{Name: p.NodeName}, node); client.IgnoreNotFound(err) != nil {
-		return here, fmt.Errorf("read Node %s: %w", p.NodeName, err)
+		return location, fmt.Errorf("read Node %s: %w", p.NodeName, err)
 	}
-	here.Zone, here.Region = node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion]
+	location.Zone, location.Region = node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion]
 	p.mu.Lock()
-	p.zone, p.region = here.Zone, here.Region
+	p.zone, p.region = location.Zone, location.Region
 	p.mu.Unlock()
-	return here, nil
+	return location, nil
 }
 
-// addAll adds every service there is, in the cache or in the kernel.
-func (p *proxy) addAll(ctx context.Context, names map[types.NamespacedName]struct{}) error {
+// addAllNames adds the name of every service in the cache or in the kernel.
+func (p *proxy) addAllNames(ctx context.Context, names map[types.NamespacedName]struct{}) error {
 	var list mcsv1beta1.ServiceImportList
 	if err := p.reader().List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list ServiceImports: %w", err)
@@ -212,8 +214,8 @@ func (p *proxy) addAll(ctx context.Context, names map[types.NamespacedName]struc
 	return nil
 }
 
-// read returns a service's objects; the ServiceImport is nil when there is none.
-func (p *proxy) read(ctx context.Context, name types.NamespacedName) (*mcsv1beta1.ServiceImport, []*discoveryv1.EndpointSlice, error) {
+// readService returns a service's objects. The ServiceImport is nil if it does not exist.
+func (p *proxy) readService(ctx context.Context, name types.NamespacedName) (*mcsv1beta1.ServiceImport, []*discoveryv1.EndpointSlice, error) {
 	si := &mcsv1beta1.ServiceImport{}
 	err := p.reader().Get(ctx, name, si)
 	if apierrors.IsNotFound(err) {

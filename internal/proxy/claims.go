@@ -11,26 +11,28 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// claims settles who owns a VIP. The agents never give one to two services; should two objects name the same all the same, the older
-// one has it on every node, and the other gets it when the older is gone.
-type claims map[netip.Addr][]claimant
+// vipClaims decides which service owns a VIP. Agents never allocate a VIP twice. If two objects
+// have the same one nevertheless, the older object owns it on every node, and the other gets it
+// when the older is deleted.
+type vipClaims map[netip.Addr][]claimant
 
 type claimant struct {
 	service types.NamespacedName
-	since   time.Time
+	created time.Time
 }
 
-func (c claims) owner(vip netip.Addr) types.NamespacedName {
+func (c vipClaims) owner(vip netip.Addr) types.NamespacedName {
 	if len(c[vip]) == 0 {
 		return types.NamespacedName{}
 	}
 	return c[vip][0].service
 }
 
-// set replaces the VIPs that a service claims and returns the other services that this may concern.
-func (c claims) set(service types.NamespacedName, since time.Time, before, now []netip.Addr) []types.NamespacedName {
+// set replaces the VIPs of a service and returns the other services whose VIPs may have a new
+// owner.
+func (c vipClaims) set(service types.NamespacedName, created time.Time, before, now []netip.Addr) []types.NamespacedName {
 	var others []types.NamespacedName
-	note := func(vip netip.Addr) {
+	addOthers := func(vip netip.Addr) {
 		for _, other := range c[vip] {
 			if other.service != service {
 				others = append(others, other.service)
@@ -38,24 +40,24 @@ func (c claims) set(service types.NamespacedName, since time.Time, before, now [
 		}
 	}
 	for _, vip := range before {
-		note(vip)
+		addOthers(vip)
 		c[vip] = slices.DeleteFunc(c[vip], func(other claimant) bool { return other.service == service })
 		if len(c[vip]) == 0 {
 			delete(c, vip)
 		}
 	}
 	for _, vip := range now {
-		note(vip)
-		c[vip] = append(c[vip], claimant{service, since})
+		addOthers(vip)
+		c[vip] = append(c[vip], claimant{service, created})
 		slices.SortFunc(c[vip], func(a, b claimant) int {
-			return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.service.String(), b.service.String()))
+			return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.service.String(), b.service.String()))
 		})
 	}
 	return others
 }
 
-// owned is the part of a service that is on its own VIPs.
-func (c claims) owned(name types.NamespacedName, s ruleset.Service) ruleset.Service {
+// ownedPart returns the part of a service that is on VIPs it owns.
+func (c vipClaims) ownedPart(name types.NamespacedName, s ruleset.Service) ruleset.Service {
 	lost := func(vip netip.Addr) bool { return c.owner(vip) != name }
 	if !slices.ContainsFunc(s.VIPs, lost) {
 		return s

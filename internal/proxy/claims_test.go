@@ -13,26 +13,26 @@ import (
 func TestClaims(t *testing.T) {
 	vip, other := netip.MustParseAddr("243.0.0.1"), netip.MustParseAddr("243.0.0.2")
 	old, young := types.NamespacedName{Name: "old"}, types.NamespacedName{Name: "young"}
-	c := claims{}
+	c := vipClaims{}
 	if others := c.set(young, time.Unix(2, 0), nil, []netip.Addr{vip, other}); len(others) != 0 {
-		t.Errorf("a first claim concerns %v", others)
+		t.Errorf("a first claim affects %v", others)
 	}
 	if others := c.set(old, time.Unix(1, 0), nil, []netip.Addr{vip}); len(others) != 1 || others[0] != young {
-		t.Errorf("the claim of the older one concerns %v", others)
+		t.Errorf("the claim of the older service affects %v", others)
 	}
 	service := ruleset.Service{VIPs: []netip.Addr{vip, other}, Ports: []ruleset.Port{
 		{Frontend: ruleset.Frontend{VIP: vip, Protocol: ruleset.TCP, Port: 80}}, {Frontend: ruleset.Frontend{VIP: other, Protocol: ruleset.TCP, Port: 80}},
 	}}
-	got := c.owned(young, service)
+	got := c.ownedPart(young, service)
 	if len(got.VIPs) != 1 || got.VIPs[0] != other || len(got.Ports) != 1 || got.Ports[0].VIP != other {
-		t.Errorf("the younger one keeps %+v", got)
+		t.Errorf("the younger service keeps %+v", got)
 	}
 	if len(service.VIPs) != 2 || len(service.Ports) != 2 {
-		t.Error("what the service wants was changed")
+		t.Error("the service itself was changed")
 	}
 	c.set(old, time.Time{}, []netip.Addr{vip}, nil)
 	if c.owner(vip) != young {
-		t.Errorf("after the older one is gone, %s has the address", c.owner(vip))
+		t.Errorf("after the older service is removed, %s has the VIP", c.owner(vip))
 	}
 	c.set(young, time.Time{}, []netip.Addr{vip, other}, nil)
 	if len(c) != 0 {
@@ -40,17 +40,17 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// Of two that are equally old all nodes must choose the same.
+// All nodes must choose the same of two objects of the same age.
 func TestClaimsOfTheSameAge(t *testing.T) {
 	vip := netip.MustParseAddr("243.0.0.1")
 	a, b := types.NamespacedName{Name: "a"}, types.NamespacedName{Name: "b"}
 	for _, order := range [][]types.NamespacedName{{a, b}, {b, a}} {
-		c := claims{}
+		c := vipClaims{}
 		for _, name := range order {
 			c.set(name, time.Unix(1, 0), nil, []netip.Addr{vip})
 		}
 		if c.owner(vip) != a {
-			t.Errorf("claimed in the order %v, %s has it", order, c.owner(vip))
+			t.Errorf("claimed in the order %v, %s has the VIP", order, c.owner(vip))
 		}
 	}
 }

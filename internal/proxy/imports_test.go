@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What decides is pure: it can be reasoned about, and tested, without a cluster and without a kernel.
+// The packages that decide depend on neither an API client nor the kernel, so that they can be
+// tested without a cluster.
 func TestPureParts(t *testing.T) {
 	for pkg, forbidden := range map[string][]string{
 		"model":   {"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "google.golang.org/grpc", "github.com/google/nftables", "github.com/vishvananda"},

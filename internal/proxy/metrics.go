@@ -14,16 +14,16 @@ var (
 	}, []string{"set"})
 	metricDuration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "seamark_proxy_sync_duration_seconds",
-		Help:    "Time to bring changes to the kernel: full reads and compares everything, incremental only what changed.",
+		Help:    "Time of a sync with the kernel: full compares the whole table, incremental only changed services.",
 		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30},
 	}, []string{"kind"})
 	metricLastSync = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "seamark_proxy_last_sync_timestamp_seconds",
-		Help: "When the kernel was last known to be as the cluster wants it.",
+		Help: "When the kernel was last in sync with the objects of the cluster.",
 	})
 	metricErrors = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "seamark_proxy_sync_errors_total",
-		Help: "Transactions that failed; each is followed by a full sync.",
+		Help: "Failed transactions; each is followed by a full sync.",
 	})
 	metricChanged = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "seamark_proxy_changed_elements_total",
@@ -33,14 +33,14 @@ var (
 		Name: "seamark_proxy_refused_inputs",
 		Help: "Addresses, ports and endpoints of imported services that cannot be used; the log names them.",
 	})
-	metricForgotten = prometheus.NewCounter(prometheus.CounterOpts{
+	metricDeletedFlows = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "seamark_proxy_forgotten_udp_flows_total",
-		Help: "Tracked UDP connections that were ended because their endpoint is gone.",
+		Help: "Tracked UDP connections that were deleted because their endpoint was removed.",
 	})
 )
 
 func init() {
-	metrics.Registry.MustRegister(metricElements, metricDuration, metricLastSync, metricErrors, metricChanged, metricRefused, metricForgotten)
+	metrics.Registry.MustRegister(metricElements, metricDuration, metricLastSync, metricErrors, metricChanged, metricRefused, metricDeletedFlows)
 }
 
 var kindNames = map[ruleset.Kind]string{
@@ -56,9 +56,9 @@ func observe(s *Syncer, o Outcome, seconds float64) {
 	metricDuration.WithLabelValues(kind).Observe(seconds)
 	metricChanged.WithLabelValues("add").Add(float64(o.Added))
 	metricChanged.WithLabelValues("delete").Add(float64(o.Deleted))
-	metricForgotten.Add(float64(o.Forgotten))
+	metricDeletedFlows.Add(float64(o.DeletedFlows))
 	for kind, name := range kindNames {
 		metricElements.WithLabelValues(name).Set(float64(s.Elements(kind)))
 	}
-	metricRefused.Set(float64(s.Refused()))
+	metricRefused.Set(float64(s.RefusedCount()))
 }

@@ -1,8 +1,15 @@
-// Package proxy is the nftables data plane of a node: it follows the imported services of its cluster and keeps the kernel sending
-// their clients to the endpoints they should reach.
+// Package proxy is the nftables data plane of a node. It watches the imported services of its
+// cluster and programs the kernel to send connections to a clusterset IP to one of the service's
+// endpoints. It reads only the local API server and writes nothing to it.
 //
-// The parts, from the inside out: ruleset (which elements, which changes), model (which endpoints), kernel (netlink) and here the
-// Syncer, which holds them together, and the process around it. Only the local API server is read, and nothing is written to it.
+// A packet never passes this process: the kernel handles it by the rules that package kernel
+// describes.
+//
+// A change of an object comes in at caches.go, which marks its service as changed. The loop in
+// proxy.go reads the service's objects and passes them on: package model selects the endpoints for
+// this node, claims.go resolves clusterset IPs that two services have, package ruleset computes the
+// elements to add and to delete, and package kernel applies them in one transaction. syncer.go
+// connects these steps. programmed.go answers what the kernel holds for a service.
 package proxy
 
 import (
@@ -31,43 +38,47 @@ import (
 // Options are the proxy's settings.
 type Options struct {
 	daemon.Options
-	// NodeName is the Node this process runs on. Without it nothing counts as near, and internalTrafficPolicy Local finds nothing.
+	// NodeName is the Node this process runs on. Without it no endpoint counts as near, and
+	// internalTrafficPolicy Local has no endpoints.
 	NodeName string
-	// CleanupOnExit removes the table when ctx ends. Otherwise it stays and traffic flows on while nobody is here.
+	// CleanupOnExit removes the table when ctx ends. Otherwise the table stays and connections go on
+	// while this process does not run.
 	CleanupOnExit bool
 }
 
 const (
-	// verifyEvery is how often everything in the kernel is compared, for what others did to our table.
-	verifyEvery = 10 * time.Minute
-	// retryAfter and retryMost bound the wait after a failed sync.
-	retryAfter = 200 * time.Millisecond
-	retryMost  = 10 * time.Second
-	// unhealthyAfter is how long changes may wait for the kernel before the process counts as broken.
+	// fullSyncInterval is how often the whole table is compared, to restore what other programs
+	// changed.
+	fullSyncInterval = 10 * time.Minute
+	// minRetryDelay and maxRetryDelay bound the delay after a failed sync, which doubles each time.
+	minRetryDelay = 200 * time.Millisecond
+	maxRetryDelay = 10 * time.Second
+	// unhealthyAfter is how long changes may wait for the kernel before the liveness probe fails.
 	unhealthyAfter = 2 * time.Minute
 )
 
-// proxy is the process: the caches, what changed in them, and the Syncer.
+// proxy is the process: the caches, the changes not yet synced, and the Syncer.
 type proxy struct {
 	Options
 	manager manager.Manager
 	syncer  *Syncer
 
-	mu      sync.Mutex
-	changed map[types.NamespacedName]struct{}
-	all     bool      // the node's place changed: everything has to be decided anew
-	waiting time.Time // since when something waits; zero when nothing does
-	synced  bool
-	zone    string // the labels that were last used
-	region  string
-	wake    chan struct{}
-	asked   chan func() // questions about the syncer, which only the loop may touch
+	mu           sync.Mutex
+	changed      map[types.NamespacedName]struct{}
+	allChanged   bool      // the node's location changed: rebuild all services
+	pendingSince time.Time // since when changes wait for a sync; zero if none do
+	synced       bool
+	zone         string // the node's labels that were used last
+	region       string
+	wake         chan struct{}
+	requests     chan func() // run by the loop, which alone may use the syncer
 
-	here model.Location // of the loop
+	location model.Location // used by the loop only
 }
 
-// Run works until ctx ends. It returns an error when it cannot start: a kubeconfig that does not work, or an address in use. An API
-// server that is away and a kernel that refuses are no reason to end: the process is not ready then, says why, and tries on.
+// Run runs the proxy until ctx ends. It fails if it cannot start: with an unusable kubeconfig, or
+// if a listen address is in use. If the API server is unreachable or the kernel refuses a
+// transaction, it retries; until the first sync the process is not ready.
 func Run(ctx context.Context, o Options) error {
 	table, err := kernel.Open(0)
 	if err != nil {
@@ -75,7 +86,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	p := &proxy{
 		Options: o, syncer: NewSyncer(table, o.Log), changed: map[types.NamespacedName]struct{}{}, wake: make(chan struct{}, 1),
-		asked: make(chan func()),
+		requests: make(chan func()),
 	}
 	if err := p.connect(ctx); err != nil {
 		return err
@@ -128,62 +139,64 @@ func (p *proxy) connect(ctx context.Context) error {
 	)
 }
 
-// loop brings changes to the kernel. While one transaction runs, further changes gather for the next.
+// loop applies changes to the kernel. Changes that arrive during a transaction are collected for
+// the next one.
 func (p *proxy) loop(ctx context.Context) error {
 	if !p.manager.GetCache().WaitForCacheSync(ctx) {
 		return nil // the process ends
 	}
-	p.noteAll()
-	verify := time.NewTicker(verifyEvery)
-	defer verify.Stop()
-	retry := retryAfter
+	p.markAllChanged()
+	fullSync := time.NewTicker(fullSyncInterval)
+	defer fullSync.Stop()
+	delay := minRetryDelay
 	for {
-		var again <-chan time.Time
+		var retry <-chan time.Time
 		if err := p.sync(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			metricErrors.Inc()
-			p.Log.Error(err, "cannot bring the kernel up to date", "again in", retry.String())
-			again = time.After(retry)
-			retry = min(2*retry, retryMost)
+			p.Log.Error(err, "cannot sync the kernel", "retry in", delay.String())
+			retry = time.After(delay)
+			delay = min(2*delay, maxRetryDelay)
 		} else {
-			retry = retryAfter
+			delay = minRetryDelay
 		}
-		if !p.rest(ctx, again, verify.C) {
+		if !p.waitForWork(ctx, retry, fullSync.C) {
 			return nil
 		}
 	}
 }
 
-// rest waits until there is something to sync and answers questions meanwhile. It returns false when the process ends.
-func (p *proxy) rest(ctx context.Context, again, verify <-chan time.Time) bool {
+// waitForWork waits until a sync is needed and serves requests in the meantime. It returns false
+// when the process ends.
+func (p *proxy) waitForWork(ctx context.Context, retry, fullSync <-chan time.Time) bool {
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-p.wake:
-		case <-again:
-		case <-verify:
-			p.syncer.Distrust()
-		case answer := <-p.asked:
-			answer()
+		case <-retry:
+		case <-fullSync:
+			p.syncer.RequireFullSync()
+		case serve := <-p.requests:
+			serve()
 			continue
 		}
 		return true
 	}
 }
 
-// sync decides about what changed and applies it.
+// sync rebuilds the changed services and applies the differences to the kernel.
 func (p *proxy) sync(ctx context.Context) error {
 	started := time.Now()
-	names, err := p.take(ctx)
+	names, err := p.takeChanged(ctx)
 	if err != nil {
 		return err
 	}
 	for name := range names {
-		if err := p.decide(ctx, name); err != nil {
-			p.note(slices.Collect(maps.Keys(names))...) // decided or not: deciding twice does no harm
+		if err := p.updateService(ctx, name); err != nil {
+			p.markChanged(slices.Collect(maps.Keys(names))...) // rebuilding a service twice does no harm
 			return err
 		}
 	}
@@ -193,63 +206,64 @@ func (p *proxy) sync(ctx context.Context) error {
 	}
 	observe(p.syncer, o, time.Since(started).Seconds())
 	metricLastSync.SetToCurrentTime()
-	p.done()
-	if o.Full || o.Forgotten > 0 {
-		p.Log.Info("synced", "full", o.Full, "added", o.Added, "deleted", o.Deleted, "forgotten UDP flows", o.Forgotten, "took", time.Since(started).String())
+	p.markSynced()
+	if o.Full || o.DeletedFlows > 0 {
+		p.Log.Info("synced", "full", o.Full, "added", o.Added, "deleted", o.Deleted, "deleted UDP flows", o.DeletedFlows, "took", time.Since(started).String())
 	} else {
 		p.Log.V(4).Info("synced", "services", len(names), "added", o.Added, "deleted", o.Deleted, "took", time.Since(started).String())
 	}
 	return nil
 }
 
-// take returns the services to decide about: those that changed, or all of them after the node's place changed.
-func (p *proxy) take(ctx context.Context) (map[types.NamespacedName]struct{}, error) {
+// takeChanged returns the services to rebuild: those that changed, or all of them if the node's
+// location changed.
+func (p *proxy) takeChanged(ctx context.Context) (map[types.NamespacedName]struct{}, error) {
 	p.mu.Lock()
-	names, all := p.changed, p.all
-	p.changed, p.all = map[types.NamespacedName]struct{}{}, false
+	names, all := p.changed, p.allChanged
+	p.changed, p.allChanged = map[types.NamespacedName]struct{}{}, false
 	p.mu.Unlock()
 	if !all {
 		return names, nil
 	}
-	here, err := p.locate(ctx)
+	location, err := p.readLocation(ctx)
 	if err == nil {
-		p.here = here
-		err = p.addAll(ctx, names)
+		p.location = location
+		err = p.addAllNames(ctx, names)
 	}
 	if err != nil {
-		p.noteAll()
+		p.markAllChanged()
 	}
 	return names, err
 }
 
-func (p *proxy) decide(ctx context.Context, name types.NamespacedName) error {
-	si, endpoints, err := p.read(ctx, name)
+func (p *proxy) updateService(ctx context.Context, name types.NamespacedName) error {
+	si, endpoints, err := p.readService(ctx, name)
 	if err != nil {
 		return err
 	}
-	var since time.Time
+	var created time.Time
 	if si != nil {
-		since = si.CreationTimestamp.Time
+		created = si.CreationTimestamp.Time
 	}
-	p.syncer.Set(name, since, model.Build(si, endpoints, p.here))
+	p.syncer.Set(name, created, model.Build(si, endpoints, p.location))
 	return nil
 }
 
-func (p *proxy) note(names ...types.NamespacedName) {
-	p.mark(func() {
+func (p *proxy) markChanged(names ...types.NamespacedName) {
+	p.changeAndWake(func() {
 		for _, name := range names {
 			p.changed[name] = struct{}{}
 		}
 	})
 }
 
-func (p *proxy) noteAll() { p.mark(func() { p.all = true }) }
+func (p *proxy) markAllChanged() { p.changeAndWake(func() { p.allChanged = true }) }
 
-func (p *proxy) mark(change func()) {
+func (p *proxy) changeAndWake(change func()) {
 	p.mu.Lock()
 	change()
-	if p.waiting.IsZero() {
-		p.waiting = time.Now()
+	if p.pendingSince.IsZero() {
+		p.pendingSince = time.Now()
 	}
 	p.mu.Unlock()
 	select {
@@ -258,15 +272,15 @@ func (p *proxy) mark(change func()) {
 	}
 }
 
-// done notes that the kernel has everything but what came in meanwhile.
-func (p *proxy) done() {
+// markSynced records that the kernel has all changes except those that arrived during the sync.
+func (p *proxy) markSynced() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.synced = true
-	if len(p.changed) == 0 && !p.all {
-		p.waiting = time.Time{}
+	if len(p.changed) == 0 && !p.allChanged {
+		p.pendingSince = time.Time{}
 	} else {
-		p.waiting = time.Now()
+		p.pendingSince = time.Now()
 	}
 }
 
@@ -282,11 +296,11 @@ func (p *proxy) ready(*http.Request) error {
 func (p *proxy) healthy(*http.Request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.synced && !p.waiting.IsZero() && time.Since(p.waiting) > unhealthyAfter {
-		return fmt.Errorf("changes wait for the kernel since %s", p.waiting.Format(time.RFC3339))
+	if p.synced && !p.pendingSince.IsZero() && time.Since(p.pendingSince) > unhealthyAfter {
+		return fmt.Errorf("changes have been waiting for the kernel since %s", p.pendingSince.Format(time.RFC3339))
 	}
 	return nil
 }
 
-// reader is the cache: what it returns must not be changed.
+// reader returns the cache. Callers must not change the objects they get from it.
 func (p *proxy) reader() client.Reader { return p.manager.GetCache() }

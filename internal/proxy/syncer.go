@@ -16,97 +16,98 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// Syncer keeps the kernel's table as the services want it. It is not safe for concurrent use.
+// Syncer keeps the kernel's table up to date with the services. It is not safe for concurrent use.
 type Syncer struct {
 	table *kernel.Table
 	log   logr.Logger
 
-	services map[types.NamespacedName]*held
-	claims   claims
+	services  map[types.NamespacedName]*serviceState
+	vipClaims vipClaims
 
-	rules    *ruleset.Table // nil while it is not known what the kernel holds
-	dirty    map[types.NamespacedName]struct{}
-	staleUDP map[ruleset.Frontend]struct{}
-	refused  int
+	rules        *ruleset.Table // nil while the kernel's state is unknown
+	dirty        map[types.NamespacedName]struct{}
+	staleUDP     map[ruleset.Frontend]struct{}
+	refusedCount int
 }
 
-// held is what a service wants to be.
-type held struct {
-	service ruleset.Service
-	inputs  []string // what of it cannot be used
-	refused int      // how many things that are, with VIPs that are another's
-	told    string   // what was logged about it
+// serviceState is a service as it should be programmed.
+type serviceState struct {
+	service       ruleset.Service
+	refusedInputs []string // inputs that cannot be used
+	refusedCount  int      // how many there are, with VIPs of other services
+	refusedText   string   // as it was logged last
 }
 
-// Outcome is what a sync did.
+// Outcome is the result of a sync.
 type Outcome struct {
-	// Full says that the kernel's state was read and compared as a whole.
+	// Full is set if the kernel's table was read and compared as a whole.
 	Full bool
-	// Added and Deleted count elements; one that changed is in both.
+	// Added and Deleted count elements; a changed element counts in both.
 	Added, Deleted int
-	// Forgotten counts tracked UDP connections that were ended.
-	Forgotten int
+	// DeletedFlows counts tracked UDP connections that were deleted.
+	DeletedFlows int
 }
 
-// NewSyncer returns a Syncer without services. Its first Sync reads what the kernel holds, so set all services before.
+// NewSyncer returns a Syncer without services. Its first Sync compares the kernel's table with the
+// services, so set all of them before.
 func NewSyncer(table *kernel.Table, log logr.Logger) *Syncer {
 	return &Syncer{
-		table: table, log: log, services: map[types.NamespacedName]*held{}, claims: claims{},
+		table: table, log: log, services: map[types.NamespacedName]*serviceState{}, vipClaims: vipClaims{},
 		dirty: map[types.NamespacedName]struct{}{}, staleUDP: map[ruleset.Frontend]struct{}{},
 	}
 }
 
-// Set makes a service what was decided about it; since is the age of its ServiceImport. An empty result removes it. The next Sync brings it to
-// the kernel. What was refused is logged when it is new.
-func (s *Syncer) Set(name types.NamespacedName, since time.Time, r model.Result) {
+// Set replaces a service; created is the creation time of its ServiceImport. An empty result
+// removes it. The next Sync applies the change. Refused inputs are logged if they are new.
+func (s *Syncer) Set(name types.NamespacedName, created time.Time, r model.Result) {
 	h := s.services[name]
 	if h == nil {
 		if len(r.Service.VIPs) == 0 && len(r.Refused) == 0 {
 			return
 		}
-		h = &held{}
+		h = &serviceState{}
 		s.services[name] = h
 	}
-	others := s.claims.set(name, since, h.service.VIPs, r.Service.VIPs)
-	h.service, h.inputs = r.Service, r.Refused
-	for _, concerned := range append(others, name) {
-		s.dirty[concerned] = struct{}{}
-		s.tell(concerned)
+	others := s.vipClaims.set(name, created, h.service.VIPs, r.Service.VIPs)
+	h.service, h.refusedInputs = r.Service, r.Refused
+	for _, affected := range append(others, name) {
+		s.dirty[affected] = struct{}{}
+		s.updateRefusals(affected)
 	}
 	if len(r.Service.VIPs) == 0 && len(r.Refused) == 0 {
 		delete(s.services, name)
 	}
 }
 
-// tell logs what of a service cannot be used, once until it changes.
-func (s *Syncer) tell(name types.NamespacedName) {
+// updateRefusals counts what of a service cannot be used, and logs it when it changes.
+func (s *Syncer) updateRefusals(name types.NamespacedName) {
 	h := s.services[name]
 	if h == nil {
 		return
 	}
-	refused := slices.Clone(h.inputs)
+	refused := slices.Clone(h.refusedInputs)
 	for _, vip := range h.service.VIPs {
-		if owner := s.claims.owner(vip); owner != name {
-			refused = append(refused, fmt.Sprintf("clusterset IP %s belongs to the older %s", vip, owner))
+		if owner := s.vipClaims.owner(vip); owner != name {
+			refused = append(refused, fmt.Sprintf("clusterset IP %s belongs to %s, which is older", vip, owner))
 		}
 	}
-	s.refused += len(refused) - h.refused
-	h.refused = len(refused)
-	const shown = 5
-	text := strings.Join(refused[:min(len(refused), shown)], "; ")
-	if more := len(refused) - shown; more > 0 {
+	s.refusedCount += len(refused) - h.refusedCount
+	h.refusedCount = len(refused)
+	const maxListed = 5
+	text := strings.Join(refused[:min(len(refused), maxListed)], "; ")
+	if more := len(refused) - maxListed; more > 0 {
 		text = fmt.Sprintf("%s; and %d more", text, more)
 	}
-	if text != h.told && text != "" {
+	if text != h.refusedText && text != "" {
 		s.log.Info("part of a service cannot be used", "service", name, "refused", text)
 	}
-	h.told = text
+	h.refusedText = text
 }
 
-// Refused is how many things of all services cannot be used.
-func (s *Syncer) Refused() int { return s.refused }
+// RefusedCount returns how many inputs of all services cannot be used.
+func (s *Syncer) RefusedCount() int { return s.refusedCount }
 
-// Names are all services there are, for a caller who sets everything anew.
+// Names returns the names of all services, for a caller that sets all of them again.
 func (s *Syncer) Names() []types.NamespacedName {
 	names := make([]types.NamespacedName, 0, len(s.services))
 	for name := range s.services {
@@ -115,9 +116,9 @@ func (s *Syncer) Names() []types.NamespacedName {
 	return names
 }
 
-// Sync brings everything that was set since the last one to the kernel, in one transaction. After a transaction that failed nothing is
-// known about the kernel's state any more, and the next Sync reads it and compares everything. An error is to be answered by another
-// Sync, later.
+// Sync applies all changes since the last one to the kernel, in one transaction. After a failed
+// transaction the kernel's state is unknown, so the next Sync reads the table and compares all of
+// it. The caller retries after an error.
 func (s *Syncer) Sync() (Outcome, error) {
 	var o Outcome
 	var err error
@@ -131,20 +132,21 @@ func (s *Syncer) Sync() (Outcome, error) {
 		return o, err
 	}
 	clear(s.dirty)
-	// What is still tracked to a removed endpoint is looked for until that has worked, but the rules are right already.
-	o.Forgotten, err = s.forget()
+	// The rules are in force already. Deleting stale tracked connections is retried until it succeeds.
+	o.DeletedFlows, err = s.deleteStaleUDP()
 	return o, err
 }
 
-// Distrust makes the next Sync read the kernel's state and put back what others changed.
-func (s *Syncer) Distrust() { s.rules = nil }
+// RequireFullSync makes the next Sync read the kernel's table and restore what other programs
+// changed.
+func (s *Syncer) RequireFullSync() { s.rules = nil }
 
 func (s *Syncer) syncDirty() (Outcome, error) {
 	for name := range s.dirty {
 		s.program(name)
 	}
 	c := s.rules.Changes()
-	s.noteUDP(c)
+	s.addStaleUDP(c)
 	o := Outcome{Added: len(c.Add), Deleted: len(c.Delete)}
 	if len(c.Add)+len(c.Delete)+len(c.NewClasses)+len(c.OldClasses) == 0 {
 		return o, nil
@@ -160,7 +162,7 @@ func (s *Syncer) syncAll() (Outcome, error) {
 	s.rules = ruleset.NewTable()
 	if intact {
 		if err := s.rules.Load(elements, classes); err != nil {
-			s.log.Info("the table is not ours as it is and will be replaced", "why", err.Error())
+			s.log.Info("replacing the table: it was not written by this program", "reason", err.Error())
 			s.rules, intact = ruleset.NewTable(), false
 		}
 	}
@@ -169,7 +171,7 @@ func (s *Syncer) syncAll() (Outcome, error) {
 	}
 	s.rules.Sweep()
 	c := s.rules.Changes()
-	s.noteUDP(c)
+	s.addStaleUDP(c)
 	o := Outcome{Full: true, Added: len(c.Add), Deleted: len(c.Delete)}
 	if intact && len(c.Add)+len(c.Delete)+len(c.NewClasses)+len(c.OldClasses) == 0 {
 		return o, nil
@@ -183,18 +185,19 @@ func (s *Syncer) program(name types.NamespacedName) {
 		s.rules.Set(name.String(), nil)
 		return
 	}
-	service := s.claims.owned(name, h.service)
+	service := s.vipClaims.ownedPart(name, h.service)
 	s.rules.Set(name.String(), &service)
 }
 
-// noteUDP remembers whose tracked connections must be looked at, until that has worked.
-func (s *Syncer) noteUDP(c ruleset.Changes) {
+// addStaleUDP records frontends whose tracked connections must be checked, until that has
+// succeeded.
+func (s *Syncer) addStaleUDP(c ruleset.Changes) {
 	for _, f := range c.StaleUDP {
 		s.staleUDP[f] = struct{}{}
 	}
 }
 
-func (s *Syncer) forget() (int, error) {
+func (s *Syncer) deleteStaleUDP() (int, error) {
 	if len(s.staleUDP) == 0 {
 		return 0, nil
 	}
@@ -202,14 +205,14 @@ func (s *Syncer) forget() (int, error) {
 	for f := range s.staleUDP {
 		frontends = append(frontends, f)
 	}
-	n, err := s.table.ForgetUDP(frontends, s.rules.Endpoints)
+	n, err := s.table.DeleteStaleUDP(frontends, s.rules.Endpoints)
 	if err == nil {
 		clear(s.staleUDP)
 	}
 	return n, err
 }
 
-// Elements is how many elements of a kind the kernel holds.
+// Elements returns how many elements of a kind the kernel holds.
 func (s *Syncer) Elements(kind ruleset.Kind) int {
 	if s.rules == nil {
 		return 0
@@ -217,18 +220,18 @@ func (s *Syncer) Elements(kind ruleset.Kind) int {
 	return s.rules.Size(ruleset.Set{Kind: kind}) + s.rules.Size(ruleset.Set{Kind: kind, IPv6: true})
 }
 
-// Remove takes the table away. VIPs lead nowhere then.
+// Remove deletes the table. Connections to VIPs fail after that.
 func (s *Syncer) Remove() error {
 	s.rules = nil
 	return s.table.Remove()
 }
 
-// Lookup is where the clients of a frontend are sent, for tests and people who ask; nil when it is unknown.
-func (s *Syncer) Lookup(f ruleset.Frontend) []netip.AddrPort {
+// Endpoints returns the endpoints of a frontend, nil if the frontend is unknown.
+func (s *Syncer) Endpoints(f ruleset.Frontend) []netip.AddrPort {
 	if s.rules == nil {
 		return nil
 	}
 	return slices.Clone(s.rules.Endpoints(f))
 }
 
-var errNotSynced = errors.New("the kernel's table has not been brought up to date yet")
+var errNotSynced = errors.New("the kernel's table has not been synced yet")

@@ -161,7 +161,7 @@ func (m *Member) Start() error {
 	}
 	options := m.Agent
 	lines := logs.New(log, slog.LevelInfo)
-	options.Log, options.Identified = logr.FromSlogHandler(lines), lines.SetCluster
+	options.Log, options.OnClusterID = logr.FromSlogHandler(lines), lines.SetCluster
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/addresses"
 )
 
 // importSlices turns the broker's slices into this cluster's: without clusters that were left out
@@ -83,7 +84,7 @@ func whyRefused(e *discoveryv1.Endpoint, family discoveryv1.AddressType, source 
 		if err != nil {
 			return fmt.Sprintf("%.64q from cluster %s is not an IP address", text, source)
 		}
-		why := objects.UnusableAddress(addr)
+		why := addresses.Unusable(addr)
 		switch {
 		case string(objects.FamilyOf(addr)) != string(family):
 			why = "is not " + string(family)

@@ -1,5 +1,6 @@
-// Package corefile adds to the text of a Corefile the server block that sends a clusterset's names to seamark-dns, and takes it out
-// again. It works on text: what others wrote stays byte for byte as it was, comments and blanks included.
+// Package corefile adds the server block that forwards a clusterset's names to seamark-dns to the
+// text of a Corefile, and removes it again. It works on text: everything outside the block stays
+// byte for byte as it was, including comments and blanks.
 package corefile
 
 import (
@@ -11,11 +12,13 @@ import (
 	"strings"
 )
 
-// The lines around our block. What is between them is ours; people who want something else there remove these lines first.
+// The lines around the block. Seamark replaces everything between them; users who want other
+// content there remove these lines first.
 const (
 	beginMark = "# BEGIN seamark: names of the clusterset (added by `seamark join`, taken out by `seamark leave`)"
 	endMark   = "# END seamark"
-	// What tells the lines apart from other comments, also when a later version words them differently.
+	// The prefixes by which the lines are recognized. They stay the same if a later version changes
+	// the rest.
 	beginSign, endSign = "# BEGIN seamark", "# END seamark"
 )
 
@@ -23,23 +26,24 @@ const (
 const DefaultZone = "clusterset.local"
 
 var (
-	// ErrOpenBlock means that our first line is there but not our last, or the other way around, or twice: somebody edited it. It must be
-	// put right by hand, since nobody can tell what is ours.
-	ErrOpenBlock = errors.New("the lines `" + beginSign + "…` and `" + endSign + "` do not match: put them right or remove the block by hand")
-	// ErrZoneTaken means that a server block of somebody else answers the zone already. CoreDNS would not start with two.
+	// ErrOpenBlock means that a user edited the lines around the block: one of them is missing or
+	// there twice. The user must repair it, because the block's extent is unknown.
+	ErrOpenBlock = errors.New("the lines `" + beginSign + "…` and `" + endSign + "` do not match: repair them or remove the block by hand")
+	// ErrZoneTaken means that another server block answers the zone already. CoreDNS would not start
+	// with two.
 	ErrZoneTaken = errors.New("another server block has the zone already: remove it, or let it forward to seamark-dns")
 )
 
-// Forward says which names go where.
+// Forward is which names are forwarded, and where.
 type Forward struct {
-	// Zones are sent; DefaultZone when there are none. Reverse zones may be among them.
+	// Zones are the zones to forward, DefaultZone if there are none. Reverse zones may be among them.
 	Zones []string
 	// Servers are the addresses of seamark-dns, with a port unless it is 53.
 	Servers []string
 }
 
-// Block is the text of the server block for a Forward, with our lines around it: what Add puts in, and what people whose DNS has
-// no usual Corefile can add themselves. It fails when an address or a zone is none.
+// Block returns the text of the server block with the lines around it: what Add inserts, and what
+// users with another DNS server can add themselves. It fails if an address or a zone is invalid.
 func Block(f Forward) (string, error) {
 	zones := f.Zones
 	if len(zones) == 0 {
@@ -75,8 +79,9 @@ func isServer(text string) bool {
 	return err == nil
 }
 
-// Add returns the Corefile with our block as it should be: at its end when it was not there, else where it is. Adding the same again
-// changes nothing. It fails with ErrOpenBlock and ErrZoneTaken, and as Block does.
+// Add returns the Corefile with the block up to date: in its place, or at the end if there was
+// none. Adding the same block again changes nothing. It fails with ErrOpenBlock and ErrZoneTaken,
+// and as Block does.
 func Add(text string, f Forward) (string, error) {
 	block, err := Block(f)
 	if err != nil {
@@ -90,24 +95,25 @@ func Add(text string, f Forward) (string, error) {
 		return "", fmt.Errorf("zone %s: %w", zone, ErrZoneTaken)
 	}
 	if !found && before != "" && !strings.HasSuffix(before, "\n") {
-		before += "\n" // a Corefile without a last line end; Remove takes it for part of the file
+		before += "\n" // a Corefile without a last line end; Remove leaves the added one
 	}
 	return before + block + after, nil
 }
 
-// Remove returns the Corefile without our block. A Corefile without one comes back as it was. It fails with ErrOpenBlock.
+// Remove returns the Corefile without the block, unchanged if it has none. It fails with
+// ErrOpenBlock.
 func Remove(text string) (string, error) {
 	before, after, _, err := cut(text)
 	return before + after, err
 }
 
-// Has tells whether our block is there. It fails with ErrOpenBlock.
+// Has reports whether the block is there. It fails with ErrOpenBlock.
 func Has(text string) (bool, error) {
 	_, _, found, err := cut(text)
 	return found, err
 }
 
-// cut takes our block out of a Corefile.
+// cut splits a Corefile at the block.
 func cut(text string) (before, after string, found bool, err error) {
 	lines := strings.SplitAfter(text, "\n")
 	begin, end := -1, -1
@@ -134,7 +140,7 @@ func cut(text string) (before, after string, found bool, err error) {
 	return strings.Join(lines[:begin], ""), strings.Join(lines[end+1:], ""), true, nil
 }
 
-// taken is a zone of our block that the rest of the Corefile has too.
+// taken returns a zone of the block that the rest of the Corefile has too.
 func taken(rest, block string) string {
 	others := zonesOf(rest)
 	for _, zone := range zonesOf(block) {
@@ -145,7 +151,7 @@ func taken(rest, block string) string {
 	return ""
 }
 
-// zonesOf are the zones of all server blocks on the DNS port, without dots at their ends.
+// zonesOf returns the zones of all server blocks on the DNS port, without the dots at their ends.
 func zonesOf(text string) (zones []string) {
 	depth := 0
 	var keys []string
@@ -169,8 +175,8 @@ func zonesOf(text string) (zones []string) {
 	return zones
 }
 
-// keyZones is the zone of one key of a server block, such as dns://clusterset.local.:53; nothing when it is on another port or
-// speaks another protocol than plain DNS.
+// keyZones returns the zone of one key of a server block, such as dns://clusterset.local.:53. It
+// returns nothing for another port and for protocols other than plain DNS.
 func keyZones(key string) []string {
 	key = strings.Trim(key, ",")
 	if scheme, rest, found := strings.Cut(key, "://"); found {

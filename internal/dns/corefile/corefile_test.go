@@ -10,7 +10,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/dns/corefile"
 )
 
-// usual is what kubeadm writes.
+// usual is the Corefile of kubeadm.
 const usual = `.:53 {
     errors
     health {
@@ -121,7 +121,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// Whatever a Corefile holds: adding is idempotent, and removing gives back what was there, but for a missing last line end.
+// For any Corefile, adding is idempotent, and removing restores the text except for a missing last
+// line end.
 func TestAddThenRemoveGivesBackWhatWas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lines := rapid.SliceOf(rapid.SampledFrom([]string{"# a comment", "", ".:53 {", "}", "    errors", "\tlog", "example.org {", "   # BEGIN other", "é {", "{"})).Draw(t, "lines")

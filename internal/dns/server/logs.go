@@ -19,31 +19,33 @@ import (
 	"github.com/seamark-dev/seamark/internal/dns"
 )
 
-// logLikeTheOthers makes this process log as Seamark's other daemons do, with the cluster on each line. CoreDNS sets its own output when it
-// starts, and then asks for the Corefile: that is the moment to replace it. JSON stays when it was asked for.
-func logLikeTheOthers() {
+// useSeamarkLogs makes this process log like Seamark's other daemons, with the cluster on each
+// line. CoreDNS sets its own log output when it starts and loads the Corefile after that, so the
+// output is replaced in a loader. JSON logs stay if they were requested.
+func useSeamarkLogs() {
 	caddy.RegisterCaddyfileLoader("logs", caddy.LoaderFunc(func(string) (caddy.Input, error) {
 		if clog.IsJSON() {
 			return nil, nil
 		}
 		lines := logs.New(os.Stdout, slog.LevelInfo)
-		dns.Identified(lines.SetCluster)
+		dns.OnClusterID(lines.SetCluster)
 		klog.SetLogger(logr.FromSlogHandler(lines).WithName("client"))
 		golog.SetFlags(0)
-		golog.SetOutput(structured(lines))
+		golog.SetOutput(newLogWriter(lines))
 		slog.New(lines).Info("starting", "version", version.String())
-		return nil, nil // others load the Corefile
+		return nil, nil // the next loader reads the Corefile
 	}))
 }
 
-// levels are CoreDNS's marks at the beginning of a line.
+// levels are the prefixes by which CoreDNS marks the level of a line.
 var levels = map[string]slog.Level{
 	"[DEBUG]": slog.LevelDebug, "[INFO]": slog.LevelInfo, "[WARNING]": slog.LevelWarn, "[ERROR]": slog.LevelError, "[FATAL]": slog.LevelError,
 }
 
-// structured takes CoreDNS's lines apart, which are `[LEVEL] plugin/NAME: text`.
-func structured(to slog.Handler) io.Writer {
-	return writer(func(line []byte) {
+// newLogWriter returns a writer that parses CoreDNS's lines, `[LEVEL] plugin/NAME: text`, into
+// records.
+func newLogWriter(to slog.Handler) io.Writer {
+	return lineWriter(func(line []byte) {
 		level := slog.LevelInfo
 		if mark, rest, ok := bytes.Cut(line, []byte(" ")); ok {
 			if known, ok := levels[string(mark)]; ok {
@@ -61,15 +63,15 @@ func structured(to slog.Handler) io.Writer {
 			record.AddAttrs(slog.String("plugin", string(plugin)))
 		}
 		if to.Enabled(context.Background(), level) {
-			_ = to.Handle(context.Background(), record) // nowhere to complain to
+			_ = to.Handle(context.Background(), record) // there is no other place to log the error
 		}
 	})
 }
 
-// writer is called with each line, without its end.
-type writer func([]byte)
+// lineWriter is called with each line, without the line end.
+type lineWriter func([]byte)
 
-func (w writer) Write(line []byte) (int, error) {
+func (w lineWriter) Write(line []byte) (int, error) {
 	w(bytes.TrimRight(line, "\n"))
 	return len(line), nil
 }

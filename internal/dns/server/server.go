@@ -1,5 +1,5 @@
-// Package server is the CoreDNS that seamark-dns is: the plugin `clusterset` and the small set that a cluster's own DNS uses, in the
-// order in which a query passes them.
+// Package server builds seamark-dns: CoreDNS with the plugin `clusterset` and the few plugins that
+// a cluster's own DNS uses, in the order in which a query passes them.
 package server
 
 import (
@@ -33,8 +33,8 @@ import (
 	_ "github.com/seamark-dev/seamark/internal/dns"
 )
 
-// directives are all plugins, first the one that sees a query first. `clusterset` comes after `kubernetes`: a reverse name that the
-// cluster's own services have is theirs.
+// directives are all plugins in the order in which a query passes them. `clusterset` comes after
+// `kubernetes`, so reverse names of the cluster's own services are answered there.
 var directives = []string{
 	"reload", "bind", "ready", "health", "pprof", "prometheus", "errors", "log", "loadbalance", "cache", "template", "hosts",
 	"kubernetes", "clusterset", "loop", "forward", "whoami",
@@ -43,24 +43,26 @@ var directives = []string{
 // Directives are the names of the plugins in the order in which a query passes them.
 func Directives() []string { return slices.Clone(directives) }
 
-// Configure makes this process's CoreDNS the one described here. Call it once, before a server starts.
+// Configure sets CoreDNS up in this process with these plugins. Call it once, before a server
+// starts.
 func Configure() {
 	dnsserver.Directives = Directives()
 	caddy.AppName = "seamark-dns"
 	caddy.AppVersion = version.String()
 }
 
-// gcPercent spends a little memory on CPU: each query leaves its message behind, and what is known must not be walked through
-// for so few of them.
+// gcPercent trades a little memory for CPU: each query leaves a message behind, and a collection
+// walks through all stored answers to free them.
 const gcPercent = 150
 
-// Run reads flags and Corefile as CoreDNS does and serves until the process is told to end. It exits with 1 when it cannot.
+// Run parses flags and Corefile as CoreDNS does and serves until the process is ended by a signal.
+// It exits with code 1 on failure.
 func Run() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	Configure()
-	dnsserver.Quiet = true // instead of a banner there is a line in the log
-	logLikeTheOthers()
+	dnsserver.Quiet = true // a log line replaces the banner
+	useSeamarkLogs()
 	coremain.Run()
 }

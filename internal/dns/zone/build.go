@@ -8,8 +8,8 @@ import (
 	"unique"
 )
 
-// maxName is the longest name in text form, with the dot at its end: 255 bytes on the wire (RFC 1035, 2.3.4), which count one
-// for each label and one for the root.
+// maxName is the length of the longest name in text form, with the dot at its end: 255 bytes on the
+// wire (RFC 1035, 2.3.4), which include a length byte for each label and one for the root.
 const maxName = 254
 
 // Answers are the prepared answers of one service. They never change.
@@ -19,12 +19,13 @@ type Answers struct {
 	kind   Kind
 	v4, v6 addresses
 	ports  []portName
-	// hosts are the endpoints of a headless service that have a name, by the labels left of the service's.
+	// hosts are the endpoints of a headless service that have a name, by the labels left of the
+	// service's.
 	hosts  []host
 	byName map[string]int32
-	// inner are labels left of the service's that have no records but names below them.
-	inner []string
-	// reverse are the addresses of a ClusterSetIP service whose names are ours to tell.
+	// emptyNonTerminals are labels left of the service's that have no records but names below them.
+	emptyNonTerminals []string
+	// reverse are the addresses of a ClusterSetIP service that have a reverse name in the zone.
 	reverse []netip.Addr
 }
 
@@ -33,7 +34,8 @@ type portName struct {
 	left     string // _port._protocol
 	protocol string // _protocol
 	number   uint16
-	// targets are the endpoints of a headless service that have the port; nil where the target is the service itself.
+	// targets are the endpoints of a headless service with the port. It is nil if the target is the
+	// service itself.
 	targets []target
 }
 
@@ -42,21 +44,23 @@ type target struct {
 	number uint16
 }
 
-// host is a name below a service: an endpoint of a headless one, or a cluster where those are wanted.
+// host is a name below a service: an endpoint of a headless service or, with Options.ClusterNames,
+// a cluster.
 type host struct {
 	fqdn   string
 	v4, v6 addresses
-	// remote hosts are in other clusters; the cluster's own DNS knows the others' addresses.
+	// remote is set for hosts in other clusters. The cluster's own DNS has the reverse names of the
+	// local ones.
 	remote bool
 }
 
-// Build prepares the answers of a service. It returns nil when no name of the service exists: for a headless service without a
-// ready endpoint, as the specification wants it.
+// Build prepares the answers of a service. It returns nil if the service has no name: a headless
+// service without a ready endpoint has none by the specification.
 func Build(o Options, l Locality, s Service) *Answers {
 	key := strings.ToLower(Key(s.Namespace, s.Name))
 	a := &Answers{key: key, fqdn: key + ".svc." + o.Name, kind: s.Kind}
 	if len(a.fqdn) > maxName {
-		return nil // nobody can ask for it
+		return nil // no query can contain it
 	}
 	a.key = a.fqdn[:len(key)] // share the bytes
 	switch s.Kind {
@@ -65,26 +69,26 @@ func Build(o Options, l Locality, s Service) *Answers {
 			a.family(ip).add(ip)
 		}
 		a.reverse = s.ReverseIPs
-		a.servicePorts(s.Ports)
+		a.addServicePorts(s.Ports)
 	case Classic:
-		a.classic(l, s.Slices)
-		a.servicePorts(s.Ports)
+		a.buildClassic(l, s.Slices)
+		a.addServicePorts(s.Ports)
 	case Headless:
-		if !a.headless(l, s.Slices) {
+		if !a.buildHeadless(l, s.Slices) {
 			return nil
 		}
 	}
 	if o.ClusterNames && s.Kind != ClusterSetIP {
-		a.clusters(s.Slices)
+		a.addClusterNames(s.Slices)
 	}
 	return a
 }
 
-func (a *Answers) family(ip netip.Addr) *addresses { return choose(ip, &a.v4, &a.v6) }
+func (a *Answers) family(ip netip.Addr) *addresses { return chooseFamily(ip, &a.v4, &a.v6) }
 
-func (h *host) family(ip netip.Addr) *addresses { return choose(ip, &h.v4, &h.v6) }
+func (h *host) family(ip netip.Addr) *addresses { return chooseFamily(ip, &h.v4, &h.v6) }
 
-func choose(ip netip.Addr, v4, v6 *addresses) *addresses {
+func chooseFamily(ip netip.Addr, v4, v6 *addresses) *addresses {
 	if ip.Is4() {
 		return v4
 	}
@@ -96,8 +100,8 @@ func (s *addresses) add(ip netip.Addr) {
 	s.raw = append(s.raw, ip.AsSlice()...)
 }
 
-// servicePorts gives the service's own name to each named port.
-func (a *Answers) servicePorts(ports []Port) {
+// addServicePorts adds an SRV record with the service as target for each named port.
+func (a *Answers) addServicePorts(ports []Port) {
 	for _, p := range ports {
 		if p.Name != "" {
 			name := newPortName(p)
@@ -108,77 +112,78 @@ func (a *Answers) servicePorts(ports []Port) {
 	}
 }
 
-// newPortName keeps one copy of texts that most services share.
+// newPortName shares one copy of the names that most services have.
 func newPortName(p Port) portName {
 	protocol := "_" + strings.ToLower(p.Protocol)
 	left := unique.Make("_" + strings.ToLower(p.Name) + "." + protocol).Value()
 	return portName{left: left, protocol: left[len(left)-len(protocol):], number: p.Number}
 }
 
-// located is an endpoint with what decides about its place in an answer.
-type located struct {
+// locatedEndpoint is an endpoint with what decides its position in an answer.
+type locatedEndpoint struct {
 	Endpoint
 	cluster  string
 	distance int
 	weight   uint8
 }
 
-// classic lists the ClusterIPs of the clusters that serve, but for those of weight 0 while another serves.
-func (a *Answers) classic(l Locality, all []*Slice) {
-	var serving []located
+// buildClassic adds the ClusterIPs of the serving clusters. Clusters of weight 0 are left out while
+// another serves.
+func (a *Answers) buildClassic(l Locality, all []*Slice) {
+	var serving []locatedEndpoint
 	anyWeight := false
 	for _, s := range all {
 		for _, e := range s.Endpoints {
-			serving = append(serving, located{e, s.Cluster, l.distance(Classic, s.Cluster, e.Zone), s.Weight})
+			serving = append(serving, locatedEndpoint{e, s.Cluster, l.distance(Classic, s.Cluster, e.Zone), s.Weight})
 			anyWeight = anyWeight || s.Weight > 0
 		}
 	}
 	if anyWeight {
-		serving = slices.DeleteFunc(serving, func(e located) bool { return e.weight == 0 })
+		serving = slices.DeleteFunc(serving, func(e locatedEndpoint) bool { return e.weight == 0 })
 	}
-	a.fill(serving)
+	a.setAddresses(serving)
 }
 
-// fill takes endpoints into the service's own addresses: each address once, nearest first.
-func (a *Answers) fill(endpoints []located) {
-	slices.SortFunc(endpoints, func(x, y located) int {
+// setAddresses sets the service's own addresses: each address once, nearest first.
+func (a *Answers) setAddresses(endpoints []locatedEndpoint) {
+	slices.SortFunc(endpoints, func(x, y locatedEndpoint) int {
 		return cmp.Or(cmp.Compare(x.distance, y.distance), x.Addr.Compare(y.Addr), cmp.Compare(x.cluster, y.cluster))
 	})
 	seen := make(map[netip.Addr]bool, len(endpoints))
-	endpoints = slices.DeleteFunc(endpoints, func(e located) bool {
-		again := seen[e.Addr]
+	endpoints = slices.DeleteFunc(endpoints, func(e locatedEndpoint) bool {
+		repeated := seen[e.Addr]
 		seen[e.Addr] = true
-		return again
+		return repeated
 	})
 	for _, is4 := range []bool{true, false} {
-		var members []located
+		var family []locatedEndpoint
 		for _, e := range endpoints {
 			if e.Addr.Is4() == is4 {
-				members = append(members, e)
+				family = append(family, e)
 			}
 		}
-		if len(members) > 0 {
-			*a.family(members[0].Addr) = packed(members)
+		if len(family) > 0 {
+			*a.family(family[0].Addr) = packAddresses(family)
 		}
 	}
 }
 
-// packed are addresses of one family, sorted by distance.
-func packed(members []located) addresses {
-	s := addresses{width: uint8(members[0].Addr.BitLen() / 8)}
-	s.raw = make([]byte, 0, len(members)*int(s.width))
+// packAddresses returns the addresses of endpoints of one family, which are sorted by distance.
+func packAddresses(endpoints []locatedEndpoint) addresses {
+	s := addresses{width: uint8(endpoints[0].Addr.BitLen() / 8)}
+	s.raw = make([]byte, 0, len(endpoints)*int(s.width))
 	var by ordering
-	for i, e := range members {
+	for i, e := range endpoints {
 		s.raw = append(s.raw, e.Addr.AsSlice()...)
-		if i > 0 && e.distance != members[i-1].distance {
+		if i > 0 && e.distance != endpoints[i-1].distance {
 			by.ends = append(by.ends, i)
 		}
-		if e.weight != members[0].weight && by.weights == nil {
-			by.weights = make([]uint8, len(members))
+		if e.weight != endpoints[0].weight && by.weights == nil {
+			by.weights = make([]uint8, len(endpoints))
 		}
 	}
 	for i := range by.weights {
-		by.weights[i] = members[i].weight
+		by.weights[i] = endpoints[i].weight
 	}
 	if by.ends != nil || by.weights != nil {
 		s.order = &by
@@ -186,35 +191,36 @@ func packed(members []located) addresses {
 	return s
 }
 
-// headless lists all ready endpoints, names each, and says whether there are any.
-func (a *Answers) headless(l Locality, all []*Slice) bool {
-	var ready []located
+// buildHeadless adds all ready endpoints and their names, and reports whether there are any.
+func (a *Answers) buildHeadless(l Locality, all []*Slice) bool {
+	var ready []locatedEndpoint
 	a.byName = map[string]int32{}
-	for _, s := range sorted(all) {
+	for _, s := range sortedByCluster(all) {
 		named := validCluster(s.Cluster)
 		for _, e := range s.Endpoints {
-			ready = append(ready, located{Endpoint: e, cluster: s.Cluster, distance: l.distance(Headless, s.Cluster, e.Zone)})
+			ready = append(ready, locatedEndpoint{Endpoint: e, cluster: s.Cluster, distance: l.distance(Headless, s.Cluster, e.Zone)})
 			if !named {
 				continue
 			}
 			if at, isNew, fits := a.addHost(hostname(e)+"."+s.Cluster, e.Addr); fits {
 				a.hosts[at].remote = s.Cluster != l.Cluster
-				a.targets(s.Ports, at, isNew)
-				a.passBy(s.Cluster)
+				a.addTargets(s.Ports, at, isNew)
+				a.addNonTerminals(s.Cluster)
 			}
 		}
 	}
-	a.fill(ready)
+	a.setAddresses(ready)
 	return len(ready) > 0
 }
 
-// sorted brings slices into an order that does not depend on when they came.
-func sorted(all []*Slice) []*Slice {
+// sortedByCluster returns slices in an order that does not depend on when they arrived.
+func sortedByCluster(all []*Slice) []*Slice {
 	return slices.SortedStableFunc(slices.Values(all), func(x, y *Slice) int { return cmp.Compare(x.Cluster, y.Cluster) })
 }
 
-// targets notes that a host has the named ports of its slice. A host with several addresses is one target.
-func (a *Answers) targets(ports []Port, at int32, isNew bool) {
+// addTargets adds a host to the named ports of its slice. A host with several addresses is one
+// target.
+func (a *Answers) addTargets(ports []Port, at int32, isNew bool) {
 	for _, p := range ports {
 		if p.Name == "" {
 			continue
@@ -231,35 +237,37 @@ func (a *Answers) targets(ports []Port, at int32, isNew bool) {
 	}
 }
 
-// passBy notes the names between the service's and its hosts': they exist and have no records.
-func (a *Answers) passBy(cluster string) {
+// addNonTerminals adds the names between the service's and its hosts'. They exist and have no
+// records.
+func (a *Answers) addNonTerminals(cluster string) {
 	for _, name := range []string{cluster, cluster[strings.IndexByte(cluster, '.')+1:]} {
-		if !slices.Contains(a.inner, name) {
-			a.inner = append(a.inner, name)
+		if !slices.Contains(a.emptyNonTerminals, name) {
+			a.emptyNonTerminals = append(a.emptyNonTerminals, name)
 		}
 	}
 }
 
-// clusters adds a name for each cluster, with the addresses it contributes. These have no reverse names: a headless service's
-// endpoints have better ones, and a ClusterIP belongs to its own cluster's DNS.
-func (a *Answers) clusters(all []*Slice) {
+// addClusterNames adds a name for each cluster, with the addresses of its endpoints. They have no
+// reverse names: endpoints of a headless service have more specific ones, and the reverse name of a
+// ClusterIP belongs to its own cluster's DNS.
+func (a *Answers) addClusterNames(all []*Slice) {
 	if a.byName == nil {
 		a.byName = map[string]int32{}
 	}
-	for _, s := range sorted(all) {
+	for _, s := range sortedByCluster(all) {
 		if !validCluster(s.Cluster) {
 			continue
 		}
 		for _, e := range s.Endpoints {
 			if _, _, fits := a.addHost(s.Cluster, e.Addr); fits {
-				a.passBy(s.Cluster)
+				a.addNonTerminals(s.Cluster)
 			}
 		}
 	}
 }
 
-// addHost gives an address to the host with the labels left of the service's name; it tells where the host is, whether it is new,
-// and false in the end when its name would be too long to be asked for.
+// addHost adds an address to the host with the given labels left of the service's name. It returns
+// the host's index and whether the host is new; fits is false if its name would exceed maxName.
 func (a *Answers) addHost(left string, ip netip.Addr) (at int32, isNew, fits bool) {
 	at, found := a.byName[left]
 	if !found {
@@ -287,7 +295,8 @@ func (h *host) has(ip netip.Addr) bool {
 	return false
 }
 
-// hostname is the first label of an endpoint's name: its hostname or, as CoreDNS has it, its address with dashes.
+// hostname returns the first label of an endpoint's name: its hostname or, as in CoreDNS, its
+// address with dashes.
 func hostname(e Endpoint) string {
 	if e.Hostname != "" {
 		return strings.ToLower(e.Hostname)
@@ -295,7 +304,8 @@ func hostname(e Endpoint) string {
 	return strings.NewReplacer(".", "-", ":", "-").Replace(e.Addr.String())
 }
 
-// validCluster tells ids that can be part of a name: one or two labels of small letters, digits and dashes.
+// validCluster reports whether a cluster id can be part of a name: one or two labels of lower-case
+// letters, digits and dashes.
 func validCluster(id string) bool {
 	labels := strings.Split(id, ".")
 	if len(labels) > 2 {
@@ -309,7 +319,7 @@ func validCluster(id string) bool {
 	return true
 }
 
-// reverseNames calls visit with every address whose name is ours to tell, and that name.
+// reverseNames calls visit with every address that has a reverse name in the zone, and that name.
 func (a *Answers) reverseNames(visit func(ip netip.Addr, name string)) {
 	for _, ip := range a.reverse {
 		visit(ip, a.fqdn)
@@ -328,8 +338,5 @@ func (a *Answers) reverseNames(visit func(ip netip.Addr, name string)) {
 	}
 }
 
-// Endpoints is how many addresses the service answers with.
+// Endpoints returns how many addresses the service has.
 func (a *Answers) Endpoints() int { return a.v4.len() + a.v6.len() }
-
-// Kind is the kind of the service.
-func (a *Answers) Kind() Kind { return a.kind }

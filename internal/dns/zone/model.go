@@ -1,7 +1,12 @@
-// Package zone answers the names of one clusterset zone. It holds, for every imported service, answers that were prepared when
-// the service last changed; reading them takes no lock.
+// Package zone answers the names of one clusterset zone. For every imported service it stores
+// answers that were prepared when the service last changed, and reading them takes no lock.
 //
-// It knows nothing of Kubernetes: model.go is what it is told, build.go prepares, zone.go keeps, parse.go and reply.go answer.
+// A query passes parse.go, which splits its name, and zone.go, which stores the answers. Then
+// wire.go writes the most frequent replies as bytes, reply.go and srv.go build the others as
+// messages, and reverse.go answers for reverse names. order.go decides the order of addresses.
+//
+// A changed service, as model.go describes it, is prepared in build.go and stored in zone.go. The
+// package does not depend on Kubernetes.
 package zone
 
 import "net/netip"
@@ -18,7 +23,7 @@ const (
 	Headless
 )
 
-// String is the name of a kind as it shows in metrics.
+// String returns the name of a kind in metrics.
 func (k Kind) String() string {
 	switch k {
 	case Classic:
@@ -37,7 +42,7 @@ type Port struct {
 	Number   uint16
 }
 
-// Service is what DNS needs to know about an imported service.
+// Service is an imported service as far as DNS needs it.
 type Service struct {
 	Namespace, Name string
 	Kind            Kind
@@ -45,7 +50,8 @@ type Service struct {
 	Ports []Port
 	// IPs are the addresses of a ClusterSetIP service.
 	IPs []netip.Addr
-	// ReverseIPs are those of IPs whose names are ours to tell: not those of derived Services, which the cluster's own DNS knows.
+	// ReverseIPs are those of IPs for which the zone has a reverse name. The ClusterIPs of derived
+	// Services are not among them: the cluster's own DNS answers for those.
 	ReverseIPs []netip.Addr
 	// Slices hold the endpoints of headless and classic services.
 	Slices []*Slice
@@ -54,7 +60,8 @@ type Service struct {
 // Slice is one imported EndpointSlice, reduced to endpoints that are ready.
 type Slice struct {
 	Cluster string
-	// Weight is the cluster's share of a classic service's answers; 0 leaves it out while another serves.
+	// Weight is the cluster's share of a classic service's answers. A cluster of weight 0 is left out
+	// while another serves.
 	Weight    uint8
 	Ports     []Port
 	Endpoints []Endpoint
@@ -67,14 +74,14 @@ type Endpoint struct {
 	Zone     string
 }
 
-// Locality says where this server is, and for which kinds of service near addresses come first.
+// Locality is where this server is, and for which kinds of services near addresses come first.
 type Locality struct {
 	Cluster, Zone     string
 	Headless, Classic bool
 }
 
-// distance orders endpoints: 0 is nearest. The topology zone comes before the cluster, as in the data plane: two clusters may
-// well share a zone, and one cluster may well span several.
+// distance returns how far an endpoint is; 0 is nearest. The topology zone comes before the
+// cluster, as in the data plane: two clusters can share a zone, and one cluster can span several.
 func (l Locality) distance(kind Kind, cluster, zone string) int {
 	ordered := kind == Headless && l.Headless || kind == Classic && l.Classic
 	switch {
@@ -89,18 +96,18 @@ func (l Locality) distance(kind Kind, cluster, zone string) int {
 	}
 }
 
-// Options are how a zone answers.
+// Options are the settings of a zone.
 type Options struct {
 	// Name is the zone in lower case, with a dot at its end.
 	Name string
-	// TTL of all records in seconds, but for the schema version's.
+	// TTL of all records in seconds, except that of the schema version.
 	TTL uint32
 	// NameServers are the addresses of ns.dns.<zone>.
 	NameServers []netip.Addr
-	// ClusterNames adds cluster.service.ns.svc.<zone> for headless and classic services, as Lighthouse has them. The
-	// multicluster DNS specification rules them out.
+	// ClusterNames adds cluster.service.ns.svc.<zone> for headless and classic services, as Lighthouse
+	// has them. The multicluster DNS specification rules them out.
 	ClusterNames bool
 }
 
-// Key is the name of a service as the zone keeps it: the labels before "svc".
+// Key returns the key of a service in the zone: the labels before "svc".
 func Key(namespace, name string) string { return name + "." + namespace }

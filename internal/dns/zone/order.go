@@ -2,24 +2,25 @@ package zone
 
 import "math/rand/v2"
 
-// addresses are those of one name in one family, nearest first. The bytes of all lie behind each other, so that preparing a
-// thousand costs one allocation and reading them none.
+// addresses are the addresses of one name in one family, nearest first. Their bytes lie in one
+// slice, so a thousand of them cost one allocation to prepare and none to read.
 type addresses struct {
 	raw   []byte
-	order *ordering // nil when all are equally near and alike
+	order *ordering // nil if all are equally near and weighted
 	width uint8     // bytes of one: 4 or 16
 }
 
-// ordering is what most addresses do not have.
+// ordering groups and weights addresses. Most names do not need one.
 type ordering struct {
-	// ends are where each group of equally near addresses ends; nil when all are equally near.
+	// ends are the indexes at which each group of equally near addresses ends. It is nil if all are
+	// equally near.
 	ends []int
-	// weights are each address's share within its group; nil when all are alike.
+	// weights are the addresses' shares within their group. It is nil if all are equal.
 	weights []uint8
 }
 
-// alike is the ordering of addresses without one.
-var alike ordering
+// uniform is the ordering of addresses without one: all are equally near, with equal weights.
+var uniform ordering
 
 func (a *addresses) len() int {
 	if a.width == 0 {
@@ -33,15 +34,16 @@ func (a *addresses) at(i int) []byte {
 	return a.raw[i*width : (i+1)*width : (i+1)*width]
 }
 
-// pick returns up to limit indices, in the order in which they go into an answer: the groups in turn, each in a new random
-// order. Every order of a group is equally likely where there are no weights. The result may use buffer.
+// pick returns up to limit indexes in the order in which the addresses go into an answer: group by
+// group, each in a new random order. Without weights every order of a group is equally likely. The
+// result may use buffer.
 func (a *addresses) pick(limit int, buffer []int32) []int32 {
 	n := a.len()
-	order := inOrder(n, buffer)
+	order := ascending(n, buffer)
 	limit = min(limit, n)
 	by := a.order
 	if by == nil {
-		by = &alike
+		by = &uniform
 	}
 	start := 0
 	for group := 0; start < limit; group++ {
@@ -52,15 +54,15 @@ func (a *addresses) pick(limit int, buffer []int32) []int32 {
 		if by.weights == nil {
 			shuffle(order[start:end], limit-start)
 		} else {
-			by.draw(order[start:end])
+			by.shuffleWeighted(order[start:end])
 		}
 		start = end
 	}
 	return order[:limit]
 }
 
-// inOrder is 0…n-1, in the buffer if that is long enough.
-func inOrder(n int, buffer []int32) []int32 {
+// ascending returns 0…n-1, in the buffer if it is long enough.
+func ascending(n int, buffer []int32) []int32 {
 	if n > len(buffer) {
 		buffer = make([]int32, n)
 	}
@@ -70,7 +72,8 @@ func inOrder(n int, buffer []int32) []int32 {
 	return buffer[:n]
 }
 
-// shuffle brings the first places of a list into random order (Fisher and Yates); the others do not matter.
+// shuffle puts the first places of a list into random order (Fisher-Yates). The order of the others
+// is undefined.
 func shuffle(list []int32, places int) {
 	for i := range min(places, len(list)-1) {
 		j := i + rand.IntN(len(list)-i)
@@ -78,9 +81,9 @@ func shuffle(list []int32, places int) {
 	}
 }
 
-// draw orders by lot: each place goes to one of those left over, with a chance in proportion to its weight. The lists are as
-// long as there are clusters, so the square does no harm.
-func (o *ordering) draw(list []int32) {
+// shuffleWeighted draws each place from the indexes left, with a chance in proportion to their
+// weights. It is quadratic in the number of clusters, which is small.
+func (o *ordering) shuffleWeighted(list []int32) {
 	total := 0
 	for _, i := range list {
 		total += int(o.weights[i])

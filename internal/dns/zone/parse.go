@@ -2,30 +2,30 @@ package zone
 
 import "strings"
 
-// place is what kind of name was asked for.
-type place uint8
+// nameKind is the form of a queried name.
+type nameKind uint8
 
 const (
-	nowhere      place = iota // in the zone, but of no form that can exist
-	apex                      // the zone itself
-	version                   // dns-version
-	nameServer                // ns.dns
-	aboveServer               // dns
-	allServices               // svc
-	inNamespace               // namespace.svc
-	ofService                 // service.namespace.svc
-	belowService              // something.service.namespace.svc
+	nameUnknown      nameKind = iota // within the zone, but of no form that exists
+	nameApex                         // the zone itself
+	nameVersion                      // dns-version
+	nameServer                       // ns.dns
+	nameServerParent                 // dns
+	nameServices                     // svc
+	nameNamespace                    // namespace.svc
+	nameService                      // service.namespace.svc
+	nameBelowService                 // …service.namespace.svc
 )
 
-// question is a name, cut into its parts. Parts share the bytes of the name.
-type question struct {
-	place     place
+// parsedName is a name, split into its parts. The parts share the bytes of the name.
+type parsedName struct {
+	kind      nameKind
 	namespace string
 	key       string // service.namespace
 	left      string // the labels before the key
 }
 
-// Lower returns a name in lower case, the same string where it already is.
+// Lower returns a name in lower case, without a copy if it already is.
 func Lower(name string) string {
 	for i := range len(name) {
 		if c := name[i]; 'A' <= c && c <= 'Z' {
@@ -35,7 +35,8 @@ func Lower(name string) string {
 	return name
 }
 
-// Within tells whether a name is that of a zone or below it; both are in lower case, in text form, with a dot at their end.
+// Within reports whether a name is that of a zone or below it. Both are in lower case, in text
+// form, with a dot at their end.
 func Within(name, zone string) bool {
 	if zone == "." {
 		return true
@@ -50,7 +51,7 @@ func Within(name, zone string) bool {
 	if name[before-1] != '.' {
 		return false
 	}
-	// A dot inside a label is written with a backslash before it, and a backslash as two.
+	// A dot inside a label is written as \. and a backslash as \\.
 	backslashes := 0
 	for i := before - 2; i >= 0 && name[i] == '\\'; i-- {
 		backslashes++
@@ -58,41 +59,41 @@ func Within(name, zone string) bool {
 	return backslashes%2 == 0
 }
 
-// parse cuts a name, in lower case and within the zone, into its parts. Names with bytes that need a backslash have no special
-// treatment: the backslash stays in one of the parts, and no part of a name that exists has one.
-func parse(name, zone string) question {
+// parse splits a name, in lower case and within the zone, into its parts. Escaped bytes are not
+// decoded: the backslash stays in one of the parts, and no existing name contains one.
+func parse(name, zone string) parsedName {
 	if len(name) == len(zone) {
-		return question{place: apex}
+		return parsedName{kind: nameApex}
 	}
 	base := name[:len(name)-len(zone)-1]
 	rest, last := cutLast(base)
 	if last != "svc" {
 		switch base {
 		case "dns-version":
-			return question{place: version}
+			return parsedName{kind: nameVersion}
 		case "ns.dns":
-			return question{place: nameServer}
+			return parsedName{kind: nameServer}
 		case "dns":
-			return question{place: aboveServer}
+			return parsedName{kind: nameServerParent}
 		}
-		return question{}
+		return parsedName{}
 	}
 	if rest == "" {
-		return question{place: allServices}
+		return parsedName{kind: nameServices}
 	}
 	above, namespace := cutLast(rest)
 	if above == "" {
-		return question{place: inNamespace, namespace: namespace}
+		return parsedName{kind: nameNamespace, namespace: namespace}
 	}
 	left, service := cutLast(above)
-	q := question{place: ofService, namespace: namespace, key: rest[len(above)-len(service):]}
+	q := parsedName{kind: nameService, namespace: namespace, key: rest[len(above)-len(service):]}
 	if left != "" {
-		q.place, q.left = belowService, left
+		q.kind, q.left = nameBelowService, left
 	}
 	return q
 }
 
-// cutLast cuts the last label off; rest is empty when there was only one.
+// cutLast splits off the last label. rest is empty if there was only one.
 func cutLast(labels string) (rest, last string) {
 	if i := strings.LastIndexByte(labels, '.'); i >= 0 {
 		return labels[:i], labels[i+1:]
@@ -100,7 +101,7 @@ func cutLast(labels string) (rest, last string) {
 	return "", labels
 }
 
-// hasWildcard tells names with a label "*".
+// hasWildcard reports whether a name has a label "*".
 func hasWildcard(name string) bool {
 	return strings.HasPrefix(name, "*.") || strings.Contains(name, ".*.")
 }

@@ -10,82 +10,83 @@ const (
 	// SchemaVersion is the version of the Kubernetes DNS schema that the zone follows.
 	SchemaVersion = "1.1.0"
 	schemaTTL     = 28800 // as in the specification's example
-	// What one record takes at least, with its name compressed.
-	leastA, leastAAAA, leastSRV = 16, 28, 20
+	// Minimum size of a record, with its name compressed.
+	minSizeA, minSizeAAAA, minSizeSRV = 16, 28, 20
 )
 
-// Reply answers a request for a name within the zone; lower is that name in lower case. size is how many bytes the client takes. The reply
-// may still be too long for it: whoever writes it cuts it and says so.
+// Reply returns the reply to a query for a name within the zone; lower is that name in lower case.
+// size is the size of the client's buffer. The reply may exceed it: the writer truncates it and
+// sets the TC bit.
 //
 // The reply and its records belong to the caller; only the bytes of addresses and names are shared.
 func (z *Zone) Reply(r *dns.Msg, lower string, size int) *dns.Msg {
 	qtype := r.Question[0].Qtype
 	if qtype == dns.TypeAXFR || qtype == dns.TypeIXFR {
-		return z.refuse(r)
+		return z.replyRefused(r)
 	}
 	q := parse(lower, z.Name)
-	switch q.place {
-	case ofService:
+	switch q.kind {
+	case nameService:
 		if a, found := z.services.get(q.key); found {
-			return z.ofService(r, a, size)
+			return z.replyService(r, a, size)
 		}
-	case belowService:
+	case nameBelowService:
 		if a, found := z.services.get(q.key); found {
-			return z.belowService(r, a, q.left, size)
+			return z.replyBelowService(r, a, q.left, size)
 		}
-	case apex:
-		return z.apex(r)
-	case version:
-		return z.version(r)
+	case nameApex:
+		return z.replyApex(r)
+	case nameVersion:
+		return z.replyVersion(r)
 	case nameServer:
-		return z.addressesOf(r, &z.ns.v4, &z.ns.v6, size)
-	case aboveServer, allServices:
-		return z.negative(r, dns.RcodeSuccess, z.Name)
-	case inNamespace:
+		return z.replyAddresses(r, &z.ns.v4, &z.ns.v6, size)
+	case nameServerParent, nameServices:
+		return z.replyNegative(r, dns.RcodeSuccess, z.Name)
+	case nameNamespace:
 		if _, found := z.namespaces.get(q.namespace); found {
-			return z.negative(r, dns.RcodeSuccess, z.Name)
+			return z.replyNegative(r, dns.RcodeSuccess, z.Name)
 		}
 	}
 	if hasWildcard(lower) {
-		return z.refuse(r)
+		return z.replyRefused(r)
 	}
-	return z.negative(r, dns.RcodeNameError, z.Name)
+	return z.replyNegative(r, dns.RcodeNameError, z.Name)
 }
 
-func (z *Zone) ofService(r *dns.Msg, a *Answers, size int) *dns.Msg {
+func (z *Zone) replyService(r *dns.Msg, a *Answers, size int) *dns.Msg {
 	if r.Question[0].Qtype == dns.TypeSRV {
-		return z.srv(r, a, a.ports, size)
+		return z.replySRV(r, a, a.ports, size)
 	}
-	return z.addressesOf(r, &a.v4, &a.v6, size)
+	return z.replyAddresses(r, &a.v4, &a.v6, size)
 }
 
-func (z *Zone) belowService(r *dns.Msg, a *Answers, left string, size int) *dns.Msg {
+func (z *Zone) replyBelowService(r *dns.Msg, a *Answers, left string, size int) *dns.Msg {
 	for i := range a.ports {
 		switch left {
 		case a.ports[i].left:
 			if r.Question[0].Qtype == dns.TypeSRV {
-				return z.srv(r, a, a.ports[i:i+1], size)
+				return z.replySRV(r, a, a.ports[i:i+1], size)
 			}
-			return z.negative(r, dns.RcodeSuccess, z.Name)
+			return z.replyNegative(r, dns.RcodeSuccess, z.Name)
 		case a.ports[i].protocol:
-			return z.negative(r, dns.RcodeSuccess, z.Name)
+			return z.replyNegative(r, dns.RcodeSuccess, z.Name)
 		}
 	}
 	if at, found := a.byName[left]; found {
-		return z.addressesOf(r, &a.hosts[at].v4, &a.hosts[at].v6, size)
+		return z.replyAddresses(r, &a.hosts[at].v4, &a.hosts[at].v6, size)
 	}
-	if slices.Contains(a.inner, left) {
-		return z.negative(r, dns.RcodeSuccess, z.Name)
+	if slices.Contains(a.emptyNonTerminals, left) {
+		return z.replyNegative(r, dns.RcodeSuccess, z.Name)
 	}
 	if hasWildcard(left + ".") {
-		return z.refuse(r)
+		return z.replyRefused(r)
 	}
-	return z.negative(r, dns.RcodeNameError, z.Name)
+	return z.replyNegative(r, dns.RcodeNameError, z.Name)
 }
 
-// one is the reply most questions get, with all it needs in one piece of memory: a name has one address, asked for with or
-// without EDNS.
-type one struct {
+// reply is a message with space for one address and EDNS, which is all that most replies need, in
+// one allocation.
+type reply struct {
 	dns.Msg
 	question [1]dns.Question
 	answer   [1]dns.RR
@@ -93,8 +94,15 @@ type one struct {
 	a        dns.A
 }
 
-// begin makes m the reply to r, without records.
-func begin(m *dns.Msg, question *[1]dns.Question, r *dns.Msg) {
+func newReply(r *dns.Msg) *reply {
+	m := &reply{}
+	setReply(&m.Msg, &m.question, r)
+	m.Extra = m.extra[:0]
+	return m
+}
+
+// setReply fills in the header and question of the reply to r.
+func setReply(m *dns.Msg, question *[1]dns.Question, r *dns.Msg) {
 	m.Id = r.Id
 	m.Response = true
 	m.Opcode = r.Opcode
@@ -105,29 +113,27 @@ func begin(m *dns.Msg, question *[1]dns.Question, r *dns.Msg) {
 	m.Question = question[:]
 }
 
-// addressesOf answers with the addresses of a name that exists.
-func (z *Zone) addressesOf(r *dns.Msg, v4, v6 *addresses, size int) *dns.Msg {
+// replyAddresses answers with the addresses of an existing name.
+func (z *Zone) replyAddresses(r *dns.Msg, v4, v6 *addresses, size int) *dns.Msg {
 	switch r.Question[0].Qtype {
 	case dns.TypeA:
 		if v4.len() > 0 {
-			return z.v4(r, v4, size)
+			return z.replyA(r, v4, size)
 		}
 	case dns.TypeAAAA:
 		if v6.len() > 0 {
-			return z.v6(r, v6, size)
+			return z.replyAAAA(r, v6, size)
 		}
 	}
-	return z.negative(r, dns.RcodeSuccess, z.Name)
+	return z.replyNegative(r, dns.RcodeSuccess, z.Name)
 }
 
 func (z *Zone) header(name string, rrtype uint16) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: rrtype, Class: dns.ClassINET, Ttl: z.TTL}
 }
 
-func (z *Zone) v4(r *dns.Msg, v4 *addresses, size int) *dns.Msg {
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
-	m.Extra = m.extra[:0]
+func (z *Zone) replyA(r *dns.Msg, v4 *addresses, size int) *dns.Msg {
+	m := newReply(r)
 	hdr := z.header(r.Question[0].Name, dns.TypeA)
 	if v4.len() == 1 {
 		m.a = dns.A{Hdr: hdr, A: v4.at(0)}
@@ -136,8 +142,9 @@ func (z *Zone) v4(r *dns.Msg, v4 *addresses, size int) *dns.Msg {
 		return &m.Msg
 	}
 	var buffer [32]int32
-	// More than fits need not be written. One too many is: it makes the writer say that the answer was cut.
-	order := v4.pick(size/leastA+1, buffer[:])
+	// Records beyond the buffer need not be written. One too many is: it makes the writer set the TC
+	// bit.
+	order := v4.pick(size/minSizeA+1, buffer[:])
 	records := make([]dns.A, len(order))
 	m.Answer = make([]dns.RR, len(order))
 	for i, at := range order {
@@ -147,13 +154,11 @@ func (z *Zone) v4(r *dns.Msg, v4 *addresses, size int) *dns.Msg {
 	return &m.Msg
 }
 
-func (z *Zone) v6(r *dns.Msg, v6 *addresses, size int) *dns.Msg {
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
-	m.Extra = m.extra[:0]
+func (z *Zone) replyAAAA(r *dns.Msg, v6 *addresses, size int) *dns.Msg {
+	m := newReply(r)
 	hdr := z.header(r.Question[0].Name, dns.TypeAAAA)
 	var buffer [32]int32
-	order := v6.pick(size/leastAAAA+1, buffer[:])
+	order := v6.pick(size/minSizeAAAA+1, buffer[:])
 	records := make([]dns.AAAA, len(order))
 	m.Answer = make([]dns.RR, len(order))
 	for i, at := range order {
@@ -163,17 +168,17 @@ func (z *Zone) v6(r *dns.Msg, v6 *addresses, size int) *dns.Msg {
 	return &m.Msg
 }
 
-// refuse answers nothing. It is not what the zone says about a name, so it is not authoritative.
-func (z *Zone) refuse(r *dns.Msg) *dns.Msg {
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
+// replyRefused answers REFUSED. That is no statement about the name, so it is not authoritative.
+func (z *Zone) replyRefused(r *dns.Msg) *dns.Msg {
+	m := newReply(r)
 	m.Authoritative = false
 	m.Rcode = dns.RcodeRefused
 	return &m.Msg
 }
 
-// none is a reply without an answer but with the zone's SOA, which says how long that may be believed (RFC 2308).
-type none struct {
+// negativeReply is a message without answers but with the zone's SOA record, by which resolvers
+// cache it (RFC 2308).
+type negativeReply struct {
 	dns.Msg
 	question [1]dns.Question
 	ns       [1]dns.RR
@@ -181,20 +186,22 @@ type none struct {
 	soa      dns.SOA
 }
 
-// negative says that a name does not exist (NXDOMAIN) or has no records of the type that was asked for (success).
-func (z *Zone) negative(r *dns.Msg, rcode int, apex string) *dns.Msg {
-	m := &none{}
-	begin(&m.Msg, &m.question, r)
+// replyNegative answers that a name does not exist (NXDOMAIN) or has no records of the queried type
+// (success).
+func (z *Zone) replyNegative(r *dns.Msg, rcode int, apex string) *dns.Msg {
+	m := &negativeReply{}
+	setReply(&m.Msg, &m.question, r)
 	m.Rcode = rcode
 	m.Extra = m.extra[:0]
-	m.soa = z.start(r.Question[0].Name, apex)
+	m.soa = z.soaRecord(r.Question[0].Name, apex)
 	m.ns[0] = &m.soa
 	m.Ns = m.ns[:]
 	return &m.Msg
 }
 
-// start is the SOA record of a zone, its name in the letters of the question.
-func (z *Zone) start(qname, apex string) dns.SOA {
+// soaRecord returns the SOA record of a zone. Its name has the letter case of the query
+// (draft-vixie-dnsext-dns0x20).
+func (z *Zone) soaRecord(qname, apex string) dns.SOA {
 	return dns.SOA{
 		Hdr: z.header(qname[len(qname)-len(apex):], dns.TypeSOA),
 		Ns:  z.soa.ns, Mbox: z.soa.mbox, Serial: z.serial.Load(),
@@ -202,29 +209,27 @@ func (z *Zone) start(qname, apex string) dns.SOA {
 	}
 }
 
-func (z *Zone) apex(r *dns.Msg) *dns.Msg {
+func (z *Zone) replyApex(r *dns.Msg) *dns.Msg {
 	qname := r.Question[0].Name
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
+	m := newReply(r)
 	switch r.Question[0].Qtype {
 	case dns.TypeSOA:
-		soa := z.start(qname, z.Name)
+		soa := z.soaRecord(qname, z.Name)
 		m.Answer = []dns.RR{&soa}
 	case dns.TypeNS:
 		m.Answer = []dns.RR{&dns.NS{Hdr: z.header(qname, dns.TypeNS), Ns: z.soa.ns}}
 		m.Extra = z.glue(nil, z.ns.fqdn, &z.ns.v4, &z.ns.v6)
 	default:
-		return z.negative(r, dns.RcodeSuccess, z.Name)
+		return z.replyNegative(r, dns.RcodeSuccess, z.Name)
 	}
 	return &m.Msg
 }
 
-func (z *Zone) version(r *dns.Msg) *dns.Msg {
+func (z *Zone) replyVersion(r *dns.Msg) *dns.Msg {
 	if r.Question[0].Qtype != dns.TypeTXT {
-		return z.negative(r, dns.RcodeSuccess, z.Name)
+		return z.replyNegative(r, dns.RcodeSuccess, z.Name)
 	}
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
+	m := newReply(r)
 	hdr := z.header(r.Question[0].Name, dns.TypeTXT)
 	hdr.Ttl = schemaTTL
 	m.Answer = []dns.RR{&dns.TXT{Hdr: hdr, Txt: []string{SchemaVersion}}}

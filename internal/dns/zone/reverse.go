@@ -12,11 +12,11 @@ const (
 	reverse6 = ".ip6.arpa."
 )
 
-// IsReverse tells zones of reverse names.
+// IsReverse reports whether a zone is one of reverse names.
 func IsReverse(zone string) bool { return Within(zone, reverse4[1:]) || Within(zone, reverse6[1:]) }
 
-// ReplyReverse answers a request for the name of an address. It returns nil when that is not ours to tell: then the cluster's own
-// DNS or the world's may know.
+// ReplyReverse answers a query for the reverse name of an address. It returns nil if the zone has
+// none: the next plugin, such as the cluster's own DNS, may have one.
 func (z *Zone) ReplyReverse(r *dns.Msg, lower, apex string) *dns.Msg {
 	ip, ok := parseReverse(lower)
 	if !ok {
@@ -29,31 +29,29 @@ func (z *Zone) ReplyReverse(r *dns.Msg, lower, apex string) *dns.Msg {
 	switch r.Question[0].Qtype {
 	case dns.TypePTR:
 	case dns.TypeAXFR, dns.TypeIXFR:
-		return z.refuse(r)
+		return z.replyRefused(r)
 	default:
-		return z.negative(r, dns.RcodeSuccess, apex)
+		return z.replyNegative(r, dns.RcodeSuccess, apex)
 	}
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
-	m.Extra = m.extra[:0]
+	m := newReply(r)
 	m.answer[0] = &dns.PTR{Hdr: z.header(r.Question[0].Name, dns.TypePTR), Ptr: name}
 	m.Answer = m.answer[:]
 	return &m.Msg
 }
 
-// NoReverse answers for a reverse zone in which nobody else is asked: addresses have no name, and of what lies above them nothing
-// is known but that it may have addresses below.
-func (z *Zone) NoReverse(r *dns.Msg, lower, apex string) *dns.Msg {
+// ReplyReverseNegative answers a reverse query if no other plugin does. A full address without a
+// name does not exist; a shorter name exists, because there may be addresses below it.
+func (z *Zone) ReplyReverseNegative(r *dns.Msg, lower, apex string) *dns.Msg {
 	if qtype := r.Question[0].Qtype; qtype == dns.TypeAXFR || qtype == dns.TypeIXFR || hasWildcard(lower) {
-		return z.refuse(r)
+		return z.replyRefused(r)
 	}
 	if _, whole := parseReverse(lower); whole {
-		return z.negative(r, dns.RcodeNameError, apex)
+		return z.replyNegative(r, dns.RcodeNameError, apex)
 	}
-	return z.negative(r, dns.RcodeSuccess, apex)
+	return z.replyNegative(r, dns.RcodeSuccess, apex)
 }
 
-// parseReverse reads the address out of a whole reverse name, in lower case.
+// parseReverse returns the address in a full reverse name, in lower case.
 func parseReverse(name string) (netip.Addr, bool) {
 	if digits, is4 := strings.CutSuffix(name, reverse4); is4 {
 		return parseReverse4(digits)

@@ -2,36 +2,36 @@ package zone
 
 import "github.com/miekg/dns"
 
-// wholeWeight is shared by the records of an answer, as CoreDNS does it for services of a cluster.
-const wholeWeight = 100
+// totalWeight is divided among the records of an answer, as CoreDNS does for services of a cluster.
+const totalWeight = 100
 
-// srv answers with the ports of a service: each record once, though two ports may differ only in their protocol, and with
-// the addresses of the targets in the additional section where there is room for them.
-func (z *Zone) srv(r *dns.Msg, a *Answers, ports []portName, size int) *dns.Msg {
-	m := &one{}
-	begin(&m.Msg, &m.question, r)
+// replySRV answers with the ports of a service. Each record occurs once, although two ports may
+// differ only in their protocol. The addresses of the targets go into the additional section if
+// they fit.
+func (z *Zone) replySRV(r *dns.Msg, a *Answers, ports []portName, size int) *dns.Msg {
+	m := newReply(r)
 	if a.kind == Headless && len(ports) > 0 {
 		z.hostTargets(m, a, ports, size)
 	} else if a.kind != Headless && a.Endpoints() > 0 {
 		z.serviceTargets(m, a, ports)
 	}
 	if len(m.Answer) == 0 {
-		return z.negative(r, dns.RcodeSuccess, z.Name)
+		return z.replyNegative(r, dns.RcodeSuccess, z.Name)
 	}
-	weight := uint16(max(1, wholeWeight/len(m.Answer)))
+	weight := uint16(max(1, totalWeight/len(m.Answer)))
 	for _, rr := range m.Answer {
 		rr.(*dns.SRV).Weight = weight
 	}
-	if !fits(&m.Msg, size) {
-		m.Extra = nil // who needs the addresses can ask for them; a cut answer would be asked for again over TCP (RFC 2181, 9)
+	if !fitsInto(&m.Msg, size) {
+		m.Extra = nil // clients can query them; a truncated answer would cost a retry over TCP (RFC 2181, 9)
 	}
 	return &m.Msg
 }
 
-func (z *Zone) serviceTargets(m *one, a *Answers, ports []portName) {
+func (z *Zone) serviceTargets(m *reply, a *Answers, ports []portName) {
 	hdr := z.header(m.question[0].Name, dns.TypeSRV)
 	for i := range ports {
-		if !numberBefore(ports, i) {
+		if !isRepeated(ports, i) {
 			m.Answer = append(m.Answer, &dns.SRV{Hdr: hdr, Port: ports[i].number, Target: a.fqdn})
 		}
 	}
@@ -40,8 +40,8 @@ func (z *Zone) serviceTargets(m *one, a *Answers, ports []portName) {
 	}
 }
 
-// numberBefore tells whether a port's number was there before it.
-func numberBefore(ports []portName, i int) bool {
+// isRepeated reports whether an earlier port has the same number.
+func isRepeated(ports []portName, i int) bool {
 	for j := range i {
 		if ports[j].number == ports[i].number {
 			return true
@@ -50,34 +50,35 @@ func numberBefore(ports []portName, i int) bool {
 	return false
 }
 
-// hostTargets lists each endpoint with each port, in random order, and no more than could ever fit.
-func (z *Zone) hostTargets(m *one, a *Answers, ports []portName, size int) {
+// hostTargets lists each endpoint with each port, in random order, and no more records than can
+// fit.
+func (z *Zone) hostTargets(m *reply, a *Answers, ports []portName, size int) {
 	targets := ports[0].targets
 	if len(ports) > 1 {
 		targets = distinct(ports)
 	}
-	limit := size/leastSRV + 1
+	limit := size/minSizeSRV + 1
 	whole := len(targets) <= limit
 	limit = min(limit, len(targets))
-	order := inOrder(len(targets), nil)
+	order := ascending(len(targets), nil)
 	shuffle(order, limit)
 	hdr := z.header(m.question[0].Name, dns.TypeSRV)
 	records := make([]dns.SRV, limit)
 	m.Answer = make([]dns.RR, limit)
-	told := map[int32]bool{}
+	hasGlue := map[int32]bool{}
 	for i, at := range order[:limit] {
 		t := targets[at]
 		h := &a.hosts[t.host]
 		records[i] = dns.SRV{Hdr: hdr, Port: t.number, Target: h.fqdn}
 		m.Answer[i] = &records[i]
-		if whole && !told[t.host] {
-			told[t.host] = true
+		if whole && !hasGlue[t.host] {
+			hasGlue[t.host] = true
 			m.Extra = z.glue(m.Extra, h.fqdn, &h.v4, &h.v6)
 		}
 	}
 }
 
-// distinct are the targets of several ports, each once.
+// distinct returns the targets of several ports, each once.
 func distinct(ports []portName) []target {
 	var out []target
 	seen := map[target]bool{}
@@ -92,8 +93,9 @@ func distinct(ports []portName) []target {
 	return out
 }
 
-// fits tells whether a message with names compressed stays below a size, leaving room for an OPT record.
-func fits(m *dns.Msg, size int) bool {
+// fitsInto reports whether a message with compressed names is at most size bytes long with an OPT
+// record.
+func fitsInto(m *dns.Msg, size int) bool {
 	const opt = 64 // with the options CoreDNS gives back
 	if m.Len() <= size-opt {
 		return true

@@ -11,37 +11,38 @@ import (
 	"time"
 )
 
-// Zone is all that is known. Any number of goroutines may ask while others tell it of changes; an answer comes from one state of a
-// service, never from a mixture.
+// Zone holds the answers of all services. It is safe for concurrent use; every reply comes from one
+// state of a service, never from a mixture.
 type Zone struct {
 	Options
-	services table[string, *Answers]
-	reverse  table[netip.Addr, string]
-	// namespaces counts the services of each namespace: a name exists when one below it does (RFC 8020).
-	namespaces table[string, int]
+	services shardedMap[string, *Answers]
+	reverse  shardedMap[netip.Addr, string]
+	// namespaces counts the services of each namespace: a name exists if one below it does (RFC 8020).
+	namespaces shardedMap[string, int]
 	serial     atomic.Uint32
 
 	mu sync.Mutex // of writers
-	// others are the names of addresses that have more than one; the least of all is in reverse. Only writers look here.
-	others map[netip.Addr][]string
-	counts map[Kind]Count
+	// otherNames are the further names of addresses with more than one; the first in alphabetical
+	// order is in reverse. Only writers access it.
+	otherNames map[netip.Addr][]string
+	counts     map[Kind]Count
 
 	soa struct{ ns, mbox string }
 	ns  host
 }
 
-// Count is how much a zone holds of one kind.
+// Count is the size of a zone by kind of service.
 type Count struct{ Services, Endpoints int }
 
 // New returns an empty zone.
 func New(o Options) *Zone {
-	z := &Zone{Options: o, others: map[netip.Addr][]string{}, counts: map[Kind]Count{}}
+	z := &Zone{Options: o, otherNames: map[netip.Addr][]string{}, counts: map[Kind]Count{}}
 	seed := maphash.MakeSeed()
 	byText := func(s string) uint64 { return maphash.String(seed, s) }
 	z.services.hash, z.namespaces.hash = byText, byText
 	z.reverse.hash = func(ip netip.Addr) uint64 {
 		bytes := ip.As16()
-		// Neighbours differ in the last bytes; a multiplication spreads them over the shards.
+		// Neighbouring addresses differ in the last bytes; a multiplication spreads them over the shards.
 		const odd = 0x9e3779b97f4a7c15
 		return ((binary.BigEndian.Uint64(bytes[8:]) ^ binary.BigEndian.Uint64(bytes[:8])) * odd) >> 32
 	}
@@ -50,11 +51,11 @@ func New(o Options) *Zone {
 	for _, ip := range o.NameServers {
 		z.ns.family(ip).add(ip)
 	}
-	z.touch()
+	z.updateSerial()
 	return z
 }
 
-// Set replaces the answers of a service, whose key is that of Key; nil takes its names away.
+// Set replaces the answers of a service. key is that of Key; nil answers remove its names.
 func (z *Zone) Set(key string, a *Answers) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -74,8 +75,8 @@ func (z *Zone) Set(key string, a *Answers) {
 	if (a != nil) != had {
 		z.countNamespace(key, a != nil)
 	}
-	z.renameAddresses(old, a)
-	z.touch()
+	z.updateReverse(old, a)
+	z.updateSerial()
 }
 
 func (z *Zone) count(a *Answers, by int) {
@@ -98,8 +99,8 @@ func (z *Zone) countNamespace(key string, more bool) {
 	}
 }
 
-// renameAddresses brings the reverse names from one state of a service to the next, touching only what differs.
-func (z *Zone) renameAddresses(old, now *Answers) {
+// updateReverse replaces the reverse names of a service and writes only the differences.
+func (z *Zone) updateReverse(old, now *Answers) {
 	type name struct {
 		ip   netip.Addr
 		name string
@@ -123,7 +124,8 @@ func (z *Zone) renameAddresses(old, now *Answers) {
 	}
 }
 
-// addReverse names an address. Only one name may be told (spec 2, 2.3.3), so of several it is always the same: the least.
+// addReverse adds a reverse name. An address has one name in answers (specification 2, 2.3.3): of
+// several it is the first in alphabetical order, so that it is the same each time.
 func (z *Zone) addReverse(ip netip.Addr, name string) {
 	first, taken := z.reverse.get(ip)
 	if !taken {
@@ -134,11 +136,11 @@ func (z *Zone) addReverse(ip netip.Addr, name string) {
 		first, name = name, first
 		z.reverse.set(ip, first)
 	}
-	z.others[ip] = append(z.others[ip], name)
+	z.otherNames[ip] = append(z.otherNames[ip], name)
 }
 
 func (z *Zone) dropReverse(ip netip.Addr, name string) {
-	rest := z.others[ip]
+	rest := z.otherNames[ip]
 	if first, _ := z.reverse.get(ip); first == name {
 		if len(rest) == 0 {
 			z.reverse.remove(ip)
@@ -151,14 +153,15 @@ func (z *Zone) dropReverse(ip netip.Addr, name string) {
 		rest = slices.Delete(rest, i, i+1)
 	}
 	if len(rest) == 0 {
-		delete(z.others, ip)
+		delete(z.otherNames, ip)
 		return
 	}
-	z.others[ip] = rest
+	z.otherNames[ip] = rest
 }
 
-// touch makes the serial number the time of the change; it never goes back, even when the clock does (RFC 1982).
-func (z *Zone) touch() {
+// updateSerial sets the serial number to the time of the change. It never decreases, even if the
+// clock does (RFC 1982).
+func (z *Zone) updateSerial() {
 	now := uint32(time.Now().Unix()) // wraps around in 2106, as serial numbers may
 	if before := z.serial.Load(); int32(now-before) <= 0 && before != 0 {
 		now = before
@@ -166,7 +169,7 @@ func (z *Zone) touch() {
 	z.serial.Store(now)
 }
 
-// Counts is how much the zone holds, by kind.
+// Counts returns the size of the zone by kind.
 func (z *Zone) Counts() map[Kind]Count {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -177,5 +180,5 @@ func (z *Zone) Counts() map[Kind]Count {
 	return out
 }
 
-// Reverse is the name of an address, where it is ours to tell.
+// Reverse returns the reverse name of an address.
 func (z *Zone) Reverse(ip netip.Addr) (name string, found bool) { return z.reverse.get(ip) }

@@ -15,8 +15,9 @@ var options = Options{Name: "clusterset.local.", TTL: 5}
 
 func ip(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// filled is a zone with a service of each kind in namespace ns, and one of a thousand endpoints.
-func filled(t testing.TB) *Zone {
+// newTestZone returns a zone with a service of each kind in namespace ns, and one of a thousand
+// endpoints.
+func newTestZone(t testing.TB) *Zone {
 	t.Helper()
 	z := New(options)
 	http := []Port{{"http", "TCP", 80}}
@@ -37,7 +38,7 @@ func filled(t testing.TB) *Zone {
 	return z
 }
 
-func ask(z *Zone, name string, qtype uint16) *dns.Msg {
+func query(z *Zone, name string, qtype uint16) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetQuestion(name, qtype)
 	return z.Reply(m, Lower(name), 1232)
@@ -45,24 +46,24 @@ func ask(z *Zone, name string, qtype uint16) *dns.Msg {
 
 func TestParse(t *testing.T) {
 	const zone = "clusterset.local."
-	for name, want := range map[string]question{
-		"clusterset.local.":                    {place: apex},
-		"dns-version.clusterset.local.":        {place: version},
-		"ns.dns.clusterset.local.":             {place: nameServer},
-		"dns.clusterset.local.":                {place: aboveServer},
-		"svc.clusterset.local.":                {place: allServices},
-		"ns.svc.clusterset.local.":             {place: inNamespace, namespace: "ns"},
-		"web.ns.svc.clusterset.local.":         {place: ofService, namespace: "ns", key: "web.ns"},
-		"a.web.ns.svc.clusterset.local.":       {place: belowService, namespace: "ns", key: "web.ns", left: "a"},
-		"a.b.c.web.ns.svc.clusterset.local.":   {place: belowService, namespace: "ns", key: "web.ns", left: "a.b.c"},
-		"_a._b.web.ns.svc.clusterset.local.":   {place: belowService, namespace: "ns", key: "web.ns", left: "_a._b"},
+	for name, want := range map[string]parsedName{
+		"clusterset.local.":                    {kind: nameApex},
+		"dns-version.clusterset.local.":        {kind: nameVersion},
+		"ns.dns.clusterset.local.":             {kind: nameServer},
+		"dns.clusterset.local.":                {kind: nameServerParent},
+		"svc.clusterset.local.":                {kind: nameServices},
+		"ns.svc.clusterset.local.":             {kind: nameNamespace, namespace: "ns"},
+		"web.ns.svc.clusterset.local.":         {kind: nameService, namespace: "ns", key: "web.ns"},
+		"a.web.ns.svc.clusterset.local.":       {kind: nameBelowService, namespace: "ns", key: "web.ns", left: "a"},
+		"a.b.c.web.ns.svc.clusterset.local.":   {kind: nameBelowService, namespace: "ns", key: "web.ns", left: "a.b.c"},
+		"_a._b.web.ns.svc.clusterset.local.":   {kind: nameBelowService, namespace: "ns", key: "web.ns", left: "_a._b"},
 		"pod.clusterset.local.":                {},
 		"x.dns-version.clusterset.local.":      {},
 		"other.clusterset.local.":              {},
-		`a\.web.ns.svc.clusterset.local.`:      {place: belowService, namespace: "ns", key: "web.ns", left: `a\`},
-		`web.ns\.svc.clusterset.local.`:        {place: ofService, namespace: `ns\`, key: `web.ns\`},
-		"svc.svc.svc.svc.clusterset.local.":    {place: belowService, namespace: "svc", key: "svc.svc", left: "svc"},
-		"dns-version.ns.svc.clusterset.local.": {place: ofService, namespace: "ns", key: "dns-version.ns"},
+		`a\.web.ns.svc.clusterset.local.`:      {kind: nameBelowService, namespace: "ns", key: "web.ns", left: `a\`},
+		`web.ns\.svc.clusterset.local.`:        {kind: nameService, namespace: `ns\`, key: `web.ns\`},
+		"svc.svc.svc.svc.clusterset.local.":    {kind: nameBelowService, namespace: "svc", key: "svc.svc", left: "svc"},
+		"dns-version.ns.svc.clusterset.local.": {kind: nameService, namespace: "ns", key: "dns-version.ns"},
 	} {
 		if got := parse(name, zone); got != want {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
@@ -102,20 +103,23 @@ func TestParseReverse(t *testing.T) {
 	}
 }
 
-// What others in the chain do to a reply must not reach the next one: CoreDNS's cache writes into the records it is given.
+// Other plugins may change a reply without effect on the next one: CoreDNS's cache writes into the
+// records it gets.
 func TestRepliesShareNothingThatChanges(t *testing.T) {
-	z := filled(t)
+	z := newTestZone(t)
 	for _, q := range []struct {
 		name  string
 		qtype uint16
-	}{{"vip.ns.svc.clusterset.local.", dns.TypeA}, {"vip.ns.svc.clusterset.local.", dns.TypeSRV}, {"old.ns.svc.clusterset.local.", dns.TypeA}, {"no.ns.svc.clusterset.local.", dns.TypeA}} {
-		first := ask(z, q.name, q.qtype)
+	}{
+		{"vip.ns.svc.clusterset.local.", dns.TypeA}, {"vip.ns.svc.clusterset.local.", dns.TypeSRV}, {"old.ns.svc.clusterset.local.", dns.TypeA}, {"no.ns.svc.clusterset.local.", dns.TypeA},
+	} {
+		first := query(z, q.name, q.qtype)
 		for _, rrs := range [][]dns.RR{first.Answer, first.Ns, first.Extra} {
 			for _, rr := range rrs {
 				rr.Header().Ttl, rr.Header().Name = 4711, "changed."
 			}
 		}
-		for _, rrs := range [][]dns.RR{ask(z, q.name, q.qtype).Answer, ask(z, q.name, q.qtype).Ns, ask(z, q.name, q.qtype).Extra} {
+		for _, rrs := range [][]dns.RR{query(z, q.name, q.qtype).Answer, query(z, q.name, q.qtype).Ns, query(z, q.name, q.qtype).Extra} {
 			for _, rr := range rrs {
 				if rr.Header().Ttl == 4711 || rr.Header().Name == "changed." {
 					t.Errorf("%s: %s", q.name, rr)
@@ -125,9 +129,9 @@ func TestRepliesShareNothingThatChanges(t *testing.T) {
 	}
 }
 
-// TestWireSaysTheSame: where the bytes of an answer are made directly, they hold what the message would have held.
-func TestWireSaysTheSame(t *testing.T) {
-	z := filled(t)
+// Wire has the same content as Reply.
+func TestWireHasTheContentOfReply(t *testing.T) {
+	z := newTestZone(t)
 	for _, q := range []struct {
 		name  string
 		qtype uint16
@@ -145,7 +149,7 @@ func TestWireSaysTheSame(t *testing.T) {
 		{"absent.ns.svc.clusterset.local.", dns.TypeA, false},  // no such name
 		{"west.db.ns.svc.clusterset.local.", dns.TypeA, false}, // an empty non-terminal
 		{"ns.dns.clusterset.local.", dns.TypeA, false},         // not a service
-		{`vi\\112.ns.svc.clusterset.local.`, dns.TypeA, false}, // not a name of ours, as it stands
+		{`vi\\112.ns.svc.clusterset.local.`, dns.TypeA, false}, // no name in the zone as it is written
 	} {
 		for _, flags := range []dns.MsgHdr{{}, {RecursionDesired: true}, {CheckingDisabled: true}} {
 			r := &dns.Msg{MsgHdr: flags, Question: []dns.Question{{Name: q.name, Qtype: q.qtype, Qclass: dns.ClassINET}}}
@@ -179,7 +183,7 @@ func sortedAnswers(m *dns.Msg) string {
 }
 
 func TestCountsAndReverseFollowChanges(t *testing.T) {
-	z := filled(t)
+	z := newTestZone(t)
 	if got := z.Counts(); got[Headless] != (Count{2, 1001}) || got[Classic] != (Count{1, 2}) || got[ClusterSetIP] != (Count{1, 2}) {
 		t.Errorf("counts %v", got)
 	}
@@ -193,15 +197,15 @@ func TestCountsAndReverseFollowChanges(t *testing.T) {
 	if got := z.Counts(); got[Headless] != (Count{}) || got[Classic] != (Count{}) || got[ClusterSetIP] != (Count{}) {
 		t.Errorf("counts of an empty zone %v", got)
 	}
-	if _, found := z.Reverse(ip("10.9.0.7")); found || len(z.others) > 0 {
+	if _, found := z.Reverse(ip("10.9.0.7")); found || len(z.otherNames) > 0 {
 		t.Error("reverse names of what is gone")
 	}
-	if m := ask(z, "ns.svc.clusterset.local.", dns.TypeA); m.Rcode != dns.RcodeNameError {
+	if m := query(z, "ns.svc.clusterset.local.", dns.TypeA); m.Rcode != dns.RcodeNameError {
 		t.Errorf("a namespace without services: %v", m)
 	}
 }
 
-// A slice of a cluster whose id cannot be part of a name has addresses but no hosts.
+// A slice from a cluster whose id cannot be part of a name has addresses but no hosts.
 func TestClusterIDs(t *testing.T) {
 	for id, want := range map[string]bool{"east": true, "a.b": true, "6b0-1": true, "": false, "a.b.c": false, "a_b": false, ".a": false, "a..b": false, "a b": false} {
 		if got := validCluster(id); got != want {
@@ -210,9 +214,9 @@ func TestClusterIDs(t *testing.T) {
 	}
 }
 
-// Answers need no more memory than their reply.
+// An answer allocates only its reply.
 func TestAllocations(t *testing.T) {
-	z := filled(t)
+	z := newTestZone(t)
 	for _, c := range []struct {
 		name  string
 		qtype uint16
@@ -232,7 +236,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// Answers are decided without I/O: no client can be reached from here.
+// Answers are built without I/O: the package depends on no client.
 func TestImports(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	if err != nil {
@@ -257,22 +261,23 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		q := parse(lower, options.Name)
-		switch q.place {
-		case ofService, belowService:
-			// Put together again the parts are the name: nothing was lost, nothing read twice.
-			if again := strings.TrimPrefix(q.left+"."+q.key+".svc."+options.Name, "."); again != lower && !strings.Contains(lower, "..") && lower[0] != '.' {
-				t.Errorf("%q was cut into %+v", lower, q)
+		switch q.kind {
+		case nameService, nameBelowService:
+			// Joined again, the parts are the name: no label is lost or used twice.
+			if joined := strings.TrimPrefix(q.left+"."+q.key+".svc."+options.Name, "."); joined != lower && !strings.Contains(lower, "..") && lower[0] != '.' {
+				t.Errorf("%q was split into %+v", lower, q)
 			}
-		case inNamespace:
+		case nameNamespace:
 			if q.namespace+".svc."+options.Name != lower && !strings.Contains(lower, "..") && lower[0] != '.' {
-				t.Errorf("%q was cut into %+v", lower, q)
+				t.Errorf("%q was split into %+v", lower, q)
 			}
 		}
 		parseReverse(lower)
 	})
 }
 
-// Whatever packet can be read at all gets a reply that can be written and read, to the question that was asked.
+// Every packet that can be parsed gets a reply that can be packed and parsed, with the same
+// question.
 func FuzzQuery(f *testing.F) {
 	for _, name := range []string{"web.ns.svc.clusterset.local.", "big.ns.svc.clusterset.local.", "clusterset.local.", "1.0.0.243.in-addr.arpa.", "*.ns.svc.clusterset.local."} {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV, dns.TypeANY, dns.TypeAXFR, dns.TypePTR} {
@@ -282,7 +287,7 @@ func FuzzQuery(f *testing.F) {
 			f.Add(packet)
 		}
 	}
-	z := filled(f)
+	z := newTestZone(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		m := new(dns.Msg)
 		if m.Unpack(packet) != nil || len(m.Question) != 1 {
@@ -295,7 +300,7 @@ func FuzzQuery(f *testing.F) {
 			reply = z.Reply(m, lower, 512)
 		case IsReverse(lower):
 			if reply = z.ReplyReverse(m, lower, "arpa."); reply == nil {
-				reply = z.NoReverse(m, lower, "arpa.")
+				reply = z.ReplyReverseNegative(m, lower, "arpa.")
 			}
 		default:
 			return
@@ -318,7 +323,7 @@ func FuzzQuery(f *testing.F) {
 }
 
 func BenchmarkReply(b *testing.B) {
-	z := filled(b)
+	z := newTestZone(b)
 	for _, c := range []struct {
 		what, name string
 		qtype      uint16

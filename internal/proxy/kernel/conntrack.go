@@ -12,10 +12,11 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// ForgetUDP deletes the tracked UDP connections to the given frontends that lead elsewhere than to one of the frontend's
-// endpoints. A TCP client notices that its server is gone; a UDP client that goes on sending would send there for ever. It returns how
-// many it deleted, and fails when the connections cannot be listed or one of them cannot be deleted.
-func (t *Table) ForgetUDP(frontends []ruleset.Frontend, endpoints func(ruleset.Frontend) []netip.AddrPort) (int, error) {
+// DeleteStaleUDP deletes tracked UDP connections to the given frontends whose endpoint is not one
+// of the frontend's. TCP clients notice that their server is gone; UDP clients that go on sending
+// would keep the connection for ever. It returns how many it deleted, and fails if connections
+// cannot be listed or one cannot be deleted.
+func (t *Table) DeleteStaleUDP(frontends []ruleset.Frontend, endpoints func(ruleset.Frontend) []netip.AddrPort) (int, error) {
 	stale := map[bool]staleUDP{}
 	for _, f := range frontends {
 		if f.Protocol != ruleset.UDP {
@@ -24,16 +25,16 @@ func (t *Table) ForgetUDP(frontends []ruleset.Frontend, endpoints func(ruleset.F
 		if stale[f.VIP.Is6()] == nil {
 			stale[f.VIP.Is6()] = staleUDP{}
 		}
-		alive := map[netip.AddrPort]struct{}{}
+		current := map[netip.AddrPort]struct{}{}
 		for _, e := range endpoints(f) {
-			alive[e] = struct{}{}
+			current[e] = struct{}{}
 		}
-		stale[f.VIP.Is6()][netip.AddrPortFrom(f.VIP, f.Port)] = alive
+		stale[f.VIP.Is6()][netip.AddrPortFrom(f.VIP, f.Port)] = current
 	}
 	if len(stale) == 0 {
 		return 0, nil
 	}
-	handle, err := t.handle()
+	handle, err := t.conntrackHandle()
 	if err != nil {
 		return 0, fmt.Errorf("open netlink: %w", err)
 	}
@@ -54,27 +55,28 @@ func (t *Table) ForgetUDP(frontends []ruleset.Frontend, endpoints func(ruleset.F
 	return deleted, errors.Join(errs...)
 }
 
-func (t *Table) handle() (*netlink.Handle, error) {
+func (t *Table) conntrackHandle() (*netlink.Handle, error) {
 	if t.netns == 0 {
 		return netlink.NewHandle(unix.NETLINK_NETFILTER)
 	}
 	return netlink.NewHandleAt(netns.NsHandle(t.netns), unix.NETLINK_NETFILTER)
 }
 
-// staleUDP are frontends with the endpoints a connection may lead to.
+// staleUDP are frontends with their current endpoints.
 type staleUDP map[netip.AddrPort]map[netip.AddrPort]struct{}
 
-// MatchConntrackFlow tells a connection to one of the frontends that leads elsewhere.
+// MatchConntrackFlow reports whether a connection goes to one of the frontends but to none of its
+// endpoints.
 func (s staleUDP) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	if flow.Forward.Protocol != uint8(ruleset.UDP) {
 		return false
 	}
 	vip, _ := netip.AddrFromSlice(flow.Forward.DstIP)
-	alive, ours := s[netip.AddrPortFrom(vip.Unmap(), flow.Forward.DstPort)]
-	if !ours {
+	current, known := s[netip.AddrPortFrom(vip.Unmap(), flow.Forward.DstPort)]
+	if !known {
 		return false
 	}
 	endpoint, _ := netip.AddrFromSlice(flow.Reverse.SrcIP)
-	_, ok := alive[netip.AddrPortFrom(endpoint.Unmap(), flow.Reverse.SrcPort)]
+	_, ok := current[netip.AddrPortFrom(endpoint.Unmap(), flow.Reverse.SrcPort)]
 	return !ok
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// The traffic tests are in test/integration/proxy, with the real kernel. Here is what needs none.
+// Tests with traffic and the real kernel are in test/integration/proxy.
 
 func TestLayoutIsTheSameEachTime(t *testing.T) {
 	a, err := newLayout()
@@ -22,17 +22,17 @@ func TestLayoutIsTheSameEachTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.marker.Name != b.marker.Name || !strings.HasPrefix(a.marker.Name, "layout-") {
-		t.Errorf("%s and %s: each start would replace the table", a.marker.Name, b.marker.Name)
+	if a.fingerprintChain.Name != b.fingerprintChain.Name || !strings.HasPrefix(a.fingerprintChain.Name, "layout-") {
+		t.Errorf("%s and %s: each start would replace the table", a.fingerprintChain.Name, b.fingerprintChain.Name)
 	}
-	// A rule more is another layout.
+	// One more rule is another layout.
 	a.addRule(a.chains[0], a.families[0].dispatch())
-	if name, err := a.fingerprint(); err != nil || "layout-"+name == b.marker.Name {
+	if name, err := a.fingerprint(); err != nil || "layout-"+name == b.fingerprintChain.Name {
 		t.Errorf("another layout has the same fingerprint %s: %v", name, err)
 	}
 }
 
-// The kernel has sixteen registers of four bytes; a rule that used a seventeenth would be refused on the node of a user.
+// The kernel has sixteen registers of four bytes and refuses a rule that uses a seventeenth.
 func TestRegistersSuffice(t *testing.T) {
 	l, err := newLayout()
 	if err != nil {
@@ -45,7 +45,7 @@ func TestRegistersSuffice(t *testing.T) {
 	}
 }
 
-// Names of chains are at most 255 characters in the kernel, but people read them.
+// The kernel allows 255 characters in a chain's name; users read them in `nft list ruleset`.
 func TestClassChains(t *testing.T) {
 	l, err := newLayout()
 	if err != nil {
@@ -61,8 +61,8 @@ func TestClassChains(t *testing.T) {
 }
 
 func TestStaleUDP(t *testing.T) {
-	vip, alive := netip.MustParseAddrPort("243.0.0.1:53"), netip.MustParseAddrPort("10.0.0.1:5353")
-	stale := staleUDP{vip: {alive: {}}}
+	vip, current := netip.MustParseAddrPort("243.0.0.1:53"), netip.MustParseAddrPort("10.0.0.1:5353")
+	stale := staleUDP{vip: {current: {}}}
 	flow := func(protocol uint8, to, answers string) *netlink.ConntrackFlow {
 		d, s := netip.MustParseAddrPort(to), netip.MustParseAddrPort(answers)
 		return &netlink.ConntrackFlow{
@@ -76,12 +76,12 @@ func TestStaleUDP(t *testing.T) {
 		flow *netlink.ConntrackFlow
 		want bool
 	}{
-		{"to a living endpoint", flow(17, "243.0.0.1:53", "10.0.0.1:5353"), false},
-		{"to an endpoint that is gone", flow(17, "243.0.0.1:53", "10.0.0.2:5353"), true},
-		{"to another port of a living endpoint", flow(17, "243.0.0.1:53", "10.0.0.1:53"), true},
+		{"to a current endpoint", flow(17, "243.0.0.1:53", "10.0.0.1:5353"), false},
+		{"to a removed endpoint", flow(17, "243.0.0.1:53", "10.0.0.2:5353"), true},
+		{"to another port of a current endpoint", flow(17, "243.0.0.1:53", "10.0.0.1:53"), true},
 		{"never translated", flow(17, "243.0.0.1:53", "243.0.0.1:53"), true},
 		{"another port of the VIP", flow(17, "243.0.0.1:54", "10.0.0.2:5353"), false},
-		{"not ours", flow(17, "10.96.0.10:53", "10.0.0.2:5353"), false},
+		{"to an address of another program", flow(17, "10.96.0.10:53", "10.0.0.2:5353"), false},
 		{"TCP", flow(6, "243.0.0.1:53", "10.0.0.2:5353"), false},
 	} {
 		if got := stale.MatchConntrackFlow(test.flow); got != test.want {

@@ -13,21 +13,22 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// TableName is the name of our table, in family inet.
+// TableName is the name of Seamark's table, in family inet.
 const TableName = "seamark"
 
-// Priorities just before kube-proxy's, which are the usual ones: who translates a connection first wins, and ours are not its.
+// Priorities just before those of kube-proxy, which are the usual ones: the first translation of a
+// connection wins, and the two have different addresses.
 const (
 	priorityDNAT   = -110
 	prioritySNAT   = 90
 	priorityFilter = -50 // after translation, before the usual firewalls
 )
 
-// affinitySize bounds the memory that clients can take: about 100 bytes for each client of each service port with affinity. A client
-// that finds no room is served without being remembered.
+// affinitySize bounds the memory that clients can use: about 100 bytes for each client of each
+// service port with affinity. If the map is full, a client is served without affinity.
 const affinitySize = 1 << 18
 
-// family is one address family's sets, chains and rules.
+// family holds one address family's sets.
 type family struct {
 	ipv6    bool
 	suffix  string // of the names
@@ -38,16 +39,16 @@ type family struct {
 	daddr   uint32
 	sets    [ruleset.Kinds]*nftables.Set
 	classes *nftables.Set // class → chain
-	clients *nftables.Set // client and frontend → number of an endpoint, filled by the kernel
+	clients *nftables.Set // client and frontend → number of an endpoint; the kernel fills it
 }
 
-// layout is the table as it is when no service is in it.
+// layout is the table without services.
 type layout struct {
-	table    *nftables.Table
-	families [2]*family
-	chains   []*nftables.Chain
-	rules    []*nftables.Rule
-	marker   *nftables.Chain
+	table            *nftables.Table
+	families         [2]*family
+	chains           []*nftables.Chain
+	rules            []*nftables.Rule
+	fingerprintChain *nftables.Chain
 }
 
 func newLayout() (*layout, error) {
@@ -55,21 +56,21 @@ func newLayout() (*layout, error) {
 	l.families[0] = &family{suffix: "4", proto: unix.NFPROTO_IPV4, width: 1, addr: nftables.TypeIPAddr, saddr: 12, daddr: 16}
 	l.families[1] = &family{ipv6: true, suffix: "6", proto: unix.NFPROTO_IPV6, width: 4, addr: nftables.TypeIP6Addr, saddr: 8, daddr: 24}
 	for _, f := range l.families {
-		f.declare(l.table)
+		f.declareSets(l.table)
 	}
 	l.addChains()
 	name, err := l.fingerprint()
-	l.marker = &nftables.Chain{Name: "layout-" + name, Table: l.table}
+	l.fingerprintChain = &nftables.Chain{Name: "layout-" + name, Table: l.table}
 	return l, err
 }
 
-// fingerprint tells two layouts apart. The table carries it as the name of an empty chain, so that another version of this program
-// replaces a table whose rules are not its own.
+// fingerprint returns a hash of the layout. The table carries it in the name of an empty chain, so
+// that another version of this program replaces a table with other rules.
 func (l *layout) fingerprint() (string, error) {
 	sum := sha256.New()
 	rules := slices.Clone(l.rules)
 	for _, f := range l.families {
-		for _, s := range f.all() {
+		for _, s := range f.allSets() {
 			fmt.Fprintf(sum, "%s %+v %+v %d;", s.Name, s.KeyType, s.DataType, s.Size)
 		}
 		for _, affinity := range []uint32{0, 1} {
@@ -99,8 +100,8 @@ func (l *layout) family(ipv6 bool) *family {
 	return l.families[0]
 }
 
-// declare makes the family's sets. Types only matter to people who list the table.
-func (f *family) declare(table *nftables.Table) {
+// declareSets declares the family's sets. Types matter only to users who list the table.
+func (f *family) declareSets(table *nftables.Table) {
 	concat := nftables.MustConcatSetType
 	proto, port, number := nftables.TypeInetProto, nftables.TypeInetService, nftables.TypeMark
 	endpoint := concat(f.addr, port)
@@ -123,11 +124,12 @@ func (f *family) declare(table *nftables.Table) {
 	f.clients.Dynamic, f.clients.HasTimeout, f.clients.Size = true, true, affinitySize
 }
 
-func (f *family) all() []*nftables.Set {
+func (f *family) allSets() []*nftables.Set {
 	return append(f.sets[:], f.classes, f.clients)
 }
 
-// addChains makes the base chains and their rules. See the package's documentation for a packet's way through them.
+// addChains adds the base chains and their rules. The package documentation shows a packet's path
+// through them.
 func (l *layout) addChains() {
 	base := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority) *nftables.Chain {
 		c := &nftables.Chain{Name: name, Table: l.table, Type: kind, Hooknum: hook, Priority: &priority}
@@ -164,7 +166,7 @@ func (l *layout) addRule(c *nftables.Chain, exprs []expr.Any) {
 	l.rules = append(l.rules, &nftables.Rule{Table: l.table, Chain: c, Exprs: exprs})
 }
 
-// classChain is the chain of a class, whose name shows what it does.
+// classChain returns the chain of a class. Its name shows what it does.
 func (l *layout) classChain(c ruleset.Class) *nftables.Chain {
 	name := fmt.Sprintf("pick%s-%d", l.family(c.IPv6).suffix, c.Count)
 	if c.Affinity > 0 {
@@ -180,12 +182,13 @@ func (l *layout) classRules(c ruleset.Class) []*nftables.Rule {
 		rules = append(rules, &nftables.Rule{Table: l.table, Chain: chain, Exprs: exprs})
 	}
 	if c.Affinity > 0 {
-		add(f.returning(c.Affinity)...)
-		add(f.forget()...)
-		add(f.remember(c.Count, c.Affinity)...)
+		add(f.sendRememberedClient(c.Affinity)...)
+		add(f.deleteStaleClient()...)
+		add(f.pickAndRemember(c.Count, c.Affinity)...)
 	}
 	add(f.pick(c.Count)...)
-	// While a transaction is committed, a packet can see the old count and the new endpoints. Index 0 exists in both.
+	// During the commit of a transaction, a packet can see the old count and the new endpoints. Index
+	// 0 exists in both.
 	add(f.pick(1)...)
 	return rules
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// All rules keep the parts of their keys in the same 32-bit registers, so that each key is a run of neighbours and what a map returns
-// lands where the next key wants it. With w registers to an address:
+// All rules keep the parts of their keys in the same 32-bit registers, so that each key is a run of
+// neighbours and what a map returns lands where the next key wants it. With w registers to an
+// address:
 //
 //	0        w      2w          2w+1    2w+2     2w+3       3w+3
 //	client   VIP    protocol    port    number   endpoint   its port
@@ -44,46 +45,48 @@ const (
 	interfaceNameLength = 16
 )
 
-// thisFamily stops a rule for packets of the other family, in whose headers the offsets mean something else.
-func (f *family) thisFamily() []expr.Any {
+// matchFamily ends a rule for packets of the other family, whose headers have other offsets.
+func (f *family) matchFamily() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg(0)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{f.proto}},
 	}
 }
 
-func (f *family) header(offset, register uint32) expr.Any {
+func (f *family) loadAddress(offset, register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.addr.Bytes}
 }
 
-// frontend loads what the packet is addressed to.
-func (f *family) frontend() []expr.Any {
+// loadFrontend loads the packet's destination.
+func (f *family) loadFrontend() []expr.Any {
 	return []expr.Any{
-		f.header(f.daddr, f.regVIP()),
+		f.loadAddress(f.daddr, f.regVIP()),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: f.regProtocol()},
-		// TCP, UDP and SCTP have the destination port at the same place.
+		// TCP, UDP and SCTP have the destination port at the same offset.
 		&expr.Payload{DestRegister: f.regPort(), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 	}
 }
 
-func (f *family) in(kind ruleset.Kind, from uint32) expr.Any {
+func (f *family) lookupSet(kind ruleset.Kind, from uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: from, SetName: f.sets[kind].Name}
 }
 
-func (f *family) mapped(name string, from, to uint32) expr.Any {
+func (f *family) lookupMap(name string, from, to uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: from, SetName: name, DestRegister: to, IsDestRegSet: true}
 }
 
-// dispatch finds the class of a service port and goes to its chain. Two steps, because the kernel checks all elements of a map of
-// verdicts whenever one is added: so that map has as many elements as there are classes, not services.
+// dispatch looks up the class of a service port and goes to its chain. It takes two lookups because
+// the kernel validates all elements of a verdict map whenever one is added: that map has one
+// element for each class, not for each service.
 func (f *family) dispatch() []expr.Any {
-	exprs := append(append(f.thisFamily(), f.frontend()...), f.mapped(f.sets[ruleset.Services].Name, f.regVIP(), f.regNumber()))
-	return append(append(exprs, f.throughMark()...), f.mapped(f.classes.Name, f.regNumber(), unix.NFT_REG_VERDICT))
+	exprs := append(append(f.matchFamily(), f.loadFrontend()...), f.lookupMap(f.sets[ruleset.Services].Name, f.regVIP(), f.regNumber()))
+	return append(append(exprs, f.copyThroughMark()...), f.lookupMap(f.classes.Name, f.regNumber(), unix.NFT_REG_VERDICT))
 }
 
-// throughMark takes a number that a map returned through the packet's mark, which keeps its value. The kernel needs nothing of the kind;
-// but nft (1.0.6, and others) aborts in `nft list ruleset` when a rule looks up what another lookup returned.
-func (f *family) throughMark() []expr.Any {
+// copyThroughMark copies a number that a map returned through the packet's mark, which keeps its
+// value. The kernel does not need that, but nft (1.0.6 and others) aborts in `nft list ruleset` if
+// a rule uses the result of a lookup in another lookup.
+func (f *family) copyThroughMark() []expr.Any {
 	saved := f.regEndpointPort() // free until an endpoint is loaded
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: saved},
@@ -95,63 +98,67 @@ func (f *family) throughMark() []expr.Any {
 
 // pick sends the connection to one of the first count endpoints.
 func (f *family) pick(count uint32) []expr.Any {
-	return append(f.frontend(), f.choose(count), f.mapped(f.sets[ruleset.Endpoints].Name, f.regVIP(), f.regEndpoint()), f.translate())
+	return append(f.loadFrontend(), f.randomIndex(count), f.lookupMap(f.sets[ruleset.Endpoints].Name, f.regVIP(), f.regEndpoint()), f.dnat())
 }
 
-func (f *family) choose(count uint32) expr.Any {
+func (f *family) randomIndex(count uint32) expr.Any {
 	return &expr.Numgen{Register: f.regNumber(), Modulus: count, Type: unix.NFT_NG_RANDOM}
 }
 
-func (f *family) translate() expr.Any {
+func (f *family) dnat() expr.Any {
 	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.proto), RegAddrMin: f.regEndpoint(), RegProtoMin: f.regEndpointPort(), Specified: true}
 }
 
-// remembered loads the number of the endpoint that a client was sent to.
-func (f *family) remembered() []expr.Any {
-	return append(append(f.clientKey(), f.mapped(f.clients.Name, f.regClient(), f.regNumber())), f.throughMark()...)
+// loadClientNumber loads the number of the endpoint that a client used last.
+func (f *family) loadClientNumber() []expr.Any {
+	return append(append(f.loadClientKey(), f.lookupMap(f.clients.Name, f.regClient(), f.regNumber())), f.copyThroughMark()...)
 }
 
-func (f *family) clientKey() []expr.Any {
-	return append([]expr.Any{f.header(f.saddr, f.regClient())}, f.frontend()...)
+func (f *family) loadClientKey() []expr.Any {
+	return append([]expr.Any{f.loadAddress(f.saddr, f.regClient())}, f.loadFrontend()...)
 }
 
-// member loads the endpoint with a number, and ends the rule when it is gone.
-func (f *family) member() expr.Any {
-	return f.mapped(f.sets[ruleset.Members].Name, f.regVIP(), f.regEndpoint())
+// loadMember loads the endpoint with a number. The rule ends there if the endpoint was removed.
+func (f *family) loadMember() expr.Any {
+	return f.lookupMap(f.sets[ruleset.Members].Name, f.regVIP(), f.regEndpoint())
 }
 
-func (f *family) client(operation uint32, timeout uint32) expr.Any {
+func (f *family) updateClient(operation uint32, timeout uint32) expr.Any {
 	return &expr.Dynset{
 		SrcRegKey: f.regClient(), SrcRegData: f.regNumber(), SetName: f.clients.Name,
 		Operation: operation, Timeout: time.Duration(timeout) * time.Second,
 	}
 }
 
-// returning sends a client that is remembered to its endpoint again, if that still is one, and remembers it for another while.
-func (f *family) returning(timeout uint32) []expr.Any {
-	return append(f.remembered(), f.member(), f.client(dynsetUpdate, timeout), f.translate())
+// sendRememberedClient sends a known client to its endpoint if that still exists, and restarts the
+// timeout.
+func (f *family) sendRememberedClient(timeout uint32) []expr.Any {
+	return append(f.loadClientNumber(), f.loadMember(), f.updateClient(dynsetUpdate, timeout), f.dnat())
 }
 
-// forget drops a client whose endpoint is gone: to add it again would change nothing.
-func (f *family) forget() []expr.Any {
-	return append(f.remembered(), f.client(dynsetDelete, 0))
+// deleteStaleClient deletes a client whose endpoint was removed, because adding an existing element
+// has no effect.
+func (f *family) deleteStaleClient() []expr.Any {
+	return append(f.loadClientNumber(), f.updateClient(dynsetDelete, 0))
 }
 
-// remember sends a new client to one of the endpoints. When the map is full the rule ends there, and the next one picks.
-func (f *family) remember(count, timeout uint32) []expr.Any {
-	exprs := append(f.clientKey(), f.choose(count), f.mapped(f.sets[ruleset.Slots].Name, f.regVIP(), f.regNumber()))
-	return append(append(exprs, f.throughMark()...), f.member(), f.client(dynsetAdd, timeout), f.translate())
+// pickAndRemember sends a new client to one of the endpoints. If the map is full, the rule ends
+// there and the next one picks.
+func (f *family) pickAndRemember(count, timeout uint32) []expr.Any {
+	exprs := append(f.loadClientKey(), f.randomIndex(count), f.lookupMap(f.sets[ruleset.Slots].Name, f.regVIP(), f.regNumber()))
+	return append(append(exprs, f.copyThroughMark()...), f.loadMember(), f.updateClient(dynsetAdd, timeout), f.dnat())
 }
 
-// hairpin gives a connection from an endpoint to itself another source: it would answer itself directly, not through us. What
-// stays on the loopback interface, a process of the node that reaches itself, is answered through us anyway.
+// hairpin masquerades a connection from an endpoint to itself. Otherwise the endpoint would reply
+// to itself directly, and the reply would not be translated back. A process of the node that
+// connects to itself stays on the loopback interface, where replies are translated anyway.
 func (f *family) hairpin() []expr.Any {
 	lo := make([]byte, interfaceNameLength)
 	copy(lo, "lo")
-	return append(f.thisFamily(),
-		f.header(f.saddr, reg(0)),
-		f.header(f.daddr, reg(f.width)),
-		f.in(ruleset.Hairpin, reg(0)),
+	return append(f.matchFamily(),
+		f.loadAddress(f.saddr, reg(0)),
+		f.loadAddress(f.daddr, reg(f.width)),
+		f.lookupSet(ruleset.Hairpin, reg(0)),
 		&expr.Ct{Key: expr.CtKeySTATUS, Register: reg(0)},
 		&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 4, Mask: number(statusDNAT), Xor: number(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: number(0)},
@@ -161,20 +168,21 @@ func (f *family) hairpin() []expr.Any {
 	)
 }
 
-// refuse ends what still is addressed to a VIP after translation: a port without endpoints or nobody's port.
+// refuse rejects packets that are still addressed to a VIP after translation: to a port without
+// endpoints or an unknown port.
 func (f *family) refuse() [][]expr.Any {
 	toVIP := func() []expr.Any {
-		return append(f.thisFamily(), f.header(f.daddr, f.regVIP()), f.in(ruleset.VIPs, f.regVIP()))
+		return append(f.matchFamily(), f.loadAddress(f.daddr, f.regVIP()), f.lookupSet(ruleset.VIPs, f.regVIP()))
 	}
 	return [][]expr.Any{
-		// Packets that connection tracking does not understand are not translated. A reset would end a connection that lives.
+		// Invalid packets are not translated. A reset in reply to one would end a working connection.
 		append(toVIP(),
 			&expr.Ct{Key: expr.CtKeySTATE, Register: reg(0)},
 			&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 4, Mask: number(expr.CtStateBitINVALID), Xor: number(0)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: number(0)},
 			&expr.Verdict{Kind: expr.VerdictDrop},
 		),
-		append(append(f.thisFamily(), f.frontend()...), f.in(ruleset.Silent, f.regVIP()), &expr.Verdict{Kind: expr.VerdictDrop}),
+		append(append(f.matchFamily(), f.loadFrontend()...), f.lookupSet(ruleset.Silent, f.regVIP()), &expr.Verdict{Kind: expr.VerdictDrop}),
 		append(toVIP(),
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg(0)},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{byte(ruleset.TCP)}},

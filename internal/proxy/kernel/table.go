@@ -1,19 +1,22 @@
-// Package kernel holds the data plane's nftables table: it makes the rules, applies what package ruleset decided, and reads back
-// what is there.
+// Package kernel manages the data plane's nftables table: it creates the rules, applies the changes
+// of package ruleset, and reads the table back.
 //
-// The way of a packet to a VIP, for each address family:
+// The path of a packet to a VIP, for each address family:
 //
-//	prerouting, output     VIP . protocol . port ─► services ─► class ─► classes ─► goto the chain of the class
-//	  pick<n>              VIP . protocol . port . random below n ─► endpoints ─► dnat
-//	  keep<n>-<t>s         client . VIP . protocol . port ─► clients ─► still in members? ─► dnat; else pick and remember for t
-//	filter-*               still addressed to a VIP? ─► drop where it is silent, else refuse
-//	postrouting            from an endpoint to itself through a VIP? ─► masquerade
+//	prerouting, output   VIP . protocol . port ─► services ─► class ─► classes ─► goto its chain
+//	  pick<n>            VIP . protocol . port . random below n ─► endpoints ─► dnat
+//	  keep<n>-<t>s       client . VIP . protocol . port ─► clients ─► in members? ─► dnat;
+//	                     else pick one of n, remember it for t seconds ─► dnat
+//	filter-*             still addressed to a VIP? ─► drop if silent, else reject
+//	postrouting          from an endpoint to itself through a VIP? ─► masquerade
 //
-// There is a chain per class, which is a number of endpoints and a time of affinity, and none per service.
+// There is one chain for each class, which is a number of endpoints and an affinity timeout, and
+// none for each service. rules.go has the rules and layout.go the sets and chains.
 //
-// It speaks netlink itself and needs no nft program, so the image needs none. Measured (test/bench/dataplane, kernel 6.18): a change of one
-// service takes 5 to 6 ms, among 10 services as among 10,000, and is in force after one or two; starting nft alone takes ten. 10,000
-// services with 50,000 endpoints take 0.2 s in the kernel. It needs CAP_NET_ADMIN and nothing else.
+// The package uses netlink and needs no nft program, so the image has none. It needs CAP_NET_ADMIN
+// and nothing else. Measured with test/bench/dataplane on kernel 6.18: a change of one service
+// takes 5 to 6 ms, with 10 services as with 10,000, and is in force after one or two; starting nft
+// alone takes ten. Loading 10,000 services with 50,000 endpoints takes 0.2 s.
 package kernel
 
 import (
@@ -30,21 +33,23 @@ import (
 )
 
 const (
-	// perMessage is how many elements go into one netlink message, whose attributes may be 64 KiB long.
+	// perMessage is how many elements go into one netlink message, whose attributes may be 64 KiB
+	// long.
 	perMessage = 400
-	// sendBuffer holds the largest transaction, about 100 bytes for each element. The kernel allocates what is used.
+	// sendBuffer holds the largest transaction, about 100 bytes for each element. The kernel allocates
+	// only what is used.
 	sendBuffer = 512 << 20
 	readBuffer = 8 << 20
 )
 
-// Table is our table in one network namespace. Its methods must not be called at the same time.
+// Table is Seamark's table in one network namespace. It is not safe for concurrent use.
 type Table struct {
 	layout *layout
 	netns  int
 }
 
-// Open returns the table of the network namespace with the given file descriptor, or of this process when it is zero. Nothing is
-// read or written yet.
+// Open returns the table of the network namespace with the given file descriptor, or of this
+// process's if it is zero. It does not access the kernel yet.
 func Open(netns int) (*Table, error) {
 	l, err := newLayout()
 	if err != nil {
@@ -53,15 +58,16 @@ func Open(netns int) (*Table, error) {
 	return &Table{layout: l, netns: netns}, nil
 }
 
-// connect opens a socket of its own for each exchange: after a failed transaction the kernel may send more than anyone reads.
+// connect opens a new socket for each exchange: after a failed transaction the kernel may send
+// messages that the library does not read.
 func (t *Table) connect() (*nftables.Conn, error) {
 	return nftables.New(nftables.WithNetNSFd(t.netns), nftables.WithSockOptions(func(c *netlink.Conn) error {
 		return errors.Join(c.SetWriteBuffer(sendBuffer), c.SetReadBuffer(readBuffer))
 	}))
 }
 
-// Read returns what the table holds. intact is false when there is no table or it is not as this program makes it: then it has to be
-// replaced as a whole.
+// Read returns what the table holds. intact is false if there is no table or its rules are not
+// those of this program: the whole table must be replaced then.
 func (t *Table) Read() (elements []ruleset.Element, classes []ruleset.Class, intact bool, err error) {
 	conn, err := t.connect()
 	if err != nil {
@@ -90,7 +96,7 @@ func (t *Table) Read() (elements []ruleset.Element, classes []ruleset.Class, int
 		for _, e := range found {
 			c, ok := ruleset.ParseClass(f.ipv6, string(e.Key))
 			if !ok || !slices.Contains(chains, t.layout.classChain(c).Name) {
-				return nil, nil, false, nil // not as we make it, and not to be mended bit by bit
+				return nil, nil, false, nil // not written by this program: replace the whole table
 			}
 			classes = append(classes, c)
 		}
@@ -98,7 +104,8 @@ func (t *Table) Read() (elements []ruleset.Element, classes []ruleset.Class, int
 	return elements, classes, true, nil
 }
 
-// chains are the names of the table's chains, and whether the chains that must be there are, with all their rules.
+// chains returns the names of the table's chains, and whether all base chains exist with all their
+// rules.
 func (t *Table) chains(conn *nftables.Conn) ([]string, bool, error) {
 	listed, err := conn.ListChainsOfTableFamily(t.layout.table.Family)
 	if err != nil {
@@ -110,7 +117,7 @@ func (t *Table) chains(conn *nftables.Conn) ([]string, bool, error) {
 			names = append(names, c.Name)
 		}
 	}
-	if !slices.Contains(names, t.layout.marker.Name) {
+	if !slices.Contains(names, t.layout.fingerprintChain.Name) {
 		return nil, false, nil
 	}
 	want := map[string]int{}
@@ -129,7 +136,8 @@ func (t *Table) chains(conn *nftables.Conn) ([]string, bool, error) {
 	return names, true, nil
 }
 
-// countRules counts the rules of each chain. The library would parse them, and cannot parse all of ours.
+// countRules counts the rules of each chain. The library would parse them, and cannot parse some of
+// them.
 func (t *Table) countRules() (map[string]int, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: t.netns})
 	if err != nil {
@@ -169,11 +177,12 @@ func (t *Table) countRules() (map[string]int, error) {
 	return counts, nil
 }
 
-// Apply makes the changes in one transaction: either all of them happen, between two packets, or none. With replace the whole
-// table is made anew in the same transaction, and the changes must be all that it is to hold. Connections are not touched.
+// Apply applies the changes in one transaction: all of them take effect between two packets, or
+// none. With replace, the same transaction recreates the table, and the changes must be its whole
+// content. Connections are not touched.
 //
-// It fails when the kernel lacks what the rules need, without CAP_NET_ADMIN, and when the table is not what the changes
-// were made for; Read again then.
+// It fails if the kernel lacks a feature that the rules need, without CAP_NET_ADMIN, and if the
+// table differs from what the changes were computed for. Call Read again after an error.
 func (t *Table) Apply(c ruleset.Changes, replace bool) error {
 	conn, err := t.connect()
 	if err != nil {
@@ -188,26 +197,27 @@ func (t *Table) Apply(c ruleset.Changes, replace bool) error {
 		return err
 	}
 	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("apply %d deletions and %d additions to table inet %s: %w%s", len(c.Delete), len(c.Add), TableName, err, advice(err))
+		return fmt.Errorf("apply %d deletions and %d additions to table inet %s: %w%s",
+			len(c.Delete), len(c.Add), TableName, err, permissionHint(err))
 	}
 	return nil
 }
 
-func advice(err error) string {
+func permissionHint(err error) string {
 	if errors.Is(err, os.ErrPermission) {
 		return "; the process needs CAP_NET_ADMIN"
 	}
 	return ""
 }
 
-// create stages the table without services, in place of whatever has its name.
+// create stages an empty table in place of one with the same name.
 func (t *Table) create(conn *nftables.Conn) error {
 	l := t.layout
-	conn.AddTable(l.table) // or there would be nothing to delete
+	conn.AddTable(l.table) // so that the deletion finds a table
 	conn.DelTable(l.table)
 	conn.AddTable(l.table)
 	for _, f := range l.families {
-		for _, set := range f.all() {
+		for _, set := range f.allSets() {
 			set.ID = 0
 			if err := conn.AddSet(set, nil); err != nil {
 				return fmt.Errorf("declare set %s: %w", set.Name, err)
@@ -217,7 +227,7 @@ func (t *Table) create(conn *nftables.Conn) error {
 	for _, c := range l.chains {
 		conn.AddChain(c)
 	}
-	conn.AddChain(l.marker)
+	conn.AddChain(l.fingerprintChain)
 	for _, r := range l.rules {
 		conn.AddRule(r)
 	}
@@ -225,7 +235,7 @@ func (t *Table) create(conn *nftables.Conn) error {
 }
 
 func (t *Table) stage(conn *nftables.Conn, c ruleset.Changes) error {
-	if err := t.elements(c.Delete, conn.SetDeleteElements); err != nil {
+	if err := t.stageElements(c.Delete, conn.SetDeleteElements); err != nil {
 		return err
 	}
 	for _, class := range c.NewClasses {
@@ -237,12 +247,12 @@ func (t *Table) stage(conn *nftables.Conn, c ruleset.Changes) error {
 			return fmt.Errorf("add class %+v: %w", class, err)
 		}
 	}
-	if err := t.elements(c.Add, conn.SetAddElements); err != nil {
+	if err := t.stageElements(c.Add, conn.SetAddElements); err != nil {
 		return err
 	}
 	for _, class := range c.OldClasses {
-		gone := []nftables.SetElement{{Key: []byte(class.Key())}}
-		if err := conn.SetDeleteElements(t.layout.family(class.IPv6).classes, gone); err != nil {
+		element := []nftables.SetElement{{Key: []byte(class.Key())}}
+		if err := conn.SetDeleteElements(t.layout.family(class.IPv6).classes, element); err != nil {
 			return fmt.Errorf("delete class %+v: %w", class, err)
 		}
 		conn.DelChain(t.layout.classChain(class))
@@ -250,8 +260,8 @@ func (t *Table) stage(conn *nftables.Conn, c ruleset.Changes) error {
 	return nil
 }
 
-// elements stages elements set by set, in messages that are short enough.
-func (t *Table) elements(all []ruleset.Element, do func(*nftables.Set, []nftables.SetElement) error) error {
+// stageElements stages elements set by set, in messages that are short enough.
+func (t *Table) stageElements(all []ruleset.Element, do func(*nftables.Set, []nftables.SetElement) error) error {
 	bySet := map[ruleset.Set][]nftables.SetElement{}
 	for _, e := range all {
 		bySet[e.Set] = append(bySet[e.Set], nftables.SetElement{Key: []byte(e.Key), Val: []byte(e.Value)})
@@ -267,7 +277,7 @@ func (t *Table) elements(all []ruleset.Element, do func(*nftables.Set, []nftable
 	return nil
 }
 
-// Remove deletes the table; VIPs lead nowhere then. It is no error when there is none.
+// Remove deletes the table if there is one. Connections to VIPs fail after that.
 func (t *Table) Remove() error {
 	conn, err := t.connect()
 	if err != nil {
@@ -276,7 +286,7 @@ func (t *Table) Remove() error {
 	conn.AddTable(t.layout.table)
 	conn.DelTable(t.layout.table)
 	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("remove table inet %s: %w%s", TableName, err, advice(err))
+		return fmt.Errorf("remove table inet %s: %w%s", TableName, err, permissionHint(err))
 	}
 	return nil
 }

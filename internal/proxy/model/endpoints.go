@@ -17,18 +17,19 @@ import (
 type candidate struct {
 	address netip.AddrPort
 	ready   bool
-	// leaving still serves but is going away: used when nothing is ready.
-	leaving bool
-	// near is the nearest tier that this endpoint belongs to, by each measure.
-	near [anywhere + 1]bool
-	// maybeHere says that the endpoint may be on this node, so that it may reach itself.
-	maybeHere bool
+	// terminating is set if the endpoint terminates but still serves: it is used if no endpoint is
+	// ready.
+	terminating bool
+	// inTier is set for each tier to which the endpoint belongs.
+	inTier [anywhere + 1]bool
+	// maybeLocal is set if the endpoint may be on this node, so that it may connect to itself.
+	maybeLocal bool
 }
 
-func (c candidate) usable() bool { return c.ready || c.leaving }
+func (c candidate) usable() bool { return c.ready || c.terminating }
 
-// candidates are the endpoints of one family by port, each address once, in order of address: the same objects give the same
-// result whatever their order.
+// candidates returns the endpoints of one family by port, each address once and sorted by address,
+// so that the order of the objects does not matter.
 func (b *builder) candidates(all []*discoveryv1.EndpointSlice, ipv6 bool, ports []servicePort) map[portID][]candidate {
 	family := discoveryv1.AddressTypeIPv4
 	if ipv6 {
@@ -45,13 +46,14 @@ func (b *builder) candidates(all []*discoveryv1.EndpointSlice, ipv6 bool, ports 
 	}
 	for id, list := range out {
 		slices.SortFunc(list, func(x, y candidate) int { return x.address.Compare(y.address) })
-		out[id] = unite(list)
+		out[id] = mergeDuplicates(list)
 	}
 	return out
 }
 
-// unite makes one of those with the same address. A pod that moves from one slice to another is in both for a moment.
-func unite(sorted []candidate) []candidate {
+// mergeDuplicates merges candidates with the same address. A pod that moves from one slice to
+// another is in both for a moment.
+func mergeDuplicates(sorted []candidate) []candidate {
 	out := sorted[:0]
 	for _, c := range sorted {
 		if n := len(out); n == 0 || out[n-1].address != c.address {
@@ -59,9 +61,9 @@ func unite(sorted []candidate) []candidate {
 			continue
 		}
 		last := &out[len(out)-1]
-		last.ready, last.leaving, last.maybeHere = last.ready || c.ready, last.leaving || c.leaving, last.maybeHere || c.maybeHere
-		for tier := range c.near {
-			last.near[tier] = last.near[tier] || c.near[tier]
+		last.ready, last.terminating, last.maybeLocal = last.ready || c.ready, last.terminating || c.terminating, last.maybeLocal || c.maybeLocal
+		for tier := range c.inTier {
+			last.inTier[tier] = last.inTier[tier] || c.inTier[tier]
 		}
 	}
 	return out
@@ -72,7 +74,8 @@ type slicePort struct {
 	number uint16
 }
 
-// slicePorts are the ports of a slice that the service has, by name and protocol. A port that lost a conflict is not in the slice.
+// slicePorts returns the ports of a slice that the service has too, by name and protocol. A slice
+// does not have a port that lost a conflict.
 func (b *builder) slicePorts(s *discoveryv1.EndpointSlice, ports []servicePort) []slicePort {
 	var out []slicePort
 	for i := range s.Ports {
@@ -107,27 +110,27 @@ func (b *builder) endpoints(s *discoveryv1.EndpointSlice, port uint16, ipv6 bool
 			b.refuse("endpoint %s is in slice %s more than once", addr, s.Name)
 		}
 		seen[addr] = struct{}{}
-		ready := yes(e.Conditions.Ready, true)
+		ready := ptr.Deref(e.Conditions.Ready, true)
 		c := candidate{
 			address: netip.AddrPortFrom(addr, port), ready: ready,
-			leaving: !ready && yes(e.Conditions.Serving, ready) && yes(e.Conditions.Terminating, false),
+			terminating: !ready && ptr.Deref(e.Conditions.Serving, ready) && ptr.Deref(e.Conditions.Terminating, false),
 		}
-		b.locate(&c, e, source, regions)
+		b.setTiers(&c, e, source, regions)
 		out = append(out, c)
 	}
 	return out
 }
 
-// address is an endpoint's first address: the others are aliases of the same pod.
+// address returns an endpoint's first address. The others are aliases of the same pod.
 func (b *builder) address(s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, ipv6 bool) (netip.Addr, bool) {
 	if len(e.Addresses) == 0 {
 		b.refuse("an endpoint of slice %s has no address", s.Name)
 		return netip.Addr{}, false
 	}
-	addr, err := netip.ParseAddr(e.Addresses[0])
+	addr, problem := parseAddress(e.Addresses[0])
 	switch {
-	case err != nil || addr.Zone() != "" || addr.Is4In6() || unusable(addr):
-		b.refuse("endpoint %.64q of slice %s is no usable address", e.Addresses[0], s.Name)
+	case problem != "":
+		b.refuse("endpoint %.64q of slice %s %s", e.Addresses[0], s.Name, problem)
 	case addr.Is6() != ipv6:
 		b.refuse("endpoint %s of slice %s is not %s", addr, s.Name, s.AddressType)
 	default:
@@ -136,33 +139,34 @@ func (b *builder) address(s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint,
 	return netip.Addr{}, false
 }
 
-// locate notes how near an endpoint is. A node's name means something in its own cluster only; zones and regions do everywhere.
-func (b *builder) locate(c *candidate, e *discoveryv1.Endpoint, source string, regions func(node string) string) {
-	ours := source != "" && source == b.here.Cluster
+// setTiers sets the tiers of an endpoint. Node names are unique only within a cluster; zones and
+// regions are the same in all clusters.
+func (b *builder) setTiers(c *candidate, e *discoveryv1.Endpoint, source string, regions func(node string) string) {
+	inThisCluster := source != "" && source == b.here.Cluster
 	node, zone, region := ptr.Deref(e.NodeName, ""), ptr.Deref(e.Zone, ""), regions(ptr.Deref(e.NodeName, ""))
-	c.near[sameNode] = ours && node != "" && node == b.here.Node
-	c.near[sameZone] = zone != "" && zone == b.here.Zone
-	c.near[sameRegion] = region != "" && region == b.here.Region
-	c.near[sameCluster] = ours
-	c.near[anywhere] = true
-	// Without knowing who we are, any endpoint may be one of ours.
-	mayBeOurs := ours || b.here.Cluster == "" || source == ""
-	c.maybeHere = mayBeOurs && (node == "" || b.here.Node == "" || node == b.here.Node)
+	c.inTier[sameNode] = inThisCluster && node != "" && node == b.here.Node
+	c.inTier[sameZone] = zone != "" && zone == b.here.Zone
+	c.inTier[sameRegion] = region != "" && region == b.here.Region
+	c.inTier[sameCluster] = inThisCluster
+	c.inTier[anywhere] = true
+	// If the own cluster's id is unknown, any endpoint may be in this cluster.
+	maybeInThisCluster := inThisCluster || b.here.Cluster == "" || source == ""
+	c.maybeLocal = maybeInThisCluster && (node == "" || b.here.Node == "" || node == b.here.Node)
 }
 
-// regions tells the region of a node of the slice.
+// regions returns a function for the region of a node of the slice.
 func (b *builder) regions(s *discoveryv1.EndpointSlice) func(node string) string {
-	byDefault := s.Annotations[v1alpha1.AnnotationRegion]
+	defaultRegion := s.Annotations[v1alpha1.AnnotationRegion]
 	byNode := map[string]string{}
 	if text := s.Annotations[v1alpha1.AnnotationNodeRegions]; text != "" {
 		if err := json.Unmarshal([]byte(text), &byNode); err != nil {
-			b.refuse("annotation %s of slice %s is no JSON object of strings", v1alpha1.AnnotationNodeRegions, s.Name)
+			b.refuse("annotation %s of slice %s is not a JSON object of strings", v1alpha1.AnnotationNodeRegions, s.Name)
 		}
 	}
 	return func(node string) string {
 		if region, ok := byNode[node]; ok {
 			return region
 		}
-		return byDefault
+		return defaultRegion
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// tier is a distance. A service that asks for one gets the nearest from there outwards that has an endpoint.
+// tier is a distance. A service with a preferred tier uses the first tier from there outwards with
+// an endpoint.
 type tier int
 
 const (
@@ -25,53 +26,54 @@ const (
 	preferCluster = "cluster"
 )
 
-// wish is how near a service wants its endpoints.
-type wish struct {
-	// local admits only endpoints of this node.
-	local bool
-	// start is the first tier to look at.
-	start tier
+// preference is the locality that a service prefers.
+type preference struct {
+	// localOnly admits only endpoints of this node.
+	localOnly bool
+	// nearest is the first tier to try.
+	nearest tier
 }
 
-// wishOf reads a service's wishes. trafficDistribution is a field of the API and wins over our annotation; a value of either that this
-// version does not know asks for nothing.
-func wishOf(si *mcsv1beta1.ServiceImport) wish {
-	w := wish{start: anywhere}
-	w.local = ptr.Deref(si.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal
+// preferenceOf returns a service's preference. trafficDistribution is a field of the API and takes
+// precedence over Seamark's annotation. A value of either that this version does not know has no
+// effect.
+func preferenceOf(si *mcsv1beta1.ServiceImport) preference {
+	p := preference{nearest: anywhere}
+	p.localOnly = ptr.Deref(si.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal
 	switch si.Annotations[v1alpha1.AnnotationPrefer] {
 	case preferRegion:
-		w.start = sameRegion
+		p.nearest = sameRegion
 	case preferCluster:
-		w.start = sameCluster
+		p.nearest = sameCluster
 	}
 	switch ptr.Deref(si.Spec.TrafficDistribution, "") {
 	case corev1.ServiceTrafficDistributionPreferSameNode:
-		w.start = sameNode
+		p.nearest = sameNode
 	case corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferClose:
-		w.start = sameZone
+		p.nearest = sameZone
 	}
-	return w
+	return p
 }
 
-// choose returns the endpoints to use: the ready ones of the nearest tier that has any, or, when nothing at all is ready, those that
-// still serve while they terminate.
-func choose(all []candidate, w wish) []candidate {
-	if w.local {
-		all = only(all, func(c *candidate) bool { return c.near[sameNode] })
+// selectEndpoints returns the endpoints to use: the ready ones of the nearest tier that has any or,
+// if no endpoint at all is ready, those that still serve while they terminate.
+func selectEndpoints(all []candidate, p preference) []candidate {
+	if p.localOnly {
+		all = filter(all, func(c *candidate) bool { return c.inTier[sameNode] })
 	}
-	pool := only(all, func(c *candidate) bool { return c.ready })
+	pool := filter(all, func(c *candidate) bool { return c.ready })
 	if len(pool) == 0 {
-		pool = only(all, func(c *candidate) bool { return c.leaving })
+		pool = filter(all, func(c *candidate) bool { return c.terminating })
 	}
-	for t := w.start; t < anywhere; t++ {
-		if near := only(pool, func(c *candidate) bool { return c.near[t] }); len(near) > 0 {
+	for t := p.nearest; t < anywhere; t++ {
+		if near := filter(pool, func(c *candidate) bool { return c.inTier[t] }); len(near) > 0 {
 			return near
 		}
 	}
 	return pool
 }
 
-func only(all []candidate, keep func(*candidate) bool) []candidate {
+func filter(all []candidate, keep func(*candidate) bool) []candidate {
 	var out []candidate
 	for i := range all {
 		if keep(&all[i]) {

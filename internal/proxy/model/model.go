@@ -1,5 +1,5 @@
-// Package model decides which endpoints a node sends the clients of an imported service to. It is pure: objects and the node's
-// place in, a ruleset.Service out.
+// Package model selects the endpoints to which a node sends the clients of an imported service. It
+// is pure: it turns objects and the node's location into a ruleset.Service.
 package model
 
 import (
@@ -9,13 +9,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/internal/objects/addresses"
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// Location is where this node is. What is not known is empty, and then nothing is near in that respect.
+// Location is where this node is. A field that is unknown is empty, and no endpoint is near by that
+// measure.
 type Location struct {
 	Cluster string
 	Node    string
@@ -26,13 +27,13 @@ type Location struct {
 // Result is what a node programs for a service.
 type Result struct {
 	Service ruleset.Service
-	// Refused says in words what was not used and why, each once and in a fixed order.
+	// Refused is what was not used and why, each once and sorted.
 	Refused []string
 }
 
-// Build decides for one service. A service without clusterset IPs gives an empty Service: headless and classic services are none of
-// the data plane's business.
-func Build(si *mcsv1beta1.ServiceImport, slicesOf []*discoveryv1.EndpointSlice, here Location) Result {
+// Build decides about one service. A service without clusterset IPs gives an empty Service:
+// headless and classic services do not use the data plane.
+func Build(si *mcsv1beta1.ServiceImport, endpointSlices []*discoveryv1.EndpointSlice, here Location) Result {
 	b := &builder{here: here}
 	if si == nil || si.Spec.Type != mcsv1beta1.ClusterSetIP {
 		return Result{}
@@ -43,12 +44,12 @@ func Build(si *mcsv1beta1.ServiceImport, slicesOf []*discoveryv1.EndpointSlice, 
 	}
 	b.out.VIPs = vips
 	ports := b.ports(si)
-	wish := wishOf(si)
+	preferred := preferenceOf(si)
 	for _, vip := range vips {
-		candidates := b.candidates(slicesOf, vip.Is6(), ports)
+		candidates := b.candidates(endpointSlices, vip.Is6(), ports)
 		for _, p := range ports {
 			p.port.VIP = vip
-			b.out.Ports = append(b.out.Ports, b.port(p, candidates[p.id], wish))
+			b.out.Ports = append(b.out.Ports, b.port(p, candidates[p.id], preferred))
 		}
 	}
 	return b.result()
@@ -70,21 +71,21 @@ func (b *builder) refuse(format string, args ...any) {
 
 func (b *builder) result() Result {
 	r := Result{Service: b.out}
-	for why := range b.refused {
-		r.Refused = append(r.Refused, why)
+	for text := range b.refused {
+		r.Refused = append(r.Refused, text)
 	}
 	slices.Sort(r.Refused)
 	return r
 }
 
-// vips are the addresses of a service, at most one of each family as the API allows.
+// vips returns the addresses of a service, at most one of each family, as in the API.
 func (b *builder) vips(si *mcsv1beta1.ServiceImport) []netip.Addr {
 	var out []netip.Addr
 	for _, text := range si.Spec.IPs {
-		addr, err := netip.ParseAddr(text)
+		addr, problem := parseAddress(text)
 		switch {
-		case err != nil || addr.Is4In6() || addr.Zone() != "" || unusable(addr):
-			b.refuse("clusterset IP %.64q is no usable address", text)
+		case problem != "":
+			b.refuse("clusterset IP %.64q %s", text, problem)
 		case slices.ContainsFunc(out, func(other netip.Addr) bool { return other.Is6() == addr.Is6() }):
 			b.refuse("clusterset IP %s is the second of its family", addr)
 		default:
@@ -94,7 +95,7 @@ func (b *builder) vips(si *mcsv1beta1.ServiceImport) []netip.Addr {
 	return out
 }
 
-// portID is what the ports of slices are matched to those of the service by.
+// portID is the key by which ports of slices match those of the service.
 type portID struct {
 	name     string
 	protocol ruleset.Protocol
@@ -120,7 +121,7 @@ func (b *builder) ports(si *mcsv1beta1.ServiceImport) []servicePort {
 		case p.Port < 1 || p.Port > 65535:
 			b.refuse("port %d/%s is not between 1 and 65535", p.Port, protocol)
 		case slices.ContainsFunc(out, same):
-			b.refuse("port %d/%s is there twice, by number or by name", p.Port, protocol)
+			b.refuse("port %d/%s is listed twice, by number or by name", p.Port, protocol)
 		default:
 			port := ruleset.Port{Frontend: ruleset.Frontend{Protocol: protocol, Port: uint16(p.Port)}, Affinity: affinity(si)}
 			out = append(out, servicePort{port: port, id: portID{p.Name, protocol}})
@@ -129,7 +130,7 @@ func (b *builder) ports(si *mcsv1beta1.ServiceImport) []servicePort {
 	return out
 }
 
-// affinity is the time for which a client is remembered, in seconds.
+// affinity returns for how many seconds a client keeps its endpoint.
 func affinity(si *mcsv1beta1.ServiceImport) uint32 {
 	if si.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		return 0
@@ -153,18 +154,19 @@ func protocolOf(p corev1.Protocol) (ruleset.Protocol, bool) {
 	return 0, false
 }
 
-// port chooses the endpoints of a port and notes which of them may reach themselves through it.
-func (b *builder) port(sp servicePort, all []candidate, w wish) ruleset.Port {
-	p, chosen := sp.port, choose(all, w)
+// port selects the endpoints of a port and adds those that may connect to themselves to the hairpin
+// addresses.
+func (b *builder) port(sp servicePort, all []candidate, preferred preference) ruleset.Port {
+	p, chosen := sp.port, selectEndpoints(all, preferred)
 	if len(chosen) > ruleset.MaxEndpoints {
 		b.refuse("port %d/%s has %d endpoints, of which the first %d are used", p.Port, p.Protocol, len(chosen), ruleset.MaxEndpoints)
 		chosen = chosen[:ruleset.MaxEndpoints]
 	}
-	p.Silent = w.local && len(chosen) == 0 && slices.ContainsFunc(all, candidate.usable)
+	p.Silent = preferred.localOnly && len(chosen) == 0 && slices.ContainsFunc(all, candidate.usable)
 	for i := range chosen {
 		p.Endpoints = append(p.Endpoints, chosen[i].address)
 		addr := chosen[i].address.Addr()
-		if _, known := b.hairpin[addr]; chosen[i].maybeHere && !known {
+		if _, known := b.hairpin[addr]; chosen[i].maybeLocal && !known {
 			if b.hairpin == nil {
 				b.hairpin = map[netip.Addr]struct{}{}
 			}
@@ -175,10 +177,12 @@ func (b *builder) port(sp servicePort, all []candidate, w wish) ruleset.Port {
 	return p
 }
 
-// unusable tells addresses that mean something else on every node. The agent has refused them already; whoever else may write slices
-// must not lead clients to the node itself.
-func unusable(a netip.Addr) bool {
-	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+// parseAddress returns an IP address, and why it cannot be used if it cannot. The agent refuses
+// such addresses too; this check covers slices that another client wrote.
+func parseAddress(text string) (addr netip.Addr, problem string) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}, "is not an IP address"
+	}
+	return addr, addresses.Unusable(addr)
 }
-
-func yes(condition *bool, byDefault bool) bool { return ptr.Deref(condition, byDefault) }

@@ -33,14 +33,14 @@ func imported(change ...func(*mcsv1beta1.ServiceImport)) *mcsv1beta1.ServiceImpo
 	return si
 }
 
-// place is an endpoint: its number, and where it is.
-type place struct {
+// endpointAt is an endpoint's number and location.
+type endpointAt struct {
 	number             int
 	node, zone, region string
 	conditions         discoveryv1.EndpointConditions
 }
 
-func slice(cluster string, places ...place) *discoveryv1.EndpointSlice {
+func slice(cluster string, places ...endpointAt) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "s-" + cluster, Labels: map[string]string{mcsv1beta1.LabelSourceCluster: cluster}},
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -66,7 +66,7 @@ func slice(cluster string, places ...place) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// numbers are the last bytes of a port's endpoints.
+// numbers returns the last bytes of a port's endpoints.
 func numbers(p ruleset.Port) []int {
 	var out []int
 	for _, e := range p.Endpoints {
@@ -96,54 +96,55 @@ var (
 	warmingUp   = discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true)}
 )
 
-func TestWhichEndpoints(t *testing.T) {
+func TestSelectedEndpoints(t *testing.T) {
 	nothing := func(*mcsv1beta1.ServiceImport) {}
 	node, zone, near := distribution("PreferSameNode"), distribution("PreferSameZone"), distribution("PreferClose")
-	// 1 on this node, 2 in this zone of another cluster, 3 in this region of another cluster, 4 in this cluster, 5 far away.
-	east := slice("east", place{number: 1, node: "n1", zone: "z8", region: "r8"}, place{number: 4, node: "n4", zone: "z4", region: "r4"})
-	west := slice("west", place{number: 2, node: "n1", zone: "z1", region: "r8"}, place{number: 3, node: "n3", zone: "z3", region: "r1"}, place{number: 5, node: "n5", zone: "z5"})
+	// 1 on this node, 2 in this zone of another cluster, 3 in this region of another cluster, 4 in
+	// this cluster, 5 far away.
+	east := slice("east", endpointAt{number: 1, node: "n1", zone: "z8", region: "r8"}, endpointAt{number: 4, node: "n4", zone: "z4", region: "r4"})
+	west := slice("west", endpointAt{number: 2, node: "n1", zone: "z1", region: "r8"}, endpointAt{number: 3, node: "n3", zone: "z3", region: "r1"}, endpointAt{number: 5, node: "n5", zone: "z5"})
 	everything := []*discoveryv1.EndpointSlice{west, east}
-	only := func(cluster string, p ...place) []*discoveryv1.EndpointSlice {
+	only := func(cluster string, p ...endpointAt) []*discoveryv1.EndpointSlice {
 		return []*discoveryv1.EndpointSlice{slice(cluster, p...)}
 	}
 	for _, test := range []struct {
 		name   string
-		wish   func(*mcsv1beta1.ServiceImport)
+		prefer func(*mcsv1beta1.ServiceImport)
 		slices []*discoveryv1.EndpointSlice
 		want   []int
 	}{
-		{"no wish: everything", nothing, everything, []int{1, 2, 3, 4, 5}},
+		{"no preference: all", nothing, everything, []int{1, 2, 3, 4, 5}},
 		{"node", node, everything, []int{1}},
-		{"zone, of whatever cluster", zone, everything, []int{2}},
+		{"zone, of any cluster", zone, everything, []int{2}},
 		{"close is zone", near, everything, []int{2}},
 		{"region", prefer("region"), everything, []int{3}},
 		{"cluster", prefer("cluster"), everything, []int{1, 4}},
 		{"the field wins over the annotation", func(si *mcsv1beta1.ServiceImport) { prefer("cluster")(si); zone(si) }, everything, []int{2}},
 		{"an unknown field leaves it to the annotation", func(si *mcsv1beta1.ServiceImport) { prefer("cluster")(si); distribution("PreferRack")(si) }, everything, []int{1, 4}},
-		{"an unknown annotation asks for nothing", prefer("continent"), everything, []int{1, 2, 3, 4, 5}},
-		{"node falls to zone", node, only("west", place{number: 2, node: "n1", zone: "z1"}, place{number: 5}), []int{2}},
-		{"node falls to region", node, only("west", place{number: 3, node: "n3", region: "r1"}, place{number: 5}), []int{3}},
-		{"zone falls to cluster", zone, append(only("west", place{number: 5}), slice("east", place{number: 4, node: "n4"})), []int{4}},
-		{"node falls to anywhere", node, only("west", place{number: 5}, place{number: 6}), []int{5, 6}},
-		{"a tier without a ready endpoint is passed over", node, append(only("east", place{number: 1, node: "n1", conditions: notReady}), west), []int{2}},
-		{"a terminating one near does not beat a ready one far", node, append(only("east", place{number: 1, node: "n1", conditions: terminating}), slice("west", place{number: 5})), []int{5}},
-		{"nothing ready: terminating ones by tier", node, append(only("east", place{number: 1, node: "n1", conditions: terminating}), slice("west", place{number: 5, conditions: terminating})), []int{1}},
-		{"one that no longer serves is never used", nothing, only("east", place{number: 1, conditions: ended}, place{number: 2, conditions: notReady}), nil},
-		{"serving but neither ready nor terminating is not used", nothing, only("east", place{number: 1, conditions: warmingUp}), nil},
+		{"an unknown annotation has no effect", prefer("continent"), everything, []int{1, 2, 3, 4, 5}},
+		{"node falls to zone", node, only("west", endpointAt{number: 2, node: "n1", zone: "z1"}, endpointAt{number: 5}), []int{2}},
+		{"node falls to region", node, only("west", endpointAt{number: 3, node: "n3", region: "r1"}, endpointAt{number: 5}), []int{3}},
+		{"zone falls to cluster", zone, append(only("west", endpointAt{number: 5}), slice("east", endpointAt{number: 4, node: "n4"})), []int{4}},
+		{"node falls to anywhere", node, only("west", endpointAt{number: 5}, endpointAt{number: 6}), []int{5, 6}},
+		{"a tier without a ready endpoint is passed over", node, append(only("east", endpointAt{number: 1, node: "n1", conditions: notReady}), west), []int{2}},
+		{"a terminating one near does not beat a ready one far", node, append(only("east", endpointAt{number: 1, node: "n1", conditions: terminating}), slice("west", endpointAt{number: 5})), []int{5}},
+		{"nothing ready: terminating ones by tier", node, append(only("east", endpointAt{number: 1, node: "n1", conditions: terminating}), slice("west", endpointAt{number: 5, conditions: terminating})), []int{1}},
+		{"one that no longer serves is never used", nothing, only("east", endpointAt{number: 1, conditions: ended}, endpointAt{number: 2, conditions: notReady}), nil},
+		{"serving but neither ready nor terminating is not used", nothing, only("east", endpointAt{number: 1, conditions: warmingUp}), nil},
 		{"local", local, everything, []int{1}},
-		{"local knows no other cluster's nodes", local, only("west", place{number: 2, node: "n1"}), nil},
-		{"local and terminating", local, only("east", place{number: 1, node: "n1", conditions: terminating}, place{number: 4, node: "n4"}), []int{1}},
+		{"a node of another cluster is not local", local, only("west", endpointAt{number: 2, node: "n1"}), nil},
+		{"local and terminating", local, only("east", endpointAt{number: 1, node: "n1", conditions: terminating}, endpointAt{number: 4, node: "n4"}), []int{1}},
 	} {
-		r := Build(imported(test.wish), test.slices, here)
+		r := Build(imported(test.prefer), test.slices, here)
 		if len(r.Service.Ports) != 1 || !slices.Equal(numbers(r.Service.Ports[0]), test.want) {
 			t.Errorf("%s: %+v, want %v", test.name, r.Service.Ports, test.want)
 		}
 	}
 }
 
-// Without knowing where it is, a node finds nothing near, and still serves.
-func TestUnknownPlace(t *testing.T) {
-	far := []*discoveryv1.EndpointSlice{slice("east", place{number: 1, node: "n1", zone: "z1"}), slice("", place{number: 2})}
+// A node with an unknown location finds no endpoint near, and still serves.
+func TestUnknownLocation(t *testing.T) {
+	far := []*discoveryv1.EndpointSlice{slice("east", endpointAt{number: 1, node: "n1", zone: "z1"}), slice("", endpointAt{number: 2})}
 	r := Build(imported(distribution("PreferSameNode")), far, Location{})
 	if got := numbers(r.Service.Ports[0]); !slices.Equal(got, []int{1, 2}) {
 		t.Errorf("reached %v", got)
@@ -155,7 +156,7 @@ func TestUnknownPlace(t *testing.T) {
 
 func TestHairpinIsForThisNode(t *testing.T) {
 	r := Build(imported(), []*discoveryv1.EndpointSlice{
-		slice("east", place{number: 1, node: "n1"}, place{number: 2, node: "n2"}, place{number: 3}), slice("west", place{number: 4, node: "n1"}),
+		slice("east", endpointAt{number: 1, node: "n1"}, endpointAt{number: 2, node: "n2"}, endpointAt{number: 3}), slice("west", endpointAt{number: 4, node: "n1"}),
 	}, here)
 	var got []string
 	for _, a := range r.Service.Hairpin {
@@ -172,9 +173,9 @@ func TestSilence(t *testing.T) {
 		slices []*discoveryv1.EndpointSlice
 		want   bool
 	}{
-		{"others have one", []*discoveryv1.EndpointSlice{slice("west", place{number: 1})}, true},
-		{"nobody has one", []*discoveryv1.EndpointSlice{slice("west", place{number: 1, conditions: notReady})}, false},
-		{"there is one here", []*discoveryv1.EndpointSlice{slice("east", place{number: 1, node: "n1"})}, false},
+		{"another node has one", []*discoveryv1.EndpointSlice{slice("west", endpointAt{number: 1})}, true},
+		{"no endpoint is ready", []*discoveryv1.EndpointSlice{slice("west", endpointAt{number: 1, conditions: notReady})}, false},
+		{"this node has one", []*discoveryv1.EndpointSlice{slice("east", endpointAt{number: 1, node: "n1"})}, false},
 	} {
 		if r := Build(imported(local), test.slices, here); r.Service.Ports[0].Silent != test.want {
 			t.Errorf("%s: silent is %t", test.name, !test.want)
@@ -186,7 +187,7 @@ func TestPortsMatchByNameAndProtocol(t *testing.T) {
 	si := imported(func(si *mcsv1beta1.ServiceImport) {
 		si.Spec.Ports = []mcsv1beta1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "dns-tcp", Port: 53}, {Name: "web", Port: 80}}
 	})
-	s := slice("east", place{number: 1})
+	s := slice("east", endpointAt{number: 1})
 	s.Ports = []discoveryv1.EndpointPort{
 		{Name: ptr.To("dns"), Port: ptr.To[int32](5353), Protocol: ptr.To(corev1.ProtocolUDP)}, {Name: ptr.To("dns-tcp"), Port: ptr.To[int32](5354)},
 		{Name: ptr.To("web"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolUDP)}, // another protocol: not this port
@@ -227,7 +228,7 @@ func TestNothingToDo(t *testing.T) {
 		"headless":  imported(func(si *mcsv1beta1.ServiceImport) { si.Spec.Type = mcsv1beta1.Headless }),
 		"classic":   imported(func(si *mcsv1beta1.ServiceImport) { si.Spec.IPs = nil }),
 	} {
-		if r := Build(si, []*discoveryv1.EndpointSlice{slice("east", place{number: 1})}, here); len(r.Service.VIPs)+len(r.Service.Ports)+len(r.Refused) > 0 {
+		if r := Build(si, []*discoveryv1.EndpointSlice{slice("east", endpointAt{number: 1})}, here); len(r.Service.VIPs)+len(r.Service.Ports)+len(r.Refused) > 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -238,47 +239,47 @@ func TestRefusals(t *testing.T) {
 		si.Spec.IPs = []string{"243.0.0.1", "243.0.0.2", "::1", "fd00::1%eth0", "x"}
 		si.Spec.Ports = []mcsv1beta1.ServicePort{{Name: "http", Port: 80}, {Name: "zero"}, {Name: "big", Port: 65536}, {Name: "same", Port: 80}, {Name: "q", Port: 90, Protocol: "QUIC"}}
 	})
-	s := slice("east", place{number: 1}, place{number: 1})
+	s := slice("east", endpointAt{number: 1}, endpointAt{number: 1})
 	for _, bad := range []string{"127.0.0.1", "169.254.1.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "fd00::1", "nonsense"} {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{bad}})
 	}
 	s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{})
-	zero := slice("west", place{number: 2})
+	zero := slice("west", endpointAt{number: 2})
 	zero.Ports[0].Port = ptr.To[int32](0)
 	zero.Annotations = map[string]string{v1alpha1.AnnotationNodeRegions: "no json"}
-	regions := slice("north", place{number: 3})
+	regions := slice("north", endpointAt{number: 3})
 	regions.Annotations = zero.Annotations
 	r := Build(si, []*discoveryv1.EndpointSlice{s, zero, regions}, here)
 	if len(r.Service.Ports) != 1 || !slices.Equal(numbers(r.Service.Ports[0]), []int{1, 3}) {
 		t.Errorf("used: %+v", r.Service)
 	}
 	want := `an endpoint of slice s-east has no address
-annotation seamark.dev/node-regions of slice s-north is no JSON object of strings
-clusterset IP "::1" is no usable address
-clusterset IP "fd00::1%eth0" is no usable address
-clusterset IP "x" is no usable address
+annotation seamark.dev/node-regions of slice s-north is not a JSON object of strings
+clusterset IP "::1" is a loopback address
+clusterset IP "fd00::1%eth0" is not in plain form
+clusterset IP "x" is not an IP address
 clusterset IP 243.0.0.2 is the second of its family
-endpoint "0.0.0.0" of slice s-east is no usable address
-endpoint "127.0.0.1" of slice s-east is no usable address
-endpoint "169.254.1.1" of slice s-east is no usable address
-endpoint "224.0.0.1" of slice s-east is no usable address
-endpoint "255.255.255.255" of slice s-east is no usable address
-endpoint "nonsense" of slice s-east is no usable address
+endpoint "0.0.0.0" of slice s-east is unspecified
+endpoint "127.0.0.1" of slice s-east is a loopback address
+endpoint "169.254.1.1" of slice s-east is a link-local address
+endpoint "224.0.0.1" of slice s-east is a multicast address
+endpoint "255.255.255.255" of slice s-east is the broadcast address
+endpoint "nonsense" of slice s-east is not an IP address
 endpoint 10.0.0.1 is in slice s-east more than once
 endpoint fd00::1 of slice s-east is not IPv4
 endpoint port 0 of slice s-west is not between 1 and 65535
 port 0/TCP is not between 1 and 65535
 port 65536/TCP is not between 1 and 65535
-port 80/TCP is there twice, by number or by name
+port 80/TCP is listed twice, by number or by name
 port 90 has protocol "QUIC", which is not TCP, UDP or SCTP`
 	if got := strings.Join(r.Refused, "\n"); got != want {
 		t.Errorf("refused:\n%s", got)
 	}
 }
 
-// The same objects in another order are the same service: a node that restarts changes nothing.
+// The same objects in another order give the same service, so a restart changes nothing.
 func TestOrderDoesNotMatter(t *testing.T) {
-	a, b := slice("east", place{number: 3}, place{number: 1}), slice("west", place{number: 2}, place{number: 1})
+	a, b := slice("east", endpointAt{number: 3}, endpointAt{number: 1}), slice("west", endpointAt{number: 2}, endpointAt{number: 1})
 	one, two := Build(imported(), []*discoveryv1.EndpointSlice{a, b}, here), Build(imported(), []*discoveryv1.EndpointSlice{b, a}, here)
 	if fmt.Sprint(one) != fmt.Sprint(two) {
 		t.Errorf("%+v and %+v", one, two)

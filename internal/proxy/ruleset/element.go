@@ -11,25 +11,28 @@ import (
 // Kind is what a set or map is for.
 type Kind uint8
 
-// The kinds of sets, each of which exists once per address family. Keys and values are concatenations whose parts are
-// padded to four bytes, as the kernel's registers are.
+// The kinds of sets, each of which exists once per address family. Keys and values are
+// concatenations whose parts are padded to four bytes, as the kernel's registers are.
 const (
-	// VIPs is the set of known addresses.
+	// VIPs is the set of the services' addresses.
 	VIPs Kind = iota
 	// Services maps VIP, protocol and port to the class of the service port.
 	Services
-	// Endpoints maps VIP, protocol, port and an index below the class's count to an endpoint's address and port.
+	// Endpoints maps VIP, protocol, port and an index below the class's count to an endpoint's address
+	// and port.
 	Endpoints
-	// Slots maps the same as Endpoints to an endpoint's number, where the service port has affinity: what a client is remembered by.
+	// Slots maps the key of Endpoints to an endpoint's number, by which clients are remembered. It is
+	// filled for service ports with affinity.
 	Slots
-	// Members maps VIP, protocol, port and an endpoint's number to its address and port, where the service port has affinity. A
-	// remembered number that is not in it is that of an endpoint that is gone.
+	// Members maps VIP, protocol, port and an endpoint's number to its address and port. It is filled
+	// for service ports with affinity. A remembered number that is not in it belongs to a removed
+	// endpoint.
 	Members
 	// Hairpin is the set of pairs of an address with itself.
 	Hairpin
-	// Silent is the set of VIP, protocol and port whose packets are dropped rather than refused.
+	// Silent is the set of VIP, protocol and port whose packets are dropped instead of rejected.
 	Silent
-	// Kinds is how many there are.
+	// Kinds is the number of kinds.
 	Kinds
 )
 
@@ -39,35 +42,36 @@ type Set struct {
 	IPv6 bool
 }
 
-// Element is one element of a set; Value is empty where the set is no map. Both are in the kernel's form.
+// Element is one element of a set, in the kernel's encoding. Value is empty if the set is not a
+// map.
 type Element struct {
 	Set   Set
 	Key   string
 	Value string
 }
 
-// Class is how the endpoints of a service port are chosen: one of Count at random, remembered for Affinity seconds. Each class
-// that is in use has a chain of its own, which all its service ports share.
+// Class is how the endpoint of a connection is chosen: one of Count at random, remembered for
+// Affinity seconds. Each class in use has a chain, which all its service ports share.
 type Class struct {
 	IPv6     bool
 	Count    uint32
 	Affinity uint32
 }
 
-// What fits into a class. A longer affinity is cut, and Kubernetes allows none; so many endpoints nobody has.
+// The largest values that fit into a class. Kubernetes limits affinity to a day, which is less.
 const (
 	MaxAffinity  = 1<<17 - 1
 	MaxEndpoints = 1<<15 - 1
 )
 
-// Key is the class as the value of a Services element.
+// Key returns the class as the value of a Services element.
 func (c Class) Key() string {
 	return string(binary.NativeEndian.AppendUint32(nil, c.Affinity<<15|c.Count))
 }
 
 var errMalformed = errors.New("malformed element: the table was not written by this program")
 
-// ParseClass is the inverse of Key; ok is false for what Key did not make.
+// ParseClass is the inverse of Key. ok is false if key has another length.
 func ParseClass(ipv6 bool, key string) (c Class, ok bool) {
 	if len(key) != 4 {
 		return Class{}, false
@@ -76,7 +80,7 @@ func ParseClass(ipv6 bool, key string) (c Class, ok bool) {
 	return Class{IPv6: ipv6, Count: n & MaxEndpoints, Affinity: n >> 15}, true
 }
 
-func (f Frontend) append(b []byte) []byte {
+func (f Frontend) appendKey(b []byte) []byte {
 	b = append(b, f.VIP.AsSlice()...)
 	b = append(b, byte(f.Protocol), 0, 0, 0)
 	return appendPort(b, f.Port)
@@ -90,16 +94,16 @@ func appendEndpoint(b []byte, e netip.AddrPort) []byte {
 	return appendPort(append(b, e.Addr().AsSlice()...), e.Port())
 }
 
-// maxKey is the longest key, in IPv6: an address, a protocol, a port and a number.
+// maxKey is the length of the longest key, in IPv6: an address, a protocol, a port and a number.
 const maxKey = 16 + 3*4
 
-func (f Frontend) numbered(n uint32) string {
-	return string(binary.NativeEndian.AppendUint32(f.append(make([]byte, 0, maxKey)), n))
+func (f Frontend) numberedKey(n uint32) string {
+	return string(binary.NativeEndian.AppendUint32(f.appendKey(make([]byte, 0, maxKey)), n))
 }
 
-// endpointElement is the element of an endpoint at an index.
+// endpointElement returns the element of an endpoint at an index.
 func endpointElement(f Frontend, index int, e netip.AddrPort) Element {
-	return Element{Set: Set{Endpoints, f.VIP.Is6()}, Key: f.numbered(uint32(index)), Value: string(appendEndpoint(nil, e))}
+	return Element{Set: Set{Endpoints, f.VIP.Is6()}, Key: f.numberedKey(uint32(index)), Value: string(appendEndpoint(nil, e))}
 }
 
 // parseEndpoint is the inverse of endpointElement.
@@ -118,7 +122,7 @@ func parseEndpoint(e Element) (f Frontend, index int, endpoint netip.AddrPort, e
 	return f, int(binary.NativeEndian.Uint32(key[width+8:])), netip.AddrPortFrom(addr, binary.BigEndian.Uint16(value[width:])), nil
 }
 
-// elements are what a service consists of, given the order of each port's endpoints.
+// elements returns the elements of a service, given the order of each port's endpoints.
 func (s *Service) elements(order func(Frontend) []netip.AddrPort) []Element {
 	var out []Element
 	for _, vip := range s.VIPs {
@@ -136,7 +140,7 @@ func (s *Service) elements(order func(Frontend) []netip.AddrPort) []Element {
 
 func (p *Port) elements(out []Element, order []netip.AddrPort) []Element {
 	six := p.VIP.Is6()
-	frontend := string(p.append(make([]byte, 0, maxKey)))
+	frontend := string(p.appendKey(make([]byte, 0, maxKey)))
 	if len(order) == 0 {
 		if p.Silent {
 			out = append(out, Element{Set: Set{Silent, six}, Key: frontend})
@@ -146,23 +150,24 @@ func (p *Port) elements(out []Element, order []netip.AddrPort) []Element {
 	out = append(out, Element{Set: Set{Services, six}, Key: frontend, Value: p.class(order).Key()})
 	var numbers []uint32
 	if p.Affinity > 0 {
-		numbers = number(order)
+		numbers = hashNumbers(order)
 	}
 	for i, e := range order {
 		out = append(out, endpointElement(p.Frontend, i, e))
 		if p.Affinity > 0 {
 			number := string(binary.NativeEndian.AppendUint32(nil, numbers[i]))
 			out = append(out,
-				Element{Set: Set{Slots, six}, Key: p.numbered(uint32(i)), Value: number},
-				Element{Set: Set{Members, six}, Key: p.numbered(numbers[i]), Value: string(appendEndpoint(nil, e))})
+				Element{Set: Set{Slots, six}, Key: p.numberedKey(uint32(i)), Value: number},
+				Element{Set: Set{Members, six}, Key: p.numberedKey(numbers[i]), Value: string(appendEndpoint(nil, e))})
 		}
 	}
 	return out
 }
 
-// number gives each endpoint a number that it keeps while others come and go, and over a restart: its hash. Of two with the same, which
-// among 5,000 happens in one service of 300, the later by address takes the next.
-func number(endpoints []netip.AddrPort) []uint32 {
+// hashNumbers gives each endpoint a number that stays the same while others come and go, and after
+// a restart: its hash. If two hashes are equal, which happens in one of 300 services with 5,000
+// endpoints, the later by address takes the next free number.
+func hashNumbers(endpoints []netip.AddrPort) []uint32 {
 	sorted := slices.Clone(endpoints)
 	slices.SortFunc(sorted, netip.AddrPort.Compare)
 	taken := make(map[uint32]struct{}, len(sorted))

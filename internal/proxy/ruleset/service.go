@@ -1,8 +1,9 @@
-// Package ruleset decides which elements the sets and maps of the data plane hold, and what a transaction has to change
-// to get there. It knows no kernel and no API server.
+// Package ruleset computes the elements of the data plane's sets and maps, and the changes of a
+// transaction. It accesses neither the kernel nor an API server.
 //
-// The rules themselves never change: a service is nothing but elements (see package kernel for the packet's way through
-// them). So a change of one service costs that service's elements, whatever the number of services.
+// The rules never change: a service consists of elements only. Package kernel shows a packet's path
+// through them. So a change of one service costs that service's elements, whatever the number of
+// services.
 package ruleset
 
 import (
@@ -20,7 +21,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// String is the protocol's name as Kubernetes spells it.
+// String returns the protocol's name as in Kubernetes.
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -40,27 +41,30 @@ type Frontend struct {
 	Port     uint16
 }
 
-// String names a frontend for people.
+// String returns a frontend as address:port/protocol.
 func (f Frontend) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(f.VIP, f.Port), f.Protocol)
 }
 
-// Port is one port of a service on one of its addresses, with the endpoints this node sends its clients to.
+// Port is one port of a service on one of its addresses, with the endpoints that this node uses.
 type Port struct {
 	Frontend
-	// Endpoints are of the frontend's family and named once each. With none, connections are refused.
+	// Endpoints are of the frontend's family, each once. If there are none, connections are rejected.
 	Endpoints []netip.AddrPort
-	// Affinity is for how many seconds after its last connection a client comes back to its endpoint; zero for no affinity.
+	// Affinity is for how many seconds after its last connection a client keeps its endpoint; zero
+	// means no affinity.
 	Affinity uint32
-	// Silent drops instead of refusing while there are no endpoints: the service has some, but this node may not use them.
+	// Silent drops connections instead of rejecting them while there are no endpoints: the service has
+	// some, but none that this node may use.
 	Silent bool
 }
 
 // Service is what this node programs for one service.
 type Service struct {
-	// VIPs are the service's addresses. Whatever arrives for one of them and is no known port is refused.
+	// VIPs are the service's addresses. Connections to other ports of them are rejected.
 	VIPs  []netip.Addr
 	Ports []Port
-	// Hairpin are the addresses that may reach themselves through a VIP: those of this node's endpoints.
+	// Hairpin are the addresses that may connect to themselves through a VIP: those of this node's
+	// endpoints.
 	Hairpin []netip.Addr
 }

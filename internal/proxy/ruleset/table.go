@@ -5,56 +5,58 @@ import (
 	"slices"
 )
 
-// Table follows what the kernel's table holds and collects what has to change. It is not safe for concurrent use.
+// Table is a model of the kernel's table that collects changes. It is not safe for concurrent use.
 //
-// A caller sets services, takes the Changes and applies them in one transaction. When that fails nobody knows what the kernel
-// holds: throw the Table away, read the kernel again, Load that into a new one and set every service anew.
+// A caller sets services, takes the Changes and applies them in one transaction. If that fails, the
+// kernel's state is unknown: discard the Table, read the kernel's table, Load it into a new Table
+// and set all services again.
 type Table struct {
-	elements map[id]*entry
-	services map[string]*programmed
-	orders   map[Frontend][]netip.AddrPort
-	classes  map[Class]int // how many service ports use it; zero for one that is only still there
+	elements  map[elementID]*entry
+	services  map[string]*programmedService
+	endpoints map[Frontend][]netip.AddrPort
+	classes   map[Class]int // how many service ports use each; unused ones stay until Sweep
 
 	sizes map[Set]int
 
-	touched                map[id]before
+	originals              map[elementID]original
 	newClasses, oldClasses []Class
 	staleUDP               map[Frontend]struct{}
 }
 
-type id struct {
+type elementID struct {
 	set Set
 	key string
 }
 
-// entry is an element that is, or with the next transaction will be, in the kernel.
+// entry is an element that is in the kernel, or will be after the next transaction.
 type entry struct {
 	value string
-	refs  int // services that want it; several can want the same hairpin
+	refs  int // services that have it; several can have the same hairpin element
 }
 
-// before is how the kernel held an element when the changes began.
-type before struct {
+// original is an element's state in the kernel when the changes began.
+type original struct {
 	value   string
 	existed bool
 }
 
-type programmed struct {
+type programmedService struct {
 	elements  []Element
 	frontends []Frontend
 	classes   []Class
 }
 
-// Changes are one transaction: Delete first, then classes, then Add. An element that gets another value is in both.
+// Changes are one transaction: Delete first, then classes, then Add. A changed element is in both.
 type Changes struct {
 	Delete, Add []Element
-	// NewClasses need a chain before an element may name them; OldClasses are not named any more.
+	// NewClasses need a chain before an element refers to them. No element refers to OldClasses any
+	// more.
 	NewClasses, OldClasses []Class
-	// StaleUDP are frontends whose connections may be tracked to an endpoint that is no longer theirs.
+	// StaleUDP are frontends with possible tracked connections to endpoints they no longer have.
 	StaleUDP []Frontend
 }
 
-// Empty tells that there is nothing to apply.
+// Empty reports whether there is nothing to apply.
 func (c *Changes) Empty() bool {
 	return len(c.Delete)+len(c.Add)+len(c.NewClasses)+len(c.OldClasses)+len(c.StaleUDP) == 0
 }
@@ -62,19 +64,20 @@ func (c *Changes) Empty() bool {
 // NewTable returns the Table of an empty kernel.
 func NewTable() *Table {
 	return &Table{
-		elements: map[id]*entry{}, services: map[string]*programmed{}, orders: map[Frontend][]netip.AddrPort{},
-		classes: map[Class]int{}, sizes: map[Set]int{}, touched: map[id]before{}, staleUDP: map[Frontend]struct{}{},
+		elements: map[elementID]*entry{}, services: map[string]*programmedService{}, endpoints: map[Frontend][]netip.AddrPort{},
+		classes: map[Class]int{}, sizes: map[Set]int{}, originals: map[elementID]original{}, staleUDP: map[Frontend]struct{}{},
 	}
 }
 
-// Load tells a new Table what the kernel holds. After every service has been set, Sweep removes what none of them wanted. It fails,
-// and the Table is of no use, when an element is not of our making: the table must be replaced then.
+// Load fills a new Table with what the kernel holds. After all services have been set, Sweep
+// removes the elements that none of them has. If an element was not written by this program, Load
+// fails, the Table is unusable and the kernel's table must be replaced.
 func (t *Table) Load(elements []Element, classes []Class) error {
 	for _, c := range classes {
 		t.classes[c] = 0
 	}
 	for _, e := range elements {
-		t.elements[id{e.Set, e.Key}] = &entry{value: e.Value}
+		t.elements[elementID{e.Set, e.Key}] = &entry{value: e.Value}
 		t.sizes[e.Set]++
 		if e.Set.Kind != Endpoints {
 			continue
@@ -86,27 +89,27 @@ func (t *Table) Load(elements []Element, classes []Class) error {
 		if index > len(elements) {
 			return errMalformed
 		}
-		order := t.orders[f]
+		order := t.endpoints[f]
 		if missing := index + 1 - len(order); missing > 0 {
 			order = append(order, make([]netip.AddrPort, missing)...)
 		}
 		order[index] = endpoint
-		t.orders[f] = order
+		t.endpoints[f] = order
 	}
 	return nil
 }
 
-// Sweep removes everything that was loaded and that no service wants, and the classes that nobody uses. Classes stay otherwise: the
-// next service with as many endpoints needs them again, and a packet that is on its way must find them.
+// Sweep removes everything loaded that no service has, and unused classes. Otherwise unused classes
+// stay: the next service with as many endpoints needs them, and so may a packet under way.
 func (t *Table) Sweep() {
 	for key, e := range t.elements {
 		if e.refs == 0 {
 			t.remove(key)
 		}
 	}
-	for f := range t.orders {
-		if !t.wanted(f) {
-			delete(t.orders, f)
+	for f := range t.endpoints {
+		if !t.hasService(f) {
+			delete(t.endpoints, f)
 			if f.Protocol == UDP {
 				t.staleUDP[f] = struct{}{}
 			}
@@ -120,18 +123,18 @@ func (t *Table) Sweep() {
 	}
 }
 
-func (t *Table) remove(key id) {
-	t.touch(key)
+func (t *Table) remove(key elementID) {
+	t.recordOriginal(key)
 	delete(t.elements, key)
 	t.sizes[key.set]--
 }
 
-func (t *Table) wanted(f Frontend) bool {
-	_, ok := t.elements[id{Set{Services, f.VIP.Is6()}, string(f.append(nil))}]
+func (t *Table) hasService(f Frontend) bool {
+	_, ok := t.elements[elementID{Set{Services, f.VIP.Is6()}, string(f.appendKey(nil))}]
 	return ok
 }
 
-// Set makes a service what it should be; nil removes it. No two services may have a VIP in common.
+// Set replaces a service; nil removes it. No two services may have a VIP in common.
 func (t *Table) Set(name string, service *Service) {
 	old := t.services[name]
 	if service == nil {
@@ -139,18 +142,18 @@ func (t *Table) Set(name string, service *Service) {
 		t.release(old, nil)
 		return
 	}
-	next := &programmed{}
+	next := &programmedService{}
 	for i := range service.Ports {
 		p := &service.Ports[i]
 		next.frontends = append(next.frontends, p.Frontend)
 		if len(p.Endpoints) == 0 {
-			t.setOrder(p.Frontend, nil)
+			t.setEndpoints(p.Frontend, nil)
 			continue
 		}
-		t.setOrder(p.Frontend, arrange(t.orders[p.Frontend], p.Endpoints))
+		t.setEndpoints(p.Frontend, assignIndexes(t.endpoints[p.Frontend], p.Endpoints))
 		next.classes = append(next.classes, p.class(p.Endpoints))
 	}
-	next.elements = service.elements(func(f Frontend) []netip.AddrPort { return t.orders[f] })
+	next.elements = service.elements(func(f Frontend) []netip.AddrPort { return t.endpoints[f] })
 	t.services[name] = next
 	for _, c := range next.classes {
 		if _, known := t.classes[c]; !known {
@@ -159,39 +162,42 @@ func (t *Table) Set(name string, service *Service) {
 		t.classes[c]++
 	}
 	for _, e := range next.elements {
-		t.want(e)
+		t.acquire(e)
 	}
 	t.release(old, next.frontends)
 }
 
-// setOrder remembers a frontend's endpoints and whether connections may still be tracked to others.
-func (t *Table) setOrder(f Frontend, order []netip.AddrPort) {
-	old := t.orders[f]
+// setEndpoints sets a frontend's endpoints and records whether connections to others may still be
+// tracked.
+func (t *Table) setEndpoints(f Frontend, order []netip.AddrPort) {
+	old := t.endpoints[f]
 	if f.Protocol == UDP {
 		now := make(map[netip.AddrPort]struct{}, len(order))
 		for _, e := range order {
 			now[e] = struct{}{}
 		}
 		gone := slices.ContainsFunc(old, func(e netip.AddrPort) bool { _, stays := now[e]; return !stays })
-		// A client that sent before the VIP was known here has a tracked connection that leads nowhere.
+		// A client that sent packets before the VIP was programmed has a tracked connection without
+		// translation.
 		if gone || len(old) == 0 && len(order) > 0 {
 			t.staleUDP[f] = struct{}{}
 		}
 	}
 	if len(order) == 0 {
-		delete(t.orders, f)
+		delete(t.endpoints, f)
 	} else {
-		t.orders[f] = order
+		t.endpoints[f] = order
 	}
 }
 
-// release takes back what a service wanted before, but for the frontends it keeps.
-func (t *Table) release(old *programmed, kept []Frontend) {
+// release removes a service's previous elements and classes, and the endpoints of frontends that it
+// no longer has.
+func (t *Table) release(old *programmedService, kept []Frontend) {
 	if old == nil {
 		return
 	}
 	for _, e := range old.elements {
-		key := id{e.Set, e.Key}
+		key := elementID{e.Set, e.Key}
 		entry := t.elements[key]
 		if entry == nil {
 			continue
@@ -205,21 +211,21 @@ func (t *Table) release(old *programmed, kept []Frontend) {
 	}
 	for _, f := range old.frontends {
 		if !slices.Contains(kept, f) {
-			t.setOrder(f, nil)
+			t.setEndpoints(f, nil)
 		}
 	}
 }
 
-func (t *Table) want(e Element) {
-	key := id{e.Set, e.Key}
+func (t *Table) acquire(e Element) {
+	key := elementID{e.Set, e.Key}
 	have := t.elements[key]
 	switch {
 	case have == nil:
-		t.touch(key)
+		t.recordOriginal(key)
 		t.elements[key] = &entry{value: e.Value, refs: 1}
 		t.sizes[key.set]++
 	case have.value != e.Value:
-		t.touch(key)
+		t.recordOriginal(key)
 		have.value = e.Value
 		have.refs++
 	default:
@@ -227,22 +233,22 @@ func (t *Table) want(e Element) {
 	}
 }
 
-// touch remembers how an element was when the changes began.
-func (t *Table) touch(key id) {
-	if _, done := t.touched[key]; done {
+// recordOriginal records an element's state before its first change.
+func (t *Table) recordOriginal(key elementID) {
+	if _, done := t.originals[key]; done {
 		return
 	}
-	b := before{}
+	b := original{}
 	if e := t.elements[key]; e != nil {
-		b = before{value: e.value, existed: true}
+		b = original{value: e.value, existed: true}
 	}
-	t.touched[key] = b
+	t.originals[key] = b
 }
 
-// Changes returns what has changed since it was last called, which the caller must now apply.
+// Changes returns the changes since the last call. The caller must apply them.
 func (t *Table) Changes() Changes {
 	c := Changes{NewClasses: t.newClasses, OldClasses: t.oldClasses}
-	for key, was := range t.touched {
+	for key, was := range t.originals {
 		now := t.elements[key]
 		if now != nil && was.existed && now.value == was.value {
 			continue
@@ -257,19 +263,20 @@ func (t *Table) Changes() Changes {
 	for f := range t.staleUDP {
 		c.StaleUDP = append(c.StaleUDP, f)
 	}
-	t.touched, t.newClasses, t.oldClasses, t.staleUDP = map[id]before{}, nil, nil, map[Frontend]struct{}{}
+	t.originals, t.newClasses, t.oldClasses, t.staleUDP = map[elementID]original{}, nil, nil, map[Frontend]struct{}{}
 	return c
 }
 
-// Endpoints are what a frontend leads to, in the order of their indexes.
-func (t *Table) Endpoints(f Frontend) []netip.AddrPort { return t.orders[f] }
+// Endpoints returns a frontend's endpoints in the order of their indexes.
+func (t *Table) Endpoints(f Frontend) []netip.AddrPort { return t.endpoints[f] }
 
-// Size is how many elements a set has.
+// Size returns the number of elements in a set.
 func (t *Table) Size(set Set) int { return t.sizes[set] }
 
-// arrange gives endpoints their indexes. Those that have one keep it as long as it is below the new count, so that a change of one
-// endpoint changes one or two elements; the others take what is free, in their order.
-func arrange(old, endpoints []netip.AddrPort) []netip.AddrPort {
+// assignIndexes returns endpoints in the order of their indexes. An endpoint keeps its index while
+// that is below the new count, so that a change of one endpoint changes one or two elements. The
+// others take the free indexes in their order.
+func assignIndexes(old, endpoints []netip.AddrPort) []netip.AddrPort {
 	order := make([]netip.AddrPort, len(endpoints))
 	unplaced := make(map[netip.AddrPort]struct{}, len(endpoints))
 	for _, e := range endpoints {

@@ -9,20 +9,22 @@ import (
 	"pgregory.net/rapid"
 )
 
-// machine is a kernel in a few lines: it holds elements and refuses what a kernel would refuse.
-type machine struct {
-	elements map[id]string
+// fakeKernel holds elements and refuses what a kernel would refuse.
+type fakeKernel struct {
+	elements map[elementID]string
 	classes  map[Class]bool
 }
 
-func newMachine() *machine { return &machine{elements: map[id]string{}, classes: map[Class]bool{}} }
+func newFakeKernel() *fakeKernel {
+	return &fakeKernel{elements: map[elementID]string{}, classes: map[Class]bool{}}
+}
 
-func (m *machine) apply(c Changes) error {
+func (m *fakeKernel) apply(c Changes) error {
 	for _, e := range c.Delete {
-		if v, ok := m.elements[id{e.Set, e.Key}]; !ok || v != e.Value {
+		if v, ok := m.elements[elementID{e.Set, e.Key}]; !ok || v != e.Value {
 			return fmt.Errorf("delete %+v: it is not there", e)
 		}
-		delete(m.elements, id{e.Set, e.Key})
+		delete(m.elements, elementID{e.Set, e.Key})
 	}
 	for _, class := range c.NewClasses {
 		if m.classes[class] {
@@ -31,7 +33,7 @@ func (m *machine) apply(c Changes) error {
 		m.classes[class] = true
 	}
 	for _, e := range c.Add {
-		if _, ok := m.elements[id{e.Set, e.Key}]; ok {
+		if _, ok := m.elements[elementID{e.Set, e.Key}]; ok {
 			return fmt.Errorf("add %+v: it is there already", e)
 		}
 		if e.Set.Kind == Services {
@@ -39,7 +41,7 @@ func (m *machine) apply(c Changes) error {
 				return fmt.Errorf("service of unknown class %+v", class)
 			}
 		}
-		m.elements[id{e.Set, e.Key}] = e.Value
+		m.elements[elementID{e.Set, e.Key}] = e.Value
 	}
 	for _, class := range c.OldClasses {
 		delete(m.classes, class)
@@ -47,7 +49,7 @@ func (m *machine) apply(c Changes) error {
 	return nil
 }
 
-func (m *machine) dump() (elements []Element, classes []Class) {
+func (m *fakeKernel) dump() (elements []Element, classes []Class) {
 	for key, value := range m.elements {
 		elements = append(elements, Element{key.set, key.key, value})
 	}
@@ -57,17 +59,18 @@ func (m *machine) dump() (elements []Element, classes []Class) {
 	return elements, classes
 }
 
-// check compares what the machine does with what the services want: every index below the count leads to another of the endpoints.
-func (m *machine) check(services map[string]*Service) error {
+// check compares the kernel's content with the services: every index below the count leads to
+// another endpoint.
+func (m *fakeKernel) check(services map[string]*Service) error {
 	var want int
 	for name, s := range services {
 		for i := range s.Ports {
 			p := &s.Ports[i]
-			value, ok := m.elements[id{Set{Services, p.VIP.Is6()}, string(p.append(nil))}]
+			value, ok := m.elements[elementID{Set{Services, p.VIP.Is6()}, string(p.appendKey(nil))}]
 			if ok != (len(p.Endpoints) > 0) {
 				return fmt.Errorf("%s: %s is programmed: %t", name, p.Frontend, ok)
 			}
-			if _, silent := m.elements[id{Set{Silent, p.VIP.Is6()}, string(p.append(nil))}]; silent != (p.Silent && len(p.Endpoints) == 0) {
+			if _, silent := m.elements[elementID{Set{Silent, p.VIP.Is6()}, string(p.appendKey(nil))}]; silent != (p.Silent && len(p.Endpoints) == 0) {
 				return fmt.Errorf("%s: %s is silent: %t", name, p.Frontend, silent)
 			}
 			if !ok {
@@ -80,8 +83,8 @@ func (m *machine) check(services map[string]*Service) error {
 			want += len(p.Endpoints)
 			var found []netip.AddrPort
 			for index := range p.Endpoints {
-				key := p.numbered(uint32(index))
-				_, _, e, err := parseEndpoint(Element{Set{Endpoints, p.VIP.Is6()}, key, m.elements[id{Set{Endpoints, p.VIP.Is6()}, key}]})
+				key := p.numberedKey(uint32(index))
+				_, _, e, err := parseEndpoint(Element{Set{Endpoints, p.VIP.Is6()}, key, m.elements[elementID{Set{Endpoints, p.VIP.Is6()}, key}]})
 				if err != nil {
 					return fmt.Errorf("%s: index %d: %w", name, index, err)
 				}
@@ -142,11 +145,11 @@ func drawService(t *rapid.T, number int) *Service {
 	return s
 }
 
-// Whatever services come, change and go, and whenever the program restarts: each transaction is one that a kernel accepts, and afterwards
-// the kernel does what the services want.
+// For any history of services and restarts, the kernel accepts each transaction and has the content
+// of the services afterwards.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		kernel, table := newMachine(), NewTable()
+		kernel, table := newFakeKernel(), NewTable()
 		services := map[string]*Service{}
 		for range rapid.IntRange(1, 15).Draw(t, "steps") {
 			if rapid.IntRange(0, 5).Draw(t, "restart") == 0 {
@@ -201,14 +204,14 @@ func TestArrangeChangesLittle(t *testing.T) {
 		{"one replaced", []int{1, 2, 3}, []int{1, 3, 4}, []int{1, 4, 3}},
 		{"none left", []int{1, 2}, nil, nil},
 	} {
-		got := arrange(endpoints(false, test.old...), endpoints(false, test.endpoints...))
+		got := assignIndexes(endpoints(false, test.old...), endpoints(false, test.endpoints...))
 		if want := endpoints(false, test.want...); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", test.name, got, want)
 		}
 	}
 }
 
-// One endpoint of one service changes: that is all that changes.
+// A change of one endpoint changes only its elements.
 func TestOneChangeIsOneElement(t *testing.T) {
 	table := NewTable()
 	port := func(e ...int) *Service {
@@ -251,10 +254,10 @@ func TestLoadRefusesWhatIsNotOurs(t *testing.T) {
 
 func TestNumbersStay(t *testing.T) {
 	all := endpoints(false, 1, 2, 3, 4, 5)
-	numbers := number(all)
+	numbers := hashNumbers(all)
 	for i := range all {
 		rest := slices.Delete(slices.Clone(all), i, i+1)
-		for j, n := range number(rest) {
+		for j, n := range hashNumbers(rest) {
 			if n != numbers[slices.Index(all, rest[j])] {
 				t.Errorf("without %s, %s has another number", all[i], rest[j])
 			}

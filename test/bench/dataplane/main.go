@@ -42,7 +42,7 @@ func main() {
 }
 
 func run(ctx context.Context, size sizes, out *report.Report) error {
-	b, err := newBed(ctx, size)
+	b, err := newTestbed(ctx, size)
 	if err != nil {
 		return err
 	}
@@ -50,21 +50,21 @@ func run(ctx context.Context, size sizes, out *report.Report) error {
 	r := &results{size: size}
 	for _, step := range []struct {
 		name string
-		do   func(context.Context, *bed, *results) error
+		do   func(context.Context, *testbed, *results) error
 	}{
-		{"create the first services", func(ctx context.Context, b *bed, _ *results) error { return b.createServices(ctx, size.few) }},
-		{"seamark-proxy with few services", func(ctx context.Context, b *bed, r *results) error {
-			return measure(ctx, b, b.ours, size.updates, &r.ours.few)
+		{"create the first services", func(ctx context.Context, b *testbed, _ *results) error { return b.createServices(ctx, size.few) }},
+		{"seamark-proxy with few services", func(ctx context.Context, b *testbed, r *results) error {
+			return measure(ctx, b, b.seamark, size.updates, &r.seamark.few)
 		}},
-		{"kube-proxy with few services", func(ctx context.Context, b *bed, r *results) error {
-			return measure(ctx, b, b.theirs, size.slowUpdate, &r.theirs.few)
+		{"kube-proxy with few services", func(ctx context.Context, b *testbed, r *results) error {
+			return measure(ctx, b, b.kubeProxy, size.slowUpdate, &r.kubeProxy.few)
 		}},
-		{"create the other services", func(ctx context.Context, b *bed, _ *results) error { return b.createServices(ctx, size.many) }},
-		{"seamark-proxy with many services", func(ctx context.Context, b *bed, r *results) error {
-			return measure(ctx, b, b.ours, size.updates, &r.ours.many)
+		{"create the other services", func(ctx context.Context, b *testbed, _ *results) error { return b.createServices(ctx, size.many) }},
+		{"seamark-proxy with many services", func(ctx context.Context, b *testbed, r *results) error {
+			return measure(ctx, b, b.seamark, size.updates, &r.seamark.many)
 		}},
-		{"kube-proxy with many services", func(ctx context.Context, b *bed, r *results) error {
-			return measure(ctx, b, b.theirs, size.slowUpdate, &r.theirs.many)
+		{"kube-proxy with many services", func(ctx context.Context, b *testbed, r *results) error {
+			return measure(ctx, b, b.kubeProxy, size.slowUpdate, &r.kubeProxy.many)
 		}},
 		{"connections, in turns", connections},
 		{"memory of the rules", memory},

@@ -20,7 +20,7 @@ import (
 )
 
 // load is what was measured with one number of services.
-type load struct {
+type loadFigures struct {
 	full      time.Duration   // the first sync, as the program itself measures it
 	first     time.Duration   // from the start of the process to the first connection
 	updates   []time.Duration // syncs of one change, as the program itself measures them
@@ -29,10 +29,10 @@ type load struct {
 	proxyName string
 }
 
-const patience = 5 * time.Minute
+const timeout = 5 * time.Minute
 
 // measure starts a proxy, changes one service several times and ends it. Its rules stay.
-func measure(ctx context.Context, b *bed, s *side, updates int, out *load) error {
+func measure(ctx context.Context, b *testbed, s *contender, updates int, out *loadFigures) error {
 	// Each begins on a node without rules, so that its first sync is a full load.
 	if err := s.clean(); err != nil {
 		return err
@@ -43,7 +43,7 @@ func measure(ctx context.Context, b *bed, s *side, updates int, out *load) error
 		return err
 	}
 	defer s.kill()
-	if err := s.reaches(movingService, b.at); err != nil {
+	if err := s.waitReaches(movingService, b.movingPod); err != nil {
 		return err
 	}
 	out.first = time.Since(started)
@@ -70,23 +70,23 @@ func measure(ctx context.Context, b *bed, s *side, updates int, out *load) error
 }
 
 // change moves the moving service to another pod.
-func (s *side) change(ctx context.Context, b *bed) (noticed, took time.Duration, err error) {
+func (s *contender) change(ctx context.Context, b *testbed) (noticed, took time.Duration, err error) {
 	slice := &discoveryv1.EndpointSlice{}
 	if err := b.api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: fmt.Sprintf("svc-%d", movingService)}, slice); err != nil {
 		return 0, 0, err
 	}
-	b.at = (b.at + 1) % len(s.pods)
-	slice.Endpoints[0].Addresses[0] = s.pods[b.at].IPv4.String()
+	b.movingPod = (b.movingPod + 1) % len(s.pods)
+	slice.Endpoints[0].Addresses[0] = s.pods[b.movingPod].IPv4.String()
 	if err := b.api.Update(ctx, slice); err != nil {
 		return 0, 0, err
 	}
 	changed := time.Now()
-	if err := s.reaches(movingService, b.at); err != nil {
+	if err := s.waitReaches(movingService, b.movingPod); err != nil {
 		return 0, 0, err
 	}
 	noticed = time.Since(changed)
 	// The program counts a sync when it is done, a moment after its effect.
-	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(timeout); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
 		page, err := s.node.Get(s.metrics)
 		if err != nil {
 			return 0, 0, err
@@ -102,9 +102,9 @@ func (s *side) change(ctx context.Context, b *bed) (noticed, took time.Duration,
 }
 
 // reaches waits until a service leads to the pod with the given number.
-func (s *side) reaches(service, pod int) error {
+func (s *contender) waitReaches(service, pod int) error {
 	var last error
-	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(timeout); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		select {
 		case <-s.exited:
 			return fmt.Errorf("%s has ended", s.name)
@@ -119,7 +119,7 @@ func (s *side) reaches(service, pod int) error {
 	return fmt.Errorf("%s does not lead to %s: %w", s.name, s.pods[pod].Name, last)
 }
 
-func (s *side) start(log string) error {
+func (s *contender) start(log string) error {
 	file, err := os.Create(log)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *side) start(log string) error {
 	return err
 }
 
-func (s *side) kill() {
+func (s *contender) kill() {
 	if s.process != nil && s.process.Process != nil {
 		_ = s.process.Process.Kill()
 		<-s.exited
@@ -140,7 +140,7 @@ func (s *side) kill() {
 }
 
 // clean removes the rules, whoever made them.
-func (s *side) clean() error {
+func (s *contender) clean() error {
 	return s.node.Do(func() error {
 		for _, table := range s.tables {
 			family, name, _ := strings.Cut(table, " ")
@@ -178,14 +178,14 @@ func (r *rate) percentile(p int) time.Duration {
 }
 
 // connections measures new connections, in turns so that each sees the same machine. The rules are those of many services.
-func connections(_ context.Context, b *bed, r *results) error {
+func connections(_ context.Context, b *testbed, r *results) error {
 	time.Sleep(5 * time.Second) // what the programs left the kernel to do in the background is done
 	for range b.size.rounds {
 		for _, turn := range []struct {
-			side *side
+			side *contender
 			vip  bool
 			into *rate
-		}{{b.ours, true, &r.ours.rate}, {b.theirs, true, &r.theirs.rate}, {b.ours, false, &r.direct}} {
+		}{{b.seamark, true, &r.seamark.rate}, {b.kubeProxy, true, &r.kubeProxy.rate}, {b.seamark, false, &r.direct}} {
 			if err := turn.side.connect(turn.vip, b.size.round, turn.into); err != nil {
 				return fmt.Errorf("%s: %w", turn.side.name, err)
 			}
@@ -195,7 +195,7 @@ func connections(_ context.Context, b *bed, r *results) error {
 }
 
 // connect makes connections from two threads for a while.
-func (s *side) connect(throughVIP bool, d time.Duration, into *rate) error {
+func (s *contender) connect(throughVIP bool, d time.Duration, into *rate) error {
 	var mu sync.Mutex
 	var made int
 	started := time.Now()
@@ -230,11 +230,11 @@ func (s *side) connect(throughVIP bool, d time.Duration, into *rate) error {
 }
 
 // memory measures what the kernel gets back when the rules go.
-func memory(_ context.Context, b *bed, r *results) error {
+func memory(_ context.Context, b *testbed, r *results) error {
 	for _, m := range []struct {
-		side *side
+		side *contender
 		into *int64
-	}{{b.theirs, &r.theirs.rules}, {b.ours, &r.ours.rules}} {
+	}{{b.kubeProxy, &r.kubeProxy.rules}, {b.seamark, &r.seamark.rules}} {
 		before := kernelMemory()
 		if err := m.side.clean(); err != nil {
 			return err

@@ -10,13 +10,13 @@ import (
 
 // results are everything that was measured.
 type results struct {
-	size         sizes
-	ours, theirs sideResults
-	direct       rate
+	size               sizes
+	seamark, kubeProxy contenderResults
+	direct             rate
 }
 
-type sideResults struct {
-	few, many load
+type contenderResults struct {
+	few, many loadFigures
 	rate      rate
 	rules     int64 // bytes of kernel memory
 }
@@ -32,7 +32,7 @@ func median(d []time.Duration) time.Duration {
 // add makes rows of what was measured. Peers are kube-proxy and, for connections, the pod's own address.
 func (m *results) add(r *report.Report) {
 	n, few := count(m.size.many), count(m.size.few)
-	o, t := &m.ours, &m.theirs
+	o, t := &m.seamark, &m.kubeProxy
 	const mib = 1 << 20
 	faster := func(name string, ours, theirs time.Duration, budget float64) {
 		line := report.Row{

@@ -44,7 +44,7 @@ func main() {
 
 func run(ctx context.Context, size sizes, r *report.Report) error {
 	r.Say("building the servers and starting a control plane")
-	b, err := newBed(ctx)
+	b, err := newTestbed(ctx)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ type figures struct {
 const latencyRate = 5000
 
 // measure measures all servers with as many services as there are.
-func (b *bed) measure(ctx context.Context, n int, size sizes, r *report.Report) error {
+func (b *testbed) measure(ctx context.Context, n int, size sizes, r *report.Report) error {
 	queries, err := b.queryFile("services", n, func() string { return serviceName(rand.IntN(n)) })
 	if err != nil {
 		return err
@@ -42,11 +42,11 @@ func (b *bed) measure(ctx context.Context, n int, size sizes, r *report.Report) 
 		return err
 	}
 	found := map[string]*figures{}
-	for _, k := range kinds {
+	for _, k := range servers {
 		found[k.name] = &figures{}
 	}
 	for round := range size.rounds {
-		for _, k := range kinds {
+		for _, k := range servers {
 			r.Say("%d services, round %d: %s", n, round+1, k.name)
 			if err := b.round(ctx, k, n, round, size, queries, big, found[k.name]); err != nil {
 				return err
@@ -58,7 +58,7 @@ func (b *bed) measure(ctx context.Context, n int, size sizes, r *report.Report) 
 }
 
 // queryFile writes questions for dnsperf.
-func (b *bed) queryFile(name string, n int, service func() string) (string, error) {
+func (b *testbed) queryFile(name string, n int, service func() string) (string, error) {
 	var text strings.Builder
 	for range max(n, 1000) {
 		fmt.Fprintf(&text, "%s.%s A\n", service(), zone)
@@ -68,7 +68,7 @@ func (b *bed) queryFile(name string, n int, service func() string) (string, erro
 }
 
 // round measures one server once, from start to end.
-func (b *bed) round(ctx context.Context, k kind, n, round int, size sizes, queries, big string, f *figures) error {
+func (b *testbed) round(ctx context.Context, k server, n, round int, size sizes, queries, big string, f *figures) error {
 	p, err := b.startServer(k)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (b *bed) round(ctx context.Context, k kind, n, round int, size sizes, queri
 
 // changeAnswers gives a service another address, again and again, and measures how long each takes from the API server's answer until the name
 // has it.
-func (b *bed) changeAnswers(ctx context.Context, p *process, n int) (took []time.Duration, err error) {
+func (b *testbed) changeAnswers(ctx context.Context, p *process, n int) (took []time.Duration, err error) {
 	si := &mcsv1beta1.ServiceImport{}
 	if err := b.client.Get(ctx, client.ObjectKey{Namespace: benchNamespace, Name: serviceName(0)}, si); err != nil {
 		return nil, err
@@ -121,12 +121,12 @@ func (b *bed) changeAnswers(ctx context.Context, p *process, n int) (took []time
 		}
 		written := time.Now()
 		for {
-			reply, err := p.ask(serviceName(0) + "." + zone)
+			reply, err := p.query(serviceName(0) + "." + zone)
 			if err == nil && len(reply.Answer) == 1 && reply.Answer[0].(*dns.A).A.String() == want {
 				break
 			}
 			if time.Since(written) > 10*time.Second {
-				return nil, fmt.Errorf("%s does not answer with the new address", p.kind.name)
+				return nil, fmt.Errorf("%s does not answer with the new address", p.server.name)
 			}
 		}
 		took = append(took, time.Since(written))

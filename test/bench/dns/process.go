@@ -9,15 +9,15 @@ import (
 )
 
 // used is what a process has used of the machine.
-type used struct {
+type usage struct {
 	cpu           time.Duration
 	anonymousOnly int64 // resident bytes that no file backs: without the program itself
 }
 
 // usageOf reads a process's use of the machine from /proc; all zero where that cannot be read. Times of all its threads are taken from
 // schedstat, in nanoseconds: the ticks of stat are too coarse for a few seconds.
-func usageOf(pid int) used {
-	var u used
+func usageOf(pid int) usage {
+	var u usage
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	for _, thread := range threads {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, thread.Name()))

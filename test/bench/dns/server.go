@@ -19,10 +19,10 @@ import (
 )
 
 // kind is one of the servers that are compared.
-type kind struct{ name, binary, corefile string }
+type server struct{ name, binary, corefile string }
 
 // kinds are compared in this order; the first is the ceiling.
-var kinds = []kind{
+var servers = []server{
 	{"constant", "constant", "clusterset.local:%d {\n bind 127.0.0.1\n constant\n}\n"},
 	{"seamark", "seamark-dns", "clusterset.local:%d {\n bind 127.0.0.1\n clusterset {\n  kubeconfig %s\n }\n}\n"},
 	{"in-tree", "seamark-dns", "clusterset.local:%d {\n bind 127.0.0.1\n kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n"},
@@ -30,14 +30,14 @@ var kinds = []kind{
 
 // process is a running server.
 type process struct {
-	kind    kind
+	server  server
 	cmd     *exec.Cmd
 	port    int
 	started time.Time
 }
 
 // startServer runs a server on the first core.
-func (b *bed) startServer(k kind) (*process, error) {
+func (b *testbed) startServer(k server) (*process, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (b *bed) startServer(k kind) (*process, error) {
 	}
 	cmd := exec.Command("taskset", "-c", "0", filepath.Join(b.dir, k.binary), "-conf", path, "-quiet")
 	cmd.Stderr = os.Stderr
-	p := &process{kind: k, cmd: cmd, port: port, started: time.Now()}
+	p := &process{server: k, cmd: cmd, port: port, started: time.Now()}
 	if err := controlplane.StartChild(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", k.name, err)
 	}
@@ -81,7 +81,7 @@ func freePort() (int, error) {
 	return 0, errors.New("no port is free for both TCP and UDP")
 }
 
-func (p *process) ask(name string) (*dns.Msg, error) {
+func (p *process) query(name string) (*dns.Msg, error) {
 	m := new(dns.Msg)
 	m.SetQuestion(name, dns.TypeA)
 	c := &dns.Client{Timeout: 500 * time.Millisecond}
@@ -94,9 +94,9 @@ func (p *process) ask(name string) (*dns.Msg, error) {
 func (p *process) answerable(ctx context.Context, services int) (took time.Duration, denied int, err error) {
 	for i := 0; i < services; {
 		if ctx.Err() != nil || time.Since(p.started) > 2*time.Minute {
-			return 0, denied, fmt.Errorf("%s: not all names are answered after %s", p.kind.name, time.Since(p.started).Round(time.Second))
+			return 0, denied, fmt.Errorf("%s: not all names are answered after %s", p.server.name, time.Since(p.started).Round(time.Second))
 		}
-		reply, err := p.ask(serviceName(i) + "." + zone)
+		reply, err := p.query(serviceName(i) + "." + zone)
 		switch {
 		case err == nil && len(reply.Answer) == 1:
 			i++
@@ -110,14 +110,14 @@ func (p *process) answerable(ctx context.Context, services int) (took time.Durat
 }
 
 // loaded is what one run of dnsperf found.
-type loaded struct {
+type loadResult struct {
 	perSecond float64
 	cpu       time.Duration // of the server, per query
 	latencies []time.Duration
 }
 
 // load asks for random services for a while. With a limit, queries come at that rate and their latencies are kept.
-func (b *bed) load(ctx context.Context, p *process, queries string, d time.Duration, limit int) (loaded, error) {
+func (b *testbed) load(ctx context.Context, p *process, queries string, d time.Duration, limit int) (loadResult, error) {
 	core := strconv.Itoa(min(1, runtime.NumCPU()-1))
 	args := []string{"-c", core, "dnsperf", "-s", "127.0.0.1", "-p", strconv.Itoa(p.port), "-d", queries, "-l", strconv.Itoa(int(d.Seconds())), "-c", "4", "-q", "100"}
 	if limit > 0 {
@@ -126,15 +126,15 @@ func (b *bed) load(ctx context.Context, p *process, queries string, d time.Durat
 	before := usageOf(p.cmd.Process.Pid)
 	out, err := exec.CommandContext(ctx, "taskset", args...).Output()
 	if err != nil {
-		return loaded{}, fmt.Errorf("dnsperf on %s: %w", p.kind.name, err)
+		return loadResult{}, fmt.Errorf("dnsperf on %s: %w", p.server.name, err)
 	}
 	after := usageOf(p.cmd.Process.Pid)
 	return parsePerf(string(out), after.cpu-before.cpu)
 }
 
 // parsePerf reads dnsperf's report and, with -v, the line of each query: "> NOERROR name A 0.000123".
-func parsePerf(text string, cpu time.Duration) (loaded, error) {
-	var l loaded
+func parsePerf(text string, cpu time.Duration) (loadResult, error) {
+	var l loadResult
 	var completed float64
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

@@ -27,7 +27,7 @@ func TestAddressOfTheFirstExporterStays(t *testing.T) {
 	ns := fleet.NewNamespace(t, east, west, north)
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
-	si := allocated(t, shared, ns, "web", 1)
+	si := waitAllocated(t, shared, ns, "web", 1)
 	if addr := netip.MustParseAddr(si.Spec.IPs[0]); !eastBlock.Contains(addr) || si.Annotations[v1alpha1.AnnotationAllocatedBy] != "east" {
 		t.Errorf("address %s by %s", addr, si.Annotations[v1alpha1.AnnotationAllocatedBy])
 	}
@@ -48,11 +48,11 @@ func TestAddressOfTheFirstExporterStays(t *testing.T) {
 		}
 		return nil
 	})
-	if now := reachable(t, north, ns, "web", 1); !slices.Equal(now.Spec.IPs, si.Spec.IPs) {
+	if now := waitReachable(t, north, ns, "web", 1); !slices.Equal(now.Spec.IPs, si.Spec.IPs) {
 		t.Errorf("the address changed from %v to %v when the one that gave it left", si.Spec.IPs, now.Spec.IPs)
 	}
 	west.Unexport(t, ns, "web")
-	gone(t, "aggregate", func() (client.Object, error) { return aggregateOf(shared, ns, "web") })
+	waitGone(t, "aggregate", func() (client.Object, error) { return aggregateOf(shared, ns, "web") })
 }
 
 func TestALostAggregateComesBackAsItWas(t *testing.T) {
@@ -60,9 +60,9 @@ func TestALostAggregateComesBackAsItWas(t *testing.T) {
 	ns := fleet.NewNamespace(t, east, west)
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
-	before := allocated(t, shared, ns, "web", 1)
-	reachable(t, west, ns, "web", 1)
-	reachable(t, east, ns, "web", 1)
+	before := waitAllocated(t, shared, ns, "web", 1)
+	waitReachable(t, west, ns, "web", 1)
+	waitReachable(t, east, ns, "web", 1)
 	for range 2 { // twice: the second time the free address that comes next is another
 		if err := shared.Admin.Delete(context.Background(), &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: before.Namespace, Name: before.Name}}); err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestExhaustionIsToldAndHeals(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		north.Serve(t, fleet.NewService(ns, name), "10.3.0.1")
 		north.Export(t, ns, name)
-		allocated(t, shared, ns, name, 1)
+		waitAllocated(t, shared, ns, name, 1)
 	}
 	north.Serve(t, fleet.NewService(ns, "three"), "10.3.0.3")
 	north.Export(t, ns, "three")
@@ -110,8 +110,8 @@ func TestExhaustionIsToldAndHeals(t *testing.T) {
 		return nil
 	})
 	north.Unexport(t, ns, "one")
-	allocated(t, shared, ns, "three", 1)
-	reachable(t, west, ns, "three", 1)
+	waitAllocated(t, shared, ns, "three", 1)
+	waitReachable(t, west, ns, "three", 1)
 	harness.Eventually(t, "the export is ready", func() error {
 		c, err := north.Condition(ns, "three", mcsv1beta1.ServiceExportConditionReady)
 		if err != nil || c.Status != metav1.ConditionTrue {
@@ -121,7 +121,7 @@ func TestExhaustionIsToldAndHeals(t *testing.T) {
 	})
 	for _, name := range []string{"two", "three"} {
 		north.Unexport(t, ns, name)
-		gone(t, name, func() (client.Object, error) { return aggregateOf(shared, ns, name) })
+		waitGone(t, name, func() (client.Object, error) { return aggregateOf(shared, ns, name) })
 	}
 }
 
@@ -147,7 +147,7 @@ func TestAReusedBlockGivesNoAddressInUse(t *testing.T) {
 	old := joined(0, "old")
 	old.Serve(t, fleet.NewService(ns, "web"), "10.9.0.1")
 	old.Export(t, ns, "web")
-	first := allocated(t, shared, ns, "web", 1).Spec.IPs[0]
+	first := waitAllocated(t, shared, ns, "web", 1).Spec.IPs[0]
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
 	harness.Eventually(t, "east takes part", func() error {
@@ -164,7 +164,7 @@ func TestAReusedBlockGivesNoAddressInUse(t *testing.T) {
 	fresh := joined(1, "fresh")
 	fresh.Serve(t, fleet.NewService(ns, "api"), "10.10.0.1")
 	fresh.Export(t, ns, "api")
-	second := allocated(t, shared, ns, "api", 1).Spec.IPs[0]
+	second := waitAllocated(t, shared, ns, "api", 1).Spec.IPs[0]
 	if second == first || !block.Contains(netip.MustParseAddr(second)) {
 		t.Errorf("web has %s, api got %s", first, second)
 	}
@@ -175,7 +175,7 @@ func TestAReusedBlockGivesNoAddressInUse(t *testing.T) {
 
 // Clusters of one family and of two: what they have in common counts, and who has nothing in common says so.
 func TestFamilies(t *testing.T) {
-	cps := stacks(t, "10.96.0.0/16", "10.97.0.0/16,fd00:97::/112", "10.98.0.0/16,fd00:98::/112")
+	cps := startWithRanges(t, "10.96.0.0/16", "10.97.0.0/16,fd00:97::/112", "10.98.0.0/16,fd00:98::/112")
 	f, err := fleet.New(context.Background(), cps[0], cps, fleet.Options{
 		IDs: []string{"four", "both", "proxied"}, DataPlanes: map[string]v1alpha1.DataPlane{"proxied": v1alpha1.DataPlaneNFTables},
 	})
@@ -194,17 +194,17 @@ func TestFamilies(t *testing.T) {
 	// Dual stack everywhere it can be.
 	both.Create(t, fleet.NewService(ns, "web", dual))
 	both.Export(t, ns, "web")
-	vips := allocated(t, f, ns, "web", 2).Spec.IPs
-	if si := reachable(t, both, ns, "web", 2); fmt.Sprint(si.Spec.IPFamilies) != "[IPv4 IPv6]" {
+	vips := waitAllocated(t, f, ns, "web", 2).Spec.IPs
+	if si := waitReachable(t, both, ns, "web", 2); fmt.Sprint(si.Spec.IPFamilies) != "[IPv4 IPv6]" {
 		t.Errorf("families %v", si.Spec.IPFamilies)
 	}
-	if si := reachable(t, proxied, ns, "web", 2); !slices.Equal(si.Spec.IPs, vips) {
+	if si := waitReachable(t, proxied, ns, "web", 2); !slices.Equal(si.Spec.IPs, vips) {
 		t.Errorf("proxied has %v, the clusterset %v", si.Spec.IPs, vips)
 	}
-	if si := reachable(t, four, ns, "web", 1); fmt.Sprint(si.Spec.IPFamilies) != "[IPv4]" {
+	if si := waitReachable(t, four, ns, "web", 1); fmt.Sprint(si.Spec.IPFamilies) != "[IPv4]" {
 		t.Errorf("families %v", si.Spec.IPFamilies)
 	}
-	was := followed(t, both, ns, "", func(*corev1.Service) error { return nil })
+	was := waitDerived(t, both, ns, "", func(*corev1.Service) error { return nil })
 
 	// A cluster of one family joins in: only that is common, and everybody is told.
 	four.Create(t, fleet.NewService(ns, "web"))
@@ -218,21 +218,21 @@ func TestFamilies(t *testing.T) {
 			return nil
 		})
 	}
-	followed(t, both, ns, was.UID, func(s *corev1.Service) error {
+	waitDerived(t, both, ns, was.UID, func(s *corev1.Service) error {
 		if len(s.Spec.ClusterIPs) != 1 || s.Spec.ClusterIP != was.Spec.ClusterIP {
 			return fmt.Errorf("addresses %v, were %v", s.Spec.ClusterIPs, was.Spec.ClusterIPs)
 		}
 		return nil
 	})
-	reachable(t, proxied, ns, "web", 1)
+	waitReachable(t, proxied, ns, "web", 1)
 	four.Unexport(t, ns, "web")
-	followed(t, both, ns, was.UID, func(s *corev1.Service) error {
+	waitDerived(t, both, ns, was.UID, func(s *corev1.Service) error {
 		if len(s.Spec.ClusterIPs) != 2 {
 			return fmt.Errorf("addresses %v: the second family is common again", s.Spec.ClusterIPs)
 		}
 		return nil
 	})
-	if si := reachable(t, proxied, ns, "web", 2); !slices.Equal(si.Spec.IPs, vips) {
+	if si := waitReachable(t, proxied, ns, "web", 2); !slices.Equal(si.Spec.IPs, vips) {
 		t.Errorf("proxied has %v, the clusterset had %v", si.Spec.IPs, vips)
 	}
 
@@ -246,7 +246,7 @@ func TestFamilies(t *testing.T) {
 		}
 		return nil
 	})
-	reachable(t, both, ns, "six", 1)
+	waitReachable(t, both, ns, "six", 1)
 	four.Create(t, fleet.NewService(ns, "six"))
 	four.Export(t, ns, "six")
 	harness.Eventually(t, "the newer one is left out", func() error {
@@ -273,8 +273,8 @@ func TestChangingTheDataPlane(t *testing.T) {
 	ns := fleet.NewNamespace(t, east, west)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
 	west.Export(t, ns, "web")
-	reachable(t, east, ns, "web", 1)
-	vip := allocated(t, f, ns, "web", 1).Spec.IPs[0]
+	waitReachable(t, east, ns, "web", 1)
+	vip := waitAllocated(t, f, ns, "web", 1).Spec.IPs[0]
 	set := func(plane v1alpha1.DataPlane) {
 		t.Helper()
 		east.Stop()
@@ -294,12 +294,12 @@ func TestChangingTheDataPlane(t *testing.T) {
 		}
 	}
 	set(v1alpha1.DataPlaneNFTables)
-	gone(t, "derived Service", func() (client.Object, error) { return derived(east, ns) })
-	if si := reachable(t, east, ns, "web", 1); si.Spec.IPs[0] != vip {
+	waitGone(t, "derived Service", func() (client.Object, error) { return derived(east, ns) })
+	if si := waitReachable(t, east, ns, "web", 1); si.Spec.IPs[0] != vip {
 		t.Errorf("east has %v, the clusterset %s", si.Spec.IPs, vip)
 	}
 	set(v1alpha1.DataPlaneService)
-	svc := followed(t, east, ns, "", func(*corev1.Service) error { return nil })
+	svc := waitDerived(t, east, ns, "", func(*corev1.Service) error { return nil })
 	harness.Eventually(t, "the Service's address", func() error {
 		si, err := east.Import(ns, "web")
 		if err != nil || !slices.Equal(si.Spec.IPs, svc.Spec.ClusterIPs) {
@@ -330,7 +330,7 @@ func TestClassicModeObjects(t *testing.T) {
 			}
 			return nil
 		})
-		si := reachable(t, m, ns, "web", 0)
+		si := waitReachable(t, m, ns, "web", 0)
 		if si.Annotations[v1alpha1.AnnotationMode] != v1alpha1.ModeClassic {
 			t.Errorf("annotations %v", si.Annotations)
 		}

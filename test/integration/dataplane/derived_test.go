@@ -25,10 +25,10 @@ func TestDerivedServiceMakesAnImportReachable(t *testing.T) {
 	ns := fleet.NewNamespace(t, east, west, north)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1", "10.2.0.2")
 	west.Export(t, ns, "web")
-	vip := allocated(t, shared, ns, "web", 1).Spec.IPs[0]
+	vip := waitAllocated(t, shared, ns, "web", 1).Spec.IPs[0]
 
-	si := reachable(t, east, ns, "web", 1)
-	svc := followed(t, east, ns, "", func(*corev1.Service) error { return nil })
+	si := waitReachable(t, east, ns, "web", 1)
+	svc := waitDerived(t, east, ns, "", func(*corev1.Service) error { return nil })
 	if svc.Spec.ClusterIP != si.Spec.IPs[0] || svc.Spec.ClusterIP == vip {
 		t.Errorf("east's address %v is not that of its Service %s", si.Spec.IPs, svc.Spec.ClusterIP)
 	}
@@ -40,7 +40,7 @@ func TestDerivedServiceMakesAnImportReachable(t *testing.T) {
 		t.Errorf("slices are not those of the Service: %v %v", items, err)
 	}
 	for _, m := range []*fleet.Member{west, north} {
-		if si := reachable(t, m, ns, "web", 1); si.Spec.IPs[0] != vip {
+		if si := waitReachable(t, m, ns, "web", 1); si.Spec.IPs[0] != vip {
 			t.Errorf("%s has %v, the clusterset %s", m.ID, si.Spec.IPs, vip)
 		}
 		if _, err := derived(m, ns); err == nil {
@@ -51,7 +51,7 @@ func TestDerivedServiceMakesAnImportReachable(t *testing.T) {
 		}
 	}
 	west.Unexport(t, ns, "web")
-	gone(t, "derived Service", func() (client.Object, error) { return derived(east, ns) })
+	waitGone(t, "derived Service", func() (client.Object, error) { return derived(east, ns) })
 }
 
 func TestDerivedServiceFollowsEveryChange(t *testing.T) {
@@ -59,12 +59,12 @@ func TestDerivedServiceFollowsEveryChange(t *testing.T) {
 	ns := fleet.NewNamespace(t, east, west)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
 	west.Export(t, ns, "web")
-	reachable(t, east, ns, "web", 1)
-	first := followed(t, east, ns, "", func(*corev1.Service) error { return nil })
+	waitReachable(t, east, ns, "web", 1)
+	first := waitDerived(t, east, ns, "", func(*corev1.Service) error { return nil })
 	change := func(f func(*corev1.Service)) { fleet.Update(t, west, ns, "web", &corev1.Service{}, f) }
 
 	change(func(s *corev1.Service) { s.Spec.Ports = append(s.Spec.Ports, fleet.Port("admin", 9000)) })
-	followed(t, east, ns, first.UID, func(s *corev1.Service) error {
+	waitDerived(t, east, ns, first.UID, func(s *corev1.Service) error {
 		if len(s.Spec.Ports) != 2 || s.Spec.Ports[1].Name != "admin" || s.Spec.Ports[1].Port != 9000 {
 			return fmt.Errorf("ports %v", s.Spec.Ports)
 		}
@@ -76,7 +76,7 @@ func TestDerivedServiceFollowsEveryChange(t *testing.T) {
 		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 		s.Spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferSameZone)
 	})
-	followed(t, east, ns, first.UID, func(s *corev1.Service) error {
+	waitDerived(t, east, ns, first.UID, func(s *corev1.Service) error {
 		if s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP || *s.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 77 ||
 			*s.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyLocal || ptr.Deref(s.Spec.TrafficDistribution, "") != "PreferSameZone" {
 			return fmt.Errorf("spec %+v", s.Spec)
@@ -87,7 +87,7 @@ func TestDerivedServiceFollowsEveryChange(t *testing.T) {
 		s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 		s.Spec.InternalTrafficPolicy, s.Spec.TrafficDistribution = nil, nil
 	})
-	last := followed(t, east, ns, first.UID, func(s *corev1.Service) error {
+	last := waitDerived(t, east, ns, first.UID, func(s *corev1.Service) error {
 		if s.Spec.SessionAffinity != corev1.ServiceAffinityNone || *s.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster || s.Spec.TrafficDistribution != nil {
 			return fmt.Errorf("spec %+v", s.Spec)
 		}
@@ -145,14 +145,14 @@ func TestDerivedServiceIsPutBack(t *testing.T) {
 	ns := fleet.NewNamespace(t, east, west)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
 	west.Export(t, ns, "web")
-	reachable(t, east, ns, "web", 1)
-	svc := followed(t, east, ns, "", func(*corev1.Service) error { return nil })
+	waitReachable(t, east, ns, "web", 1)
+	svc := waitDerived(t, east, ns, "", func(*corev1.Service) error { return nil })
 	fleet.Update(t, east, ns, svc.Name, &corev1.Service{}, func(s *corev1.Service) {
 		s.Spec.Selector = map[string]string{"app": "mine"}
 		s.Spec.Ports[0].Port = 81
 		s.Annotations = map[string]string{"someone/else": "keeps this"}
 	})
-	followed(t, east, ns, svc.UID, func(s *corev1.Service) error {
+	waitDerived(t, east, ns, svc.UID, func(s *corev1.Service) error {
 		if len(s.Spec.Selector) > 0 || s.Spec.Ports[0].Port != 80 || s.Annotations["someone/else"] == "" {
 			return fmt.Errorf("spec %+v, annotations %v", s.Spec, s.Annotations)
 		}
@@ -193,7 +193,7 @@ func TestAForeignServiceOfThatNameIsLeftAlone(t *testing.T) {
 	})
 	east.Delete(t, theirs)
 	fleet.Update(t, west, ns, "web", &corev1.Service{}, func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 }) // anything that is looked at
-	reachable(t, east, ns, "web", 1)
+	waitReachable(t, east, ns, "web", 1)
 }
 
 // A service becomes headless, and is one with an address again: both addresses are what they were.
@@ -203,8 +203,8 @@ func TestAddressesSurviveAHeadlessWhile(t *testing.T) {
 	svc := fleet.NewService(ns, "web")
 	west.Serve(t, svc, "10.2.0.1")
 	west.Export(t, ns, "web")
-	vip := allocated(t, shared, ns, "web", 1).Spec.IPs[0]
-	clusterIP := reachable(t, east, ns, "web", 1).Spec.IPs[0]
+	vip := waitAllocated(t, shared, ns, "web", 1).Spec.IPs[0]
+	clusterIP := waitReachable(t, east, ns, "web", 1).Spec.IPs[0]
 	replace := func(change ...func(*corev1.Service)) {
 		t.Helper()
 		if err := west.Client.Delete(context.Background(), svc); err != nil {
@@ -222,10 +222,10 @@ func TestAddressesSurviveAHeadlessWhile(t *testing.T) {
 		return nil
 	})
 	replace()
-	if si := reachable(t, east, ns, "web", 1); si.Spec.IPs[0] != clusterIP {
+	if si := waitReachable(t, east, ns, "web", 1); si.Spec.IPs[0] != clusterIP {
 		t.Errorf("east's address was %s and is %v", clusterIP, si.Spec.IPs)
 	}
-	if si := reachable(t, west, ns, "web", 1); si.Spec.IPs[0] != vip {
+	if si := waitReachable(t, west, ns, "web", 1); si.Spec.IPs[0] != vip {
 		t.Errorf("the clusterset IP was %s and is %v", vip, si.Spec.IPs)
 	}
 }

@@ -69,7 +69,7 @@ func aggregateOf(f *fleet.Fleet, ns, name string) (*mcsv1beta1.ServiceImport, er
 }
 
 // allocated waits for the clusterset IPs of a service.
-func allocated(t *testing.T, f *fleet.Fleet, ns, name string, count int) *mcsv1beta1.ServiceImport {
+func waitAllocated(t *testing.T, f *fleet.Fleet, ns, name string, count int) *mcsv1beta1.ServiceImport {
 	t.Helper()
 	var si *mcsv1beta1.ServiceImport
 	harness.Eventually(t, fmt.Sprintf("clusterset IPs of %s/%s", ns, name), func() (err error) {
@@ -85,7 +85,7 @@ func allocated(t *testing.T, f *fleet.Fleet, ns, name string, count int) *mcsv1b
 }
 
 // reachable waits until the member's ServiceImport is ready and has count addresses.
-func reachable(t *testing.T, m *fleet.Member, ns, name string, count int) *mcsv1beta1.ServiceImport {
+func waitReachable(t *testing.T, m *fleet.Member, ns, name string, count int) *mcsv1beta1.ServiceImport {
 	t.Helper()
 	var si *mcsv1beta1.ServiceImport
 	harness.Eventually(t, fmt.Sprintf("%s/%s reachable in %s", ns, name, m.ID), func() (err error) {
@@ -102,7 +102,7 @@ func reachable(t *testing.T, m *fleet.Member, ns, name string, count int) *mcsv1
 }
 
 // followed waits until check finds nothing wrong with the Service derived from web, which must still be the one it was.
-func followed(t *testing.T, m *fleet.Member, ns string, uid types.UID, check func(*corev1.Service) error) *corev1.Service {
+func waitDerived(t *testing.T, m *fleet.Member, ns string, uid types.UID, check func(*corev1.Service) error) *corev1.Service {
 	t.Helper()
 	var svc *corev1.Service
 	harness.Eventually(t, fmt.Sprintf("derived Service of %s/web in %s", ns, m.ID), func() (err error) {
@@ -117,7 +117,7 @@ func followed(t *testing.T, m *fleet.Member, ns string, uid types.UID, check fun
 	return svc
 }
 
-func gone(t *testing.T, what string, get func() (client.Object, error)) {
+func waitGone(t *testing.T, what string, get func() (client.Object, error)) {
 	t.Helper()
 	harness.Eventually(t, what+" gone", func() error {
 		if _, err := get(); !apierrors.IsNotFound(err) {
@@ -128,7 +128,7 @@ func gone(t *testing.T, what string, get func() (client.Object, error)) {
 }
 
 // stacks starts a control plane for each service range.
-func stacks(t *testing.T, ranges ...string) []*controlplane.ControlPlane {
+func startWithRanges(t *testing.T, ranges ...string) []*controlplane.ControlPlane {
 	t.Helper()
 	cps := make([]*controlplane.ControlPlane, len(ranges))
 	for i, r := range ranges {

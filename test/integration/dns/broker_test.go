@@ -8,13 +8,11 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // A broker may live on the same API server. What it holds of all clusters is not taken for services of this one.
 func TestTheBrokersObjectsHaveNoNames(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	theirs := map[string]string{v1alpha1.LabelServiceNamespace: "shop"}
 	aggregate := clusterSetIP(ns, "web.shop", []string{"243.0.8.1"}, port("http", 80))
 	aggregate.Labels = theirs
@@ -23,12 +21,12 @@ func TestTheBrokersObjectsHaveNoNames(t *testing.T) {
 	// Known last, so that the others would be known by then.
 	create(t, c, aggregate, published, headless(ns, "db", port("pg", 5432)), clusterSetIP(ns, "web", []string{"243.0.8.2"}, port("http", 80)))
 	s := start(t, cp)
-	s.check(t, in(ns, []row{
+	s.check(t, withNamespace(ns, []row{
 		{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.0.8.2"}, nil},
 		{"db.NS.svc.clusterset.local", a, nxdomain, nil, nil},
 		{fmt.Sprintf("web.shop.%s.svc.clusterset.local", ns), a, nxdomain, nil, nil},
 	}))
-	if reply := s.ask("1.8.0.243.in-addr.arpa.", dns.TypePTR); len(reply.Answer) > 0 {
-		t.Errorf("the aggregate's address is named %s", strings.Join(texts(reply.Answer), ", "))
+	if reply := s.query("1.8.0.243.in-addr.arpa.", dns.TypePTR); len(reply.Answer) > 0 {
+		t.Errorf("the aggregate's address is named %s", strings.Join(recordTexts(reply.Answer), ", "))
 	}
 }

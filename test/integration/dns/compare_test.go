@@ -2,7 +2,6 @@ package dns_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +16,7 @@ import (
 )
 
 // beCoreDNS makes a child of this test binary a server: CoreDNS's plugin sets loggers of the whole process when it starts.
-const beCoreDNS = "SEAMARK_TEST_BE_COREDNS"
+const envRunCoreDNS = "SEAMARK_TEST_BE_COREDNS"
 
 // difference is a kind of question that the two servers answer differently, and why ours is right.
 type difference struct {
@@ -54,8 +53,7 @@ var differences = []difference{
 
 // TestAnswersLikeCoreDNS asks CoreDNS's own plugin for multi-cluster services and ours the same questions about the same objects.
 func TestAnswersLikeCoreDNS(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := clusterSetIP(ns, "web", []string{"243.0.9.1", "fd00:243::91"}, port("https", 443), port("http", 80), port("udp", 53))
 	db := headless(ns, "db", port("pg", 5432), port("metrics", 9000))
 	create(t, c, web, imported(web, "west", "1", endpoint("10.1.0.1")),
@@ -80,7 +78,7 @@ func TestAnswersLikeCoreDNS(t *testing.T) {
 	names = append(names, ns+".svc.clusterset.local.", "absent.svc.clusterset.local.", "web.absent.svc.clusterset.local.", "svc.clusterset.local.", "clusterset.local.",
 		"dns-version.clusterset.local.", "web."+ns+".pod.clusterset.local.", "10-1-0-1."+ns+".pod.clusterset.local.", "other.clusterset.local.", "ns.dns.clusterset.local.")
 
-	settle := query("db."+ns+".svc.clusterset.local", a, roomy)
+	settle := newQuery("db."+ns+".svc.clusterset.local", a, withEDNS)
 	for _, s := range []*dnsServer{ours, theirs} {
 		harness.Eventually(t, "both know the last service", func() error {
 			if reply, err := s.exchange("udp", settle.Copy()); err != nil || len(reply.Answer) != 4 {
@@ -93,13 +91,13 @@ func TestAnswersLikeCoreDNS(t *testing.T) {
 	for _, name := range names {
 		for _, qtype := range []uint16{a, aaaa, srv, dns.TypeTXT, dns.TypeMX, dns.TypeSOA, dns.TypeNS} {
 			asked++
-			mine, their := answered(t, ours, name, qtype), answered(t, theirs, name, qtype)
-			if said(mine) == said(their) {
+			mine, their := mustExchange(t, ours, name, qtype), mustExchange(t, theirs, name, qtype)
+			if summary(mine) == summary(their) {
 				continue
 			}
 			i := slices.IndexFunc(differences, func(d difference) bool { return d.matches(name, qtype, mine, their) })
 			if i < 0 {
-				t.Errorf("%s %s\nours:   %s\ntheirs: %s", dns.TypeToString[qtype], name, said(mine), said(their))
+				t.Errorf("%s %s\nours:   %s\ntheirs: %s", dns.TypeToString[qtype], name, summary(mine), summary(their))
 				continue
 			}
 			met[differences[i].why]++
@@ -116,16 +114,11 @@ func TestAnswersLikeCoreDNS(t *testing.T) {
 // startInTree runs CoreDNS's own plugin in a process of its own.
 func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().(*net.TCPAddr)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := freeAddress(t)
+	_, port, _ := strings.Cut(address, ":")
 	path := filepath.Join(t.TempDir(), "Corefile")
-	text := fmt.Sprintf("clusterset.local:%d {\n bind 127.0.0.1\n kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n", address.Port, cp.Kubeconfig())
+	const block = "clusterset.local:%s {\n bind 127.0.0.1\n kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n"
+	text := fmt.Sprintf(block, port, cp.Kubeconfig())
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +127,7 @@ func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "-conf", path, "-quiet")
-	cmd.Env = append(os.Environ(), beCoreDNS+"=1")
+	cmd.Env = append(os.Environ(), envRunCoreDNS+"=1")
 	if err := controlplane.StartChild(cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -142,12 +135,12 @@ func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return &dnsServer{t: t, udp: address.String(), tcp: address.String()}
+	return &dnsServer{t: t, udp: address, tcp: address}
 }
 
-func answered(t *testing.T, s *dnsServer, name string, qtype uint16) *dns.Msg {
+func mustExchange(t *testing.T, s *dnsServer, name string, qtype uint16) *dns.Msg {
 	t.Helper()
-	reply, err := s.exchange("udp", query(name, qtype, roomy))
+	reply, err := s.exchange("udp", newQuery(name, qtype, withEDNS))
 	if err != nil {
 		t.Fatalf("%s %s: %v", name, dns.TypeToString[qtype], err)
 	}
@@ -156,9 +149,9 @@ func answered(t *testing.T, s *dnsServer, name string, qtype uint16) *dns.Msg {
 
 // said is what a reply says, in one line. Serial numbers are each server's own; so are weights, of which CoreDNS counts an address of each
 // family as a service of its own, and the letters of a target, which names are compared without.
-func said(m *dns.Msg) string {
+func summary(m *dns.Msg) string {
 	records := func(rrs []dns.RR) []string {
-		out := texts(rrs)
+		out := recordTexts(rrs)
 		for i, text := range out {
 			fields := strings.Fields(strings.ToLower(text))
 			switch {

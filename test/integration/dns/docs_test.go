@@ -25,11 +25,11 @@ func TestDocsShowRealAnswers(t *testing.T) {
 	web := clusterSetIP(ns, "web", []string{"243.0.0.1", "fd00:243::1"}, port("http", 80), port("https", 443))
 	db, legacy := headless(ns, "db", port("pg", 5432)), classic(ns, "legacy", port("http", 80))
 	create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, web, db, legacy,
-		imported(db, home, "1", endpoint("10.1.0.10", named("db-0"))), imported(db, "west", "1", endpoint("10.2.0.10", named("db-0")), endpoint("10.2.0.11")),
-		imported(legacy, home, "1", endpoint("10.96.0.20")), imported(legacy, "west", "1", endpoint("10.97.0.20")))
+		imported(db, localCluster, "1", endpoint("10.1.0.10", named("db-0"))), imported(db, "west", "1", endpoint("10.2.0.10", named("db-0")), endpoint("10.2.0.11")),
+		imported(legacy, localCluster, "1", endpoint("10.96.0.20")), imported(legacy, "west", "1", endpoint("10.97.0.20")))
 	s := start(t, cp)
 	shown := 0
-	for question, want := range digs(t) {
+	for question, want := range documentedAnswers(t) {
 		shown++
 		harness.Eventually(t, "dig "+question, func() error {
 			fields := strings.Fields(question)
@@ -38,11 +38,11 @@ func TestDocsShowRealAnswers(t *testing.T) {
 				name, _ = dns.ReverseAddr(fields[1])
 				qtype = "PTR"
 			}
-			reply, err := s.exchange("udp", query(name, dns.StringToType[qtype], roomy))
+			reply, err := s.exchange("udp", newQuery(name, dns.StringToType[qtype], withEDNS))
 			if err != nil {
 				return err
 			}
-			if got := shownAs(reply); !slices.Equal(got, want) {
+			if got := documentedForm(reply); !slices.Equal(got, want) {
 				return fmt.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
 			return nil
@@ -54,13 +54,13 @@ func TestDocsShowRealAnswers(t *testing.T) {
 }
 
 // shownAs is a reply as the page shows it: the status where it is not NOERROR, and all records but OPT.
-func shownAs(m *dns.Msg) []string {
+func documentedForm(m *dns.Msg) []string {
 	var out []string
 	if m.Rcode != success {
 		out = append(out, "status: "+dns.RcodeToString[m.Rcode])
 	}
 	for _, rrs := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
-		for _, text := range texts(rrs) {
+		for _, text := range recordTexts(rrs) {
 			fields := strings.Fields(text)
 			if fields[3] == "SOA" {
 				fields[6] = "1790000000" // the time of the last change
@@ -72,8 +72,8 @@ func shownAs(m *dns.Msg) []string {
 	return out
 }
 
-// digs are the questions and answers of the page's blocks: a line "$ dig … name type" and what comes after it.
-func digs(t *testing.T) map[string][]string {
+// dnsPage returns the text of docs/dns.md.
+func dnsPage(t *testing.T) string {
 	t.Helper()
 	root, err := kubeparts.Root()
 	if err != nil {
@@ -83,9 +83,15 @@ func digs(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(page)
+}
+
+// digs are the questions and answers of the page's blocks: a line "$ dig … name type" and what comes after it.
+func documentedAnswers(t *testing.T) map[string][]string {
+	t.Helper()
 	out := map[string][]string{}
 	question, inBlock := "", false
-	for line := range strings.Lines(string(page)) {
+	for line := range strings.Lines(dnsPage(t)) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(line, "```"):
@@ -106,14 +112,6 @@ func digs(t *testing.T) map[string][]string {
 
 // Every test that docs/dns.md names is one of this package's.
 func TestDocsNameRealTests(t *testing.T) {
-	root, err := kubeparts.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "dns.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var source strings.Builder
 	files, _ := filepath.Glob("*_test.go")
 	for _, file := range files {
@@ -123,7 +121,7 @@ func TestDocsNameRealTests(t *testing.T) {
 		}
 		source.Write(text)
 	}
-	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(dnsPage(t), -1)
 	for _, m := range named {
 		if !strings.Contains(source.String(), "\nfunc "+m[1]+"(") {
 			t.Errorf("%s does not exist", m[1])

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coredns/caddy"
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,7 +21,7 @@ import (
 )
 
 // own is a control plane of the test's own, prepared, with a service web in a namespace.
-func own(t *testing.T) (*controlplane.ControlPlane, string) {
+func freshCluster(t *testing.T) (*controlplane.ControlPlane, string) {
 	t.Helper()
 	cp := harness.Fresh(t, 1)[0]
 	c := clientOf(t, cp)
@@ -47,7 +46,7 @@ func freeAddress(t *testing.T) string {
 }
 
 // get reads a page.
-func get(url string) (status int, body string, err error) {
+func httpGet(url string) (status int, body string, err error) {
 	client := &http.Client{Timeout: 2 * time.Second}
 	reply, err := client.Get(url)
 	if err != nil {
@@ -60,7 +59,7 @@ func get(url string) (status int, body string, err error) {
 
 // Until everything is known every query fails and the server is not ready; then every name is there at once.
 func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
-	cp, ns := own(t)
+	cp, ns := freshCluster(t)
 	if err := cp.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -70,12 +69,12 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 	names := []string{"web." + ns + ".svc.clusterset.local", "no." + ns + ".svc.clusterset.local", "clusterset.local", "1.0.2.243.in-addr.arpa"}
 	for _, name := range names {
 		for _, qtype := range []uint16{a, srv, dns.TypeSOA} {
-			if reply := s.ask(name, qtype); reply.Rcode != dns.RcodeServerFailure || len(reply.Ns) > 0 {
+			if reply := s.query(name, qtype); reply.Rcode != dns.RcodeServerFailure || len(reply.Ns) > 0 {
 				t.Errorf("%s %s of a server that knows nothing: %v", name, dns.TypeToString[qtype], reply)
 			}
 		}
 	}
-	if status, _, err := get("http://" + readiness + "/ready"); err != nil || status != http.StatusServiceUnavailable {
+	if status, _, err := httpGet("http://" + readiness + "/ready"); err != nil || status != http.StatusServiceUnavailable {
 		t.Errorf("ready: %d, %v", status, err)
 	}
 
@@ -83,7 +82,7 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "an answer, and never a denial before", func() error {
-		reply, err := s.exchange("udp", query(names[0], a))
+		reply, err := s.exchange("udp", newQuery(names[0], a))
 		if err != nil {
 			return err
 		}
@@ -96,11 +95,11 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 		t.Fatalf("an answer before anything was known: %v", reply)
 		return nil
 	})
-	if reply := s.ask("db-0.west.db."+ns+".svc.clusterset.local", a); len(reply.Answer) != 1 {
+	if reply := s.query("db-0.west.db."+ns+".svc.clusterset.local", a); len(reply.Answer) != 1 {
 		t.Errorf("the first answer came before everything was known: %v", reply)
 	}
 	harness.Eventually(t, "ready", func() error {
-		status, body, err := get("http://" + readiness + "/ready")
+		status, body, err := httpGet("http://" + readiness + "/ready")
 		if err == nil && status != http.StatusOK {
 			err = fmt.Errorf("%d %s", status, body)
 		}
@@ -110,10 +109,10 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 
 // A server that starts anew never denies a name that exists.
 func TestRestartDeniesNothing(t *testing.T) {
-	cp, ns := own(t)
+	cp, ns := freshCluster(t)
 	for range 5 {
 		s := start(t, cp)
-		if reply := s.ask("web."+ns+".svc.clusterset.local", a); len(reply.Answer) != 1 {
+		if reply := s.query("web."+ns+".svc.clusterset.local", a); len(reply.Answer) != 1 {
 			t.Fatalf("the first answer after a start: %v", reply)
 		}
 		s.stop()
@@ -122,7 +121,7 @@ func TestRestartDeniesNothing(t *testing.T) {
 
 // A lost API server takes no name away, and a metric says so; when it is back, changes come again.
 func TestLostAPIServer(t *testing.T) {
-	cp, ns := own(t)
+	cp, ns := freshCluster(t)
 	page := freeAddress(t)
 	text := strings.TrimSuffix(corefile(cp, "clusterset.local"), "}\n") + " prometheus " + page + "\n}\n"
 	s := startCorefile(t, text)
@@ -132,24 +131,24 @@ func TestLostAPIServer(t *testing.T) {
 		{"no." + ns + ".svc.clusterset.local", a, nxdomain, nil, nil},
 	}
 	s.check(t, still)
-	connectedIs(t, page, "1")
+	waitForConnected(t, page, "1")
 	if err := cp.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	connectedIs(t, page, "0")
+	waitForConnected(t, page, "0")
 	s.check(t, still)
 	if err := cp.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	create(t, clientOf(t, cp), clusterSetIP(ns, "new", []string{"243.2.0.2"}))
 	s.check(t, append(still, row{"new." + ns + ".svc.clusterset.local", a, success, []string{"new." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.2"}, nil}))
-	connectedIs(t, page, "1")
+	waitForConnected(t, page, "1")
 }
 
-func connectedIs(t *testing.T, page, want string) {
+func waitForConnected(t *testing.T, page, want string) {
 	t.Helper()
 	harness.Eventually(t, "seamark_dns_api_connected is "+want, func() error {
-		_, body, err := get("http://" + page + "/metrics")
+		_, body, err := httpGet("http://" + page + "/metrics")
 		if err == nil && !strings.Contains(body, "\nseamark_dns_api_connected "+want+"\n") {
 			err = errors.New("it is not")
 		}
@@ -159,7 +158,7 @@ func connectedIs(t *testing.T, page, want string) {
 
 // A reload while the API server is away keeps the server as it was: with what it knows.
 func TestReloadWithoutAPIServerKeepsWhatIsKnown(t *testing.T) {
-	cp, ns := own(t)
+	cp, ns := freshCluster(t)
 	text := corefile(cp, "clusterset.local")
 	s := startCorefile(t, text)
 	still := []row{{"web." + ns + ".svc.clusterset.local", a, success, []string{"web." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.1"}, nil}}
@@ -167,33 +166,23 @@ func TestReloadWithoutAPIServerKeepsWhatIsKnown(t *testing.T) {
 	if err := cp.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	starting.Lock()
-	instance, err := s.instance.Restart(caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"})
-	starting.Unlock()
-	if err == nil || !strings.Contains(err.Error(), "stays in use") {
+	if err := s.reload(text); err == nil || !strings.Contains(err.Error(), "stays in use") {
 		t.Errorf("reload without an API server: %v", err)
 	}
-	s.instance = instance
 	s.check(t, still)
 
 	if err := cp.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	starting.Lock()
-	instance, err = s.instance.Restart(caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"})
-	starting.Unlock()
-	if err != nil {
+	if err := s.reload(text); err != nil {
 		t.Fatalf("reload: %v", err)
 	}
-	s.instance = instance
-	s.udp, s.tcp = instance.Servers()[0].LocalAddr().String(), instance.Servers()[0].Addr().String()
 	s.check(t, still)
 }
 
 // A service that changes its kind keeps its name, though the slices of one with a clusterset IP are not kept.
 func TestKindChanges(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	si := clusterSetIP(ns, "svc", []string{"243.2.1.1"}, port("http", 80))
 	slice := imported(si, "west", "1", endpoint("10.2.1.1", named("p-0")))
 	create(t, c, si, slice)
@@ -241,87 +230,80 @@ func TestKindChanges(t *testing.T) {
 // watchDenials asks for a name until the function it returns is called, and fails the test if the name is ever denied.
 func watchDenials(t *testing.T, s *dnsServer, name string) (done func()) {
 	t.Helper()
-	stop := make(chan struct{})
-	var asking sync.WaitGroup
-	asking.Go(func() {
+	return s.queryContinuously(name, a, func(reply *dns.Msg) bool {
+		if reply.Rcode != dns.RcodeSuccess {
+			t.Errorf("%s was denied: %v", name, reply)
+		}
+		return reply.Rcode == dns.RcodeSuccess
+	})
+}
+
+// queryContinuously sends a query over and over until check returns false for a reply or the function
+// it returns is called, which waits until no query is under way.
+func (s *dnsServer) queryContinuously(name string, qtype uint16, check func(*dns.Msg) bool) (stop func()) {
+	end := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
 		for {
 			select {
-			case <-stop:
+			case <-end:
 				return
 			default:
 			}
-			if reply, err := s.exchange("udp", query(name, a)); err == nil && reply.Rcode != dns.RcodeSuccess {
-				t.Errorf("%s was denied: %v", name, reply)
+			if reply, err := s.exchange("udp", newQuery(name, qtype)); err == nil && !check(reply) {
 				return
 			}
 		}
 	})
 	return func() {
-		close(stop)
-		asking.Wait()
+		close(end)
+		running.Wait()
 	}
 }
 
 // The zone of the node this server runs on is found by its name.
 func TestZoneOfTheNode(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + ns, Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, node, db, imported(db, "west", "1", endpoint("10.2.2.1", inZone("b")), endpoint("10.2.2.2", inZone("a"))))
 	t.Setenv("NODE_NAME", node.Name)
 	s := start(t, cp, "locality headless")
 	name := "db." + ns + ".svc.clusterset.local"
-	s.await(t, name, 2)
-	harness.Eventually(t, "the zone of the node first", func() error {
-		for range 20 {
-			if got := s.addressesOf(name); got[0] != "10.2.2.2" {
-				return fmt.Errorf("%v", got)
-			}
-		}
-		return nil
-	})
+	s.waitForAddresses(t, name, 2)
+	harness.Eventually(t, "the zone of the node first", s.alwaysFirst(name, "10.2.2.2"))
 }
 
 // Answers are whole while everything changes: each comes from one state of the service. The race detector watches.
 func TestAnswersUnderConstantChange(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	slice := imported(db, "west", "1", endpoint("10.2.3.1", named("p")), endpoint("10.2.3.101", named("p")))
 	create(t, c, db, slice)
 	s := start(t, cp)
 	name := "db." + ns + ".svc.clusterset.local"
-	s.await(t, name, 2)
-	stop := make(chan struct{})
-	var asking sync.WaitGroup
+	s.waitForAddresses(t, name, 2)
+	check := func(reply *dns.Msg) bool {
+		if reply.Question[0].Qtype != a {
+			return true
+		}
+		// Both addresses of a state differ by a hundred in their last byte.
+		if len(reply.Answer) != 2 {
+			t.Errorf("half a state: %v", reply)
+			return false
+		}
+		x, y := reply.Answer[0].(*dns.A).A.To4()[3], reply.Answer[1].(*dns.A).A.To4()[3]
+		if max(x, y)-min(x, y) != 100 {
+			t.Errorf("a mixture of states: %v", reply)
+			return false
+		}
+		return true
+	}
 	for _, q := range []struct {
 		name  string
 		qtype uint16
 	}{{name, a}, {"_pg._tcp." + name, srv}, {"p.west." + name, a}, {"1.3.2.10.in-addr.arpa", dns.TypePTR}} {
-		asking.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				reply, err := s.exchange("udp", query(q.name, q.qtype))
-				if err != nil || q.qtype != a {
-					continue
-				}
-				// Both addresses of a state differ by a hundred in their last byte.
-				if len(reply.Answer) != 2 {
-					t.Errorf("half a state: %v", reply)
-					return
-				}
-				x, y := reply.Answer[0].(*dns.A).A.To4()[3], reply.Answer[1].(*dns.A).A.To4()[3]
-				if max(x, y)-min(x, y) != 100 {
-					t.Errorf("a mixture of states: %v", reply)
-					return
-				}
-			}
-		})
+		defer s.queryContinuously(q.name, q.qtype, check)()
 	}
 	for i := range 60 {
 		last := 1 + i%90
@@ -330,6 +312,4 @@ func TestAnswersUnderConstantChange(t *testing.T) {
 		}
 		update(t, c, slice)
 	}
-	close(stop)
-	asking.Wait()
 }

@@ -29,10 +29,10 @@ import (
 )
 
 // home is the id of the cluster whose DNS is tested.
-const home = "east"
+const localCluster = "east"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(beCoreDNS) != "" {
+	if os.Getenv(envRunCoreDNS) != "" {
 		server.Run() // as the child of TestAnswersLikeCoreDNS
 		return
 	}
@@ -57,6 +57,13 @@ func cluster(t testing.TB) *controlplane.ControlPlane {
 	return cp
 }
 
+// clusterNamespace returns the shared control plane with a new namespace on it and a client.
+func clusterNamespace(t testing.TB) (cp *controlplane.ControlPlane, namespace string, c client.Client) {
+	t.Helper()
+	cp = cluster(t)
+	return cp, harness.Namespace(t, cp), clientOf(t, cp)
+}
+
 // prepare makes an API server that of a member.
 func prepare(ctx context.Context, c client.Client) error {
 	if _, err := crds.Install(ctx, c, crds.Member); err != nil {
@@ -64,7 +71,7 @@ func prepare(ctx context.Context, c client.Client) error {
 	}
 	return c.Create(ctx, &aboutv1beta1.ClusterProperty{
 		ObjectMeta: metav1.ObjectMeta{Name: aboutv1beta1.PropertyClusterID},
-		Spec:       aboutv1beta1.ClusterPropertySpec{Value: home},
+		Spec:       aboutv1beta1.ClusterPropertySpec{Value: localCluster},
 	})
 }
 
@@ -115,20 +122,39 @@ func startCorefile(t testing.TB, text string) *dnsServer {
 }
 
 // starting is held while a server starts: CoreDNS keeps what it is setting up in variables of the process.
-var starting sync.Mutex
+var startMutex sync.Mutex
 
 func tryCorefile(t testing.TB, text string) (*dnsServer, error) {
 	t.Helper()
-	starting.Lock()
-	defer starting.Unlock()
-	instance, err := caddy.Start(caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"})
+	startMutex.Lock()
+	defer startMutex.Unlock()
+	instance, err := caddy.Start(input(text))
 	if err != nil {
 		return nil, err
 	}
-	s := &dnsServer{t: t, instance: instance}
+	s := &dnsServer{t: t}
+	s.use(instance)
 	t.Cleanup(s.stop)
-	s.udp, s.tcp = instance.Servers()[0].LocalAddr().String(), instance.Servers()[0].Addr().String()
 	return s, nil
+}
+
+func input(text string) caddy.Input {
+	return caddy.CaddyfileInput{Contents: []byte(text), Filepath: "Corefile", ServerTypeName: "dns"}
+}
+
+func (s *dnsServer) use(instance *caddy.Instance) {
+	s.instance = instance
+	s.udp, s.tcp = instance.Servers()[0].LocalAddr().String(), instance.Servers()[0].Addr().String()
+}
+
+// reload gives a running server another Corefile. After an error the server goes on with the one it
+// had.
+func (s *dnsServer) reload(text string) error {
+	startMutex.Lock()
+	defer startMutex.Unlock()
+	instance, err := s.instance.Restart(input(text))
+	s.use(instance)
+	return err
 }
 
 // stop ends the server. A second call does nothing.
@@ -144,7 +170,7 @@ func (s *dnsServer) stop() {
 }
 
 // query is one question; change may alter the message before it is sent.
-func query(name string, qtype uint16, change ...func(*dns.Msg)) *dns.Msg {
+func newQuery(name string, qtype uint16, change ...func(*dns.Msg)) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), qtype)
 	for _, c := range change {
@@ -154,7 +180,7 @@ func query(name string, qtype uint16, change ...func(*dns.Msg)) *dns.Msg {
 }
 
 // roomy says that the client takes more than 512 bytes.
-func roomy(m *dns.Msg) { m.SetEdns0(1232, false) }
+func withEDNS(m *dns.Msg) { m.SetEdns0(1232, false) }
 
 // exchange sends a message over a network and returns the reply.
 func (s *dnsServer) exchange(network string, m *dns.Msg) (*dns.Msg, error) {
@@ -168,9 +194,9 @@ func (s *dnsServer) exchange(network string, m *dns.Msg) (*dns.Msg, error) {
 }
 
 // ask returns the reply to a question over UDP and fails the test when there is none.
-func (s *dnsServer) ask(name string, qtype uint16) *dns.Msg {
+func (s *dnsServer) query(name string, qtype uint16) *dns.Msg {
 	s.t.Helper()
-	reply, err := s.exchange("udp", query(name, qtype))
+	reply, err := s.exchange("udp", newQuery(name, qtype))
 	if err != nil {
 		s.t.Fatalf("%s %s: %v", name, dns.TypeToString[qtype], err)
 	}
@@ -178,7 +204,7 @@ func (s *dnsServer) ask(name string, qtype uint16) *dns.Msg {
 }
 
 // texts are records as text, with single blanks, sorted.
-func texts(rrs []dns.RR) []string {
+func recordTexts(rrs []dns.RR) []string {
 	out := make([]string, 0, len(rrs))
 	for _, rr := range rrs {
 		if rr.Header().Rrtype != dns.TypeOPT {
@@ -204,31 +230,31 @@ func (s *dnsServer) check(t *testing.T, rows []row) {
 	for _, r := range rows {
 		for _, network := range []string{"udp", "tcp"} {
 			harness.Eventually(t, fmt.Sprintf("%s %s over %s", r.name, dns.TypeToString[r.qtype], network), func() error {
-				reply, err := s.exchange(network, query(r.name, r.qtype, roomy))
+				reply, err := s.exchange(network, newQuery(r.name, r.qtype, withEDNS))
 				if err != nil {
 					return err
 				}
 				// Without EDNS the same is said, as far as 512 bytes go.
-				plain, err := s.exchange(network, query(r.name, r.qtype))
+				plain, err := s.exchange(network, newQuery(r.name, r.qtype))
 				if err == nil && !plain.Truncated && len(plain.Extra) == len(r.extra) { // additional records may be left out
-					err = r.differs(plain)
+					err = r.compare(plain)
 				}
-				return errors.Join(err, r.differs(reply))
+				return errors.Join(err, r.compare(reply))
 			})
 		}
 	}
 }
 
 // differs says how a reply is not what the row wants.
-func (r row) differs(m *dns.Msg) error {
+func (r row) compare(m *dns.Msg) error {
 	answer, extra := slices.Sorted(slices.Values(r.answer)), slices.Sorted(slices.Values(r.extra))
 	switch {
 	case m.Rcode != r.rcode:
 		return fmt.Errorf("%s, want %s", dns.RcodeToString[m.Rcode], dns.RcodeToString[r.rcode])
-	case !slices.Equal(texts(m.Answer), answer):
-		return fmt.Errorf("answer %q, want %q", texts(m.Answer), answer)
-	case !slices.Equal(texts(m.Extra), extra):
-		return fmt.Errorf("additional %q, want %q", texts(m.Extra), extra)
+	case !slices.Equal(recordTexts(m.Answer), answer):
+		return fmt.Errorf("answer %q, want %q", recordTexts(m.Answer), answer)
+	case !slices.Equal(recordTexts(m.Extra), extra):
+		return fmt.Errorf("additional %q, want %q", recordTexts(m.Extra), extra)
 	}
 	if r.rcode == dns.RcodeRefused || r.rcode == dns.RcodeServerFailure {
 		if m.Authoritative || len(m.Ns) > 0 {

@@ -15,22 +15,21 @@ import (
 
 // Everything that docs/dns.md promises is measured, and no label is chosen by who sends queries.
 func TestMetrics(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, clusterSetIP(ns, "web", []string{"243.4.0.1"}, port("http", 80)), db, imported(db, "west", "1", endpoint("10.4.0.1")))
 	page, profiles := freeAddress(t), freeAddress(t)
 	s := startCorefile(t, strings.TrimSuffix(corefile(cp, "clusterset.local in-addr.arpa"), "}\n")+" prometheus "+page+"\n pprof "+profiles+"\n}\n")
-	s.await(t, "db."+ns+".svc.clusterset.local", 1)
+	s.waitForAddresses(t, "db."+ns+".svc.clusterset.local", 1)
 	for i := range 300 {
-		s.ask(fmt.Sprintf("n%d.svc.clusterset.local", i), uint16(200+i))
+		s.query(fmt.Sprintf("n%d.svc.clusterset.local", i), uint16(200+i))
 	}
 	for _, qtype := range []uint16{a, aaaa, srv, dns.TypePTR, dns.TypeTXT, dns.TypeSOA, dns.TypeNS} {
-		s.ask("web."+ns+".svc.clusterset.local", qtype)
+		s.query("web."+ns+".svc.clusterset.local", qtype)
 	}
-	s.ask("*.svc.clusterset.local", a)
+	s.query("*.svc.clusterset.local", a)
 	harness.Eventually(t, "all metrics", func() error {
-		_, body, err := get("http://" + page + "/metrics")
+		_, body, err := httpGet("http://" + page + "/metrics")
 		if err != nil {
 			return err
 		}
@@ -50,7 +49,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return nil
 	})
-	if status, body, err := get("http://" + profiles + "/debug/pprof/"); err != nil || status != http.StatusOK || !strings.Contains(body, "goroutine") {
+	if status, body, err := httpGet("http://" + profiles + "/debug/pprof/"); err != nil || status != http.StatusOK || !strings.Contains(body, "goroutine") {
 		t.Errorf("profiles: %d, %v", status, err)
 	}
 }

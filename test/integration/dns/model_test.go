@@ -20,8 +20,8 @@ import (
 
 // reference is the zone as the specification's texts read: a list of records, looked through from its start for every question.
 type reference struct {
-	records map[string]map[uint16][]string // by name, by type
-	exist   []string                       // names that exist without records
+	records    map[string]map[uint16][]string // by name, by type
+	emptyNames []string                       // names that exist without records
 }
 
 func (r *reference) add(name string, qtype uint16, text string) {
@@ -47,7 +47,7 @@ func (r *reference) answer(name string, qtype uint16) (rcode int, texts []string
 			return success, texts
 		}
 	}
-	for _, other := range r.exist {
+	for _, other := range r.emptyNames {
 		if other == name || strings.HasSuffix(other, "."+name) {
 			return success, nil
 		}
@@ -56,8 +56,8 @@ func (r *reference) answer(name string, qtype uint16) (rcode int, texts []string
 }
 
 // read makes the records of some objects.
-func read(imports []*mcsv1beta1.ServiceImport, all []*discoveryv1.EndpointSlice) *reference {
-	r := &reference{records: map[string]map[uint16][]string{}, exist: []string{"svc.clusterset.local."}}
+func newReference(imports []*mcsv1beta1.ServiceImport, all []*discoveryv1.EndpointSlice) *reference {
+	r := &reference{records: map[string]map[uint16][]string{}, emptyNames: []string{"svc.clusterset.local."}}
 	for _, si := range imports {
 		name := si.Name + "." + si.Namespace + ".svc.clusterset.local."
 		var own []*discoveryv1.EndpointSlice
@@ -114,7 +114,7 @@ func typeOf(ip string) uint16 {
 }
 
 func (r *reference) virtual(name string, ports []mcsv1beta1.ServicePort, ips []string) {
-	r.exist = append(r.exist, name)
+	r.emptyNames = append(r.emptyNames, name)
 	for _, ip := range ips {
 		r.add(name, typeOf(ip), ip)
 	}
@@ -123,7 +123,7 @@ func (r *reference) virtual(name string, ports []mcsv1beta1.ServicePort, ips []s
 			continue
 		}
 		portName := fmt.Sprintf("_%s._%s.%s", p.Name, strings.ToLower(string(p.Protocol)), name)
-		r.exist = append(r.exist, portName)
+		r.emptyNames = append(r.emptyNames, portName)
 		if len(ips) > 0 {
 			r.add(name, srv, fmt.Sprintf("%d %s", p.Port, name))
 			r.add(portName, srv, fmt.Sprintf("%d %s", p.Port, name))
@@ -154,7 +154,7 @@ func (r *reference) headless(name string, own []*discoveryv1.EndpointSlice) {
 				r.add(name, srv, target)
 				r.add(fmt.Sprintf("_%s._%s.%s", *p.Name, strings.ToLower(string(*p.Protocol)), name), srv, target)
 			}
-			if source != home {
+			if source != localCluster {
 				reverse, _ := dns.ReverseAddr(ip)
 				r.add(reverse, dns.TypePTR, host)
 			}
@@ -162,10 +162,10 @@ func (r *reference) headless(name string, own []*discoveryv1.EndpointSlice) {
 	}
 }
 
-var modelClusters = []string{home, "west", "north.eu"}
+var modelClusters = []string{localCluster, "west", "north.eu"}
 
 // drawWorld makes services of all kinds with endpoints in several clusters; addresses may be shared.
-func drawWorld(rt *rapid.T, ns, prefix string) (imports []*mcsv1beta1.ServiceImport, all []*discoveryv1.EndpointSlice) {
+func drawServices(rt *rapid.T, ns, prefix string) (imports []*mcsv1beta1.ServiceImport, all []*discoveryv1.EndpointSlice) {
 	portsOf := rapid.SliceOfNDistinct(rapid.SampledFrom([]mcsv1beta1.ServicePort{port("http", 80), port("https", 443), port("udp", 80), port("", 99)}), 0, 3,
 		func(p mcsv1beta1.ServicePort) string { return p.Name })
 	for i := range rapid.IntRange(2, 6).Draw(rt, "services") {
@@ -209,7 +209,7 @@ func drawSlices(rt *rapid.T, si *mcsv1beta1.ServiceImport, prefix string) (all [
 			}
 			s := imported(si, source, strconv.Itoa(n), endpoints...)
 			if rapid.IntRange(0, 3).Draw(rt, "weight") == 0 {
-				weighing(s, "0")
+				withWeight(s, "0")
 			}
 			all = append(all, s)
 		}
@@ -227,7 +227,7 @@ func (r *reference) questions(ns string) (names []string) {
 			names = append(names, name)
 		}
 	}
-	names = append(names, r.exist...)
+	names = append(names, r.emptyNames...)
 	for i := range 7 {
 		for _, left := range []string{"", "_http._tcp.", "_tcp.", "_udp._udp.", "p-0.west.", "west.", "eu.", "north.eu.", "p-1.north.eu.", "p-1.north."} {
 			names = append(names, fmt.Sprintf("%ss%d.%s.svc.clusterset.local.", left, i, ns))
@@ -252,7 +252,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
 		ns := harness.Namespace(t, cp)
-		imports, all := drawWorld(rt, ns, strconv.Itoa(100+run))
+		imports, all := drawServices(rt, ns, strconv.Itoa(100+run))
 		var objects []client.Object
 		for _, si := range imports {
 			objects = append(objects, si)
@@ -261,17 +261,17 @@ func TestModel(t *testing.T) {
 			objects = append(objects, es)
 		}
 		create(t, c, rapid.Permutation(objects).Draw(rt, "order")...)
-		want := read(imports, all)
+		want := newReference(imports, all)
 		for _, name := range want.questions(ns) {
 			for _, qtype := range []uint16{a, aaaa, srv, dns.TypePTR, dns.TypeTXT} {
 				rcode, answer := want.answer(name, qtype)
 				harness.Eventually(t, name+" "+dns.TypeToString[qtype], func() error {
-					reply, err := s.exchange("udp", query(name, qtype, func(m *dns.Msg) { m.SetEdns0(8000, false) }))
+					reply, err := s.exchange("udp", newQuery(name, qtype, func(m *dns.Msg) { m.SetEdns0(8000, false) }))
 					if err != nil {
 						return err
 					}
-					if reply.Rcode != rcode || !slices.Equal(texts(reply.Answer), answer) {
-						return fmt.Errorf("got %s %q, want %s %q", dns.RcodeToString[reply.Rcode], texts(reply.Answer), dns.RcodeToString[rcode], answer)
+					if reply.Rcode != rcode || !slices.Equal(recordTexts(reply.Answer), answer) {
+						return fmt.Errorf("got %s %q, want %s %q", dns.RcodeToString[reply.Rcode], recordTexts(reply.Answer), dns.RcodeToString[rcode], answer)
 					}
 					return nil
 				})

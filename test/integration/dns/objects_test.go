@@ -93,7 +93,7 @@ func imported(si *mcsv1beta1.ServiceImport, cluster, suffix string, endpoints ..
 }
 
 // weighing gives a slice's cluster a weight.
-func weighing(s *discoveryv1.EndpointSlice, weight string) *discoveryv1.EndpointSlice {
+func withWeight(s *discoveryv1.EndpointSlice, weight string) *discoveryv1.EndpointSlice {
 	s.Annotations = map[string]string{v1alpha1.AnnotationWeight: weight}
 	return s
 }

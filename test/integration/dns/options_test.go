@@ -15,51 +15,49 @@ import (
 
 func TestTTL(t *testing.T) {
 	s := start(t, cluster(t), "ttl 30")
-	soa := soaOf(s.ask("no.svc.clusterset.local", a))
+	soa := soaOf(s.query("no.svc.clusterset.local", a))
 	if soa == nil || soa.Hdr.Ttl != 30 || soa.Minttl != 30 {
 		t.Errorf("SOA with `ttl 30`: %v", soa)
 	}
-	if reply := s.ask("dns-version.clusterset.local", dns.TypeTXT); reply.Answer[0].Header().Ttl != 28800 {
+	if reply := s.query("dns-version.clusterset.local", dns.TypeTXT); reply.Answer[0].Header().Ttl != 28800 {
 		t.Errorf("the schema version lives as long as the specification says: %v", reply)
 	}
 }
 
 func TestAnotherZone(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.0.1"}, port("http", 80)))
 	s := startCorefile(t, corefile(cp, "fleet.example in-addr.arpa"))
-	s.check(t, in(ns, []row{
+	s.check(t, withNamespace(ns, []row{
 		{"web.NS.svc.fleet.example", a, success, []string{"web.NS.svc.fleet.example. 5 IN A 243.3.0.1"}, nil},
 		{"_http._tcp.web.NS.svc.fleet.example", srv, success,
 			[]string{"_http._tcp.web.NS.svc.fleet.example. 5 IN SRV 0 100 80 web.NS.svc.fleet.example."}, []string{"web.NS.svc.fleet.example. 5 IN A 243.3.0.1"}},
 		{"1.0.3.243.in-addr.arpa", dns.TypePTR, success, []string{"1.0.3.243.in-addr.arpa. 5 IN PTR web.NS.svc.fleet.example."}, nil},
 	}))
 	s.check(t, []row{{"fleet.example", dns.TypeNS, success, []string{"fleet.example. 5 IN NS ns.dns.fleet.example."}, []string{"ns.dns.fleet.example. 5 IN A 127.0.0.1"}}})
-	if reply := s.ask("web."+ns+".svc.clusterset.local", a); reply.Rcode != dns.RcodeRefused {
+	if reply := s.query("web."+ns+".svc.clusterset.local", a); reply.Rcode != dns.RcodeRefused {
 		t.Errorf("a zone that is not served: %v", reply)
 	}
 }
 
 // Lighthouse's names for one cluster's backends are there only when asked for.
 func TestLighthouseNames(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web, db := classic(ns, "web", port("http", 80)), headless(ns, "db", port("pg", 5432))
 	create(t, c, web, db, imported(web, "west", "1", endpoint("10.97.0.1")), imported(web, "north.eu", "1", endpoint("10.98.0.1", notReady)),
 		imported(db, "west", "1", endpoint("10.2.0.1"), endpoint("10.2.0.2")))
-	start(t, cp, "lighthouse-names").check(t, in(ns, []row{
+	start(t, cp, "lighthouse-names").check(t, withNamespace(ns, []row{
 		{"west.web.NS.svc.clusterset.local", a, success, []string{"west.web.NS.svc.clusterset.local. 5 IN A 10.97.0.1"}, nil},
 		{"west.db.NS.svc.clusterset.local", a, success, []string{"west.db.NS.svc.clusterset.local. 5 IN A 10.2.0.1", "west.db.NS.svc.clusterset.local. 5 IN A 10.2.0.2"}, nil},
 		{"west.db.NS.svc.clusterset.local", aaaa, success, nil, nil},
 		{"north.eu.web.NS.svc.clusterset.local", a, nxdomain, nil, nil},
 		{"10-2-0-1.west.db.NS.svc.clusterset.local", a, success, []string{"10-2-0-1.west.db.NS.svc.clusterset.local. 5 IN A 10.2.0.1"}, nil},
 	}))
-	start(t, cp).check(t, in(ns, []row{{"west.web.NS.svc.clusterset.local", a, nxdomain, nil, nil}, {"west.db.NS.svc.clusterset.local", a, success, nil, nil}}))
+	start(t, cp).check(t, withNamespace(ns, []row{{"west.web.NS.svc.clusterset.local", a, nxdomain, nil, nil}, {"west.db.NS.svc.clusterset.local", a, success, nil, nil}}))
 }
 
 // behind is a Corefile whose next plugin answers everything else with 192.0.2.1 or a name of its own.
-func behind(text string) string {
+func withNextPlugin(text string) string {
 	return strings.TrimSuffix(text, "}\n") + ` template ANY A {
   answer "{{ .Name }} 60 IN A 192.0.2.1"
  }
@@ -73,12 +71,11 @@ func behind(text string) string {
 // Addresses that are not ours to name are passed on, so that the cluster's own DNS can. `template` stands for it here, but it comes before our plugin
 // in the chain, so a second server is asked through `forward`.
 func TestReverseNamesArePassedOn(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.1.1"}, port("http", 80)), db,
-		imported(db, home, "1", endpoint("10.1.3.11", named("db-0"))), imported(db, "west", "1", endpoint("10.2.3.11", named("db-0"))))
-	clusterDNS := startCorefile(t, behind(".:0 {\n bind 127.0.0.1\n}\n"))
+		imported(db, localCluster, "1", endpoint("10.1.3.11", named("db-0"))), imported(db, "west", "1", endpoint("10.2.3.11", named("db-0"))))
+	clusterDNS := startCorefile(t, withNextPlugin(".:0 {\n bind 127.0.0.1\n}\n"))
 	text := corefile(cp, "clusterset.local in-addr.arpa", "fallthrough fall.svc.clusterset.local")
 	s := startCorefile(t, strings.TrimSuffix(text, "}\n")+" forward . "+clusterDNS.udp+"\n}\n")
 	reverse := func(ip string) string { r, _ := dns.ReverseAddr(ip); return r }
@@ -90,7 +87,7 @@ func TestReverseNamesArePassedOn(t *testing.T) {
 		"192.0.2.9": "own.cluster.local.",
 	} {
 		harness.Eventually(t, "the name of "+ip, func() error {
-			reply, err := s.exchange("udp", query(reverse(ip), dns.TypePTR))
+			reply, err := s.exchange("udp", newQuery(reverse(ip), dns.TypePTR))
 			if err == nil && (len(reply.Answer) != 1 || reply.Answer[0].(*dns.PTR).Ptr != want) {
 				err = errors.New(reply.String())
 			}
@@ -98,22 +95,21 @@ func TestReverseNamesArePassedOn(t *testing.T) {
 		})
 	}
 	// `fallthrough` does the same for names of the zone, where it is wanted.
-	if reply := s.ask("x.fall.svc.clusterset.local", a); len(reply.Answer) != 1 {
+	if reply := s.query("x.fall.svc.clusterset.local", a); len(reply.Answer) != 1 {
 		t.Errorf("a name that falls through: %v", reply)
 	}
-	if reply := s.ask("x.stay.svc.clusterset.local", a); reply.Rcode != nxdomain {
+	if reply := s.query("x.stay.svc.clusterset.local", a); reply.Rcode != nxdomain {
 		t.Errorf("a name that does not fall through: %v", reply)
 	}
 }
 
 // CoreDNS's cache in front changes records it is given; the next answer must not show it.
 func TestBehindTheCache(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.2.1"}, port("http", 80)))
 	s := startCorefile(t, strings.TrimSuffix(corefile(cp, "clusterset.local"), "}\n")+" cache 2\n loadbalance\n errors\n}\n")
 	harness.Eventually(t, "an answer through the cache", func() error {
-		reply, err := s.exchange("udp", query("web."+ns+".svc.clusterset.local", a))
+		reply, err := s.exchange("udp", newQuery("web."+ns+".svc.clusterset.local", a))
 		if err == nil && (len(reply.Answer) != 1 || reply.Answer[0].Header().Ttl > 5) {
 			err = errors.New(reply.String())
 		}
@@ -149,19 +145,18 @@ func TestBadCorefiles(t *testing.T) {
 
 // In a server block for everything the zone is clusterset.local; `kubernetes` beside it serves the cluster's own.
 func TestAsTheClustersOwnDNS(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.3.1"}, port("http", 80)))
 	s := startCorefile(t, ".:0 {\n bind 127.0.0.1\n kubernetes cluster.local in-addr.arpa {\n  kubeconfig "+cp.Kubeconfig()+"\n  fallthrough in-addr.arpa\n }\n"+
 		" clusterset clusterset.local in-addr.arpa {\n  kubeconfig "+cp.Kubeconfig()+" "+cp.Name()+"\n }\n whoami\n}\n")
-	s.check(t, in(ns, []row{
+	s.check(t, withNamespace(ns, []row{
 		{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.3.3.1"}, nil},
 		{"kubernetes.default.svc.cluster.local", a, success, []string{"kubernetes.default.svc.cluster.local. 5 IN A 10.96.0.1"}, nil},
 		{"1.3.3.243.in-addr.arpa", dns.TypePTR, success, []string{"1.3.3.243.in-addr.arpa. 5 IN PTR web.NS.svc.clusterset.local."}, nil},
 		{"1.0.96.10.in-addr.arpa", dns.TypePTR, success, []string{"1.0.96.10.in-addr.arpa. 5 IN PTR kubernetes.default.svc.cluster.local."}, nil},
 	}))
 	alone := startCorefile(t, ".:0 {\n bind 127.0.0.1\n clusterset {\n  kubeconfig "+cp.Kubeconfig()+"\n }\n}\n")
-	alone.check(t, in(ns, []row{{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.3.3.1"}, nil}}))
+	alone.check(t, withNamespace(ns, []row{{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.3.3.1"}, nil}}))
 }
 
 // The binary says what it is and what it has.

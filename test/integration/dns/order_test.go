@@ -15,14 +15,14 @@ import (
 // addressesOf are the addresses of an answer in their order.
 func (s *dnsServer) addressesOf(name string) (out []string) {
 	s.t.Helper()
-	for _, rr := range s.ask(name, dns.TypeA).Answer {
+	for _, rr := range s.query(name, dns.TypeA).Answer {
 		out = append(out, rr.(*dns.A).A.String())
 	}
 	return out
 }
 
 // await waits until a name has as many addresses.
-func (s *dnsServer) await(t *testing.T, name string, n int) {
+func (s *dnsServer) waitForAddresses(t *testing.T, name string, n int) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%d addresses of %s", n, name), func() error {
 		if got := s.addressesOf(name); len(got) != n {
@@ -32,15 +32,26 @@ func (s *dnsServer) await(t *testing.T, name string, n int) {
 	})
 }
 
+// alwaysFirst returns a check that an address comes first in each of 20 answers.
+func (s *dnsServer) alwaysFirst(name, ip string) func() error {
+	return func() error {
+		for range 20 {
+			if got := s.addressesOf(name); got[0] != ip {
+				return fmt.Errorf("%v", got)
+			}
+		}
+		return nil
+	}
+}
+
 // The addresses of an answer come in every order, not only turned around.
 func TestAddressOrderIsShuffled(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
-	create(t, c, db, imported(db, "west", "1", endpoint("10.5.0.1"), endpoint("10.5.0.2")), imported(db, home, "1", endpoint("10.5.0.3"), endpoint("10.5.0.4")))
+	create(t, c, db, imported(db, "west", "1", endpoint("10.5.0.1"), endpoint("10.5.0.2")), imported(db, localCluster, "1", endpoint("10.5.0.3"), endpoint("10.5.0.4")))
 	s := start(t, cp)
 	name := "db." + ns + ".svc.clusterset.local"
-	s.await(t, name, 4)
+	s.waitForAddresses(t, name, 4)
 	orders := map[string]int{}
 	for range 600 {
 		orders[fmt.Sprint(s.addressesOf(name))]++
@@ -52,15 +63,14 @@ func TestAddressOrderIsShuffled(t *testing.T) {
 
 // In classic mode the own cluster comes first while it serves; then all others are equal.
 func TestClassicPrefersTheOwnCluster(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := classic(ns, "web", port("http", 80))
-	own := imported(web, home, "1", endpoint("10.96.0.1"))
+	own := imported(web, localCluster, "1", endpoint("10.96.0.1"))
 	create(t, c, web, own, imported(web, "west", "1", endpoint("10.97.0.1")), imported(web, "north", "1", endpoint("10.98.0.1")))
 	name := "web." + ns + ".svc.clusterset.local"
 	s, equal := start(t, cp), start(t, cp, "locality none")
-	s.await(t, name, 3)
-	equal.await(t, name, 3)
+	s.waitForAddresses(t, name, 3)
+	equal.waitForAddresses(t, name, 3)
 	second, first := map[string]int{}, map[string]int{}
 	for range 300 {
 		got := s.addressesOf(name)
@@ -80,21 +90,20 @@ func TestClassicPrefersTheOwnCluster(t *testing.T) {
 	}
 	notReady(&own.Endpoints[0])
 	update(t, c, own)
-	s.await(t, name, 2)
+	s.waitForAddresses(t, name, 2)
 }
 
 // Weights decide how often a cluster comes first; weight 0 takes it out while another serves.
 func TestClassicWeights(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := classic(ns, "web", port("http", 80))
-	heavy := weighing(imported(web, "west", "1", endpoint("10.97.1.1")), "9")
+	heavy := withWeight(imported(web, "west", "1", endpoint("10.97.1.1")), "9")
 	light := imported(web, "north", "1", endpoint("10.98.1.1"))
-	out := weighing(imported(web, "south", "1", endpoint("10.99.1.1")), "0")
+	out := withWeight(imported(web, "south", "1", endpoint("10.99.1.1")), "0")
 	create(t, c, web, heavy, light, out)
 	name := "web." + ns + ".svc.clusterset.local"
 	s := start(t, cp)
-	s.await(t, name, 2)
+	s.waitForAddresses(t, name, 2)
 	first := map[string]int{}
 	for range 400 {
 		first[s.addressesOf(name)[0]]++
@@ -116,16 +125,15 @@ func TestClassicWeights(t *testing.T) {
 
 // With `locality headless` endpoints of the own zone come first, then those of the own cluster. Without, all are equal.
 func TestHeadlessLocality(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, db,
-		imported(db, home, "1", endpoint("10.1.0.1", inZone("a")), endpoint("10.1.0.2", inZone("b"))),
+		imported(db, localCluster, "1", endpoint("10.1.0.1", inZone("a")), endpoint("10.1.0.2", inZone("b"))),
 		imported(db, "west", "1", endpoint("10.2.0.1", inZone("a")), endpoint("10.2.0.2", inZone("c"))))
 	name := "db." + ns + ".svc.clusterset.local"
 	near, plain := start(t, cp, "locality headless", "zone a"), start(t, cp)
-	near.await(t, name, 4)
-	plain.await(t, name, 4)
+	near.waitForAddresses(t, name, 4)
+	plain.waitForAddresses(t, name, 4)
 	firsts := map[string]bool{}
 	for range 100 {
 		got := near.addressesOf(name)
@@ -155,23 +163,13 @@ func TestOwnClusterIsFollowed(t *testing.T) {
 	}
 	ns := harness.Namespace(t, cp)
 	web := classic(ns, "web", port("http", 80))
-	create(t, c, web, imported(web, home, "1", endpoint("10.96.2.1")), imported(web, "west", "1", endpoint("10.97.2.1")))
+	create(t, c, web, imported(web, localCluster, "1", endpoint("10.96.2.1")), imported(web, "west", "1", endpoint("10.97.2.1")))
 	name := "web." + ns + ".svc.clusterset.local"
 	s, fixed := start(t, cp), start(t, cp, "cluster west")
-	s.await(t, name, 2)
-	fixed.await(t, name, 2)
-	alwaysFirst := func(s *dnsServer, ip string) func() error {
-		return func() error {
-			for range 20 {
-				if got := s.addressesOf(name); got[0] != ip {
-					return fmt.Errorf("%v", got)
-				}
-			}
-			return nil
-		}
-	}
-	harness.Eventually(t, "the cluster with the id first", alwaysFirst(s, "10.96.2.1"))
-	harness.Eventually(t, "the cluster of the Corefile first", alwaysFirst(fixed, "10.97.2.1"))
+	s.waitForAddresses(t, name, 2)
+	fixed.waitForAddresses(t, name, 2)
+	harness.Eventually(t, "the cluster with the id first", s.alwaysFirst(name, "10.96.2.1"))
+	harness.Eventually(t, "the cluster of the Corefile first", fixed.alwaysFirst(name, "10.97.2.1"))
 	property := &aboutv1beta1.ClusterProperty{}
 	property.Name = aboutv1beta1.PropertyClusterID
 	if err := c.Get(t.Context(), clientKey(property.Name), property); err != nil {
@@ -179,6 +177,6 @@ func TestOwnClusterIsFollowed(t *testing.T) {
 	}
 	property.Spec.Value = "west"
 	update(t, c, property)
-	harness.Eventually(t, "the cluster with the new id first", alwaysFirst(s, "10.97.2.1"))
-	harness.Eventually(t, "the cluster of the Corefile first still", alwaysFirst(fixed, "10.97.2.1"))
+	harness.Eventually(t, "the cluster with the new id first", s.alwaysFirst(name, "10.97.2.1"))
+	harness.Eventually(t, "the cluster of the Corefile first still", fixed.alwaysFirst(name, "10.97.2.1"))
 }

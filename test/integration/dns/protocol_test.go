@@ -17,11 +17,10 @@ import (
 // Names that do not exist are denied, names without records of a type are not, and names that only have others below them
 // exist (RFC 2308, RFC 8020).
 func TestNegativeAnswers(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.0.1"}, port("http", 80)))
 	s := start(t, cp)
-	s.check(t, in(ns, []row{
+	s.check(t, withNamespace(ns, []row{
 		{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.1.0.1"}, nil},
 		{"svc.clusterset.local", a, success, nil, nil},
 		{"NS.svc.clusterset.local", a, success, nil, nil},
@@ -42,18 +41,17 @@ func TestNegativeAnswers(t *testing.T) {
 	}))
 	// The last service gone, its namespace has no name either.
 	remove(t, c, clusterSetIP(ns, "web", nil))
-	s.check(t, in(ns, []row{{"NS.svc.clusterset.local", a, nxdomain, nil, nil}}))
+	s.check(t, withNamespace(ns, []row{{"NS.svc.clusterset.local", a, nxdomain, nil, nil}}))
 }
 
 func TestUnknownTypesHaveNoData(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.1.1"}, port("http", 80)))
 	rows := []row{{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.1.1.1"}, nil}}
 	for _, qtype := range []uint16{dns.TypeMX, dns.TypeCNAME, dns.TypeTXT, dns.TypeHTTPS, dns.TypeCAA, dns.TypeDNSKEY, dns.TypeANY, dns.TypeNAPTR, 65280} {
 		rows = append(rows, row{"web.NS.svc.clusterset.local", qtype, success, nil, nil})
 	}
-	start(t, cp).check(t, in(ns, rows))
+	start(t, cp).check(t, withNamespace(ns, rows))
 }
 
 func TestOtherClassesAreRefused(t *testing.T) {
@@ -63,7 +61,7 @@ func TestOtherClassesAreRefused(t *testing.T) {
 	for _, corefile := range []string{text, strings.TrimSuffix(text, "}\n") + " forward . 127.0.0.1:1\n}\n"} {
 		s := startCorefile(t, corefile)
 		for _, class := range []uint16{dns.ClassCHAOS, dns.ClassHESIOD, dns.ClassANY, dns.ClassNONE} {
-			reply, err := s.exchange("udp", query("svc.clusterset.local", a, func(m *dns.Msg) { m.Question[0].Qclass = class }))
+			reply, err := s.exchange("udp", newQuery("svc.clusterset.local", a, func(m *dns.Msg) { m.Question[0].Qclass = class }))
 			if err != nil || reply.Rcode != dns.RcodeRefused || len(reply.Answer) > 0 {
 				t.Errorf("class %s: %v, %v", dns.ClassToString[class], reply, err)
 			}
@@ -75,7 +73,7 @@ func TestTransfersAreRefused(t *testing.T) {
 	s := start(t, cluster(t))
 	for _, network := range []string{"udp", "tcp"} {
 		for _, name := range []string{"clusterset.local", "svc.clusterset.local", "in-addr.arpa"} {
-			for _, m := range []*dns.Msg{query(name, dns.TypeAXFR), new(dns.Msg).SetIxfr(dns.Fqdn(name), 1, "ns.", "mail.")} {
+			for _, m := range []*dns.Msg{newQuery(name, dns.TypeAXFR), new(dns.Msg).SetIxfr(dns.Fqdn(name), 1, "ns.", "mail.")} {
 				reply, err := s.exchange(network, m)
 				if err != nil || reply.Rcode != dns.RcodeRefused || len(reply.Answer) > 0 {
 					t.Errorf("%s over %s: %v, %v", m.Question[0].String(), network, reply, err)
@@ -86,8 +84,7 @@ func TestTransfersAreRefused(t *testing.T) {
 }
 
 func TestWildcardsAreRefused(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.2.1"}, port("http", 80)))
 	s := start(t, cp)
 	rows := []row{{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.1.2.1"}, nil}}
@@ -95,14 +92,14 @@ func TestWildcardsAreRefused(t *testing.T) {
 		"_http.*.web.NS.svc.clusterset.local", "*._tcp.web.NS.svc.clusterset.local", "*.clusterset.local", "web.NS.*.clusterset.local"} {
 		rows = append(rows, row{name, a, dns.RcodeRefused, nil, nil}, row{name, srv, dns.RcodeRefused, nil, nil})
 	}
-	s.check(t, in(ns, rows))
+	s.check(t, withNamespace(ns, rows))
 }
 
 // Queries are the only operation: others get the code NOTIMP (RFC 1035, 4.1.1).
 func TestOtherOpcodes(t *testing.T) {
 	s := start(t, cluster(t))
 	for _, opcode := range []int{dns.OpcodeNotify, dns.OpcodeUpdate, dns.OpcodeStatus} {
-		reply, err := s.exchange("udp", query("clusterset.local", dns.TypeSOA, func(m *dns.Msg) { m.Opcode = opcode }))
+		reply, err := s.exchange("udp", newQuery("clusterset.local", dns.TypeSOA, func(m *dns.Msg) { m.Opcode = opcode }))
 		if err != nil || reply.Rcode != dns.RcodeNotImplemented {
 			t.Errorf("%s: %v, %v", dns.OpcodeToString[opcode], reply, err)
 		}
@@ -111,22 +108,21 @@ func TestOtherOpcodes(t *testing.T) {
 
 // The letters of a question come back as they were sent (draft-vixie-dnsext-dns0x20), also where records speak of the zone.
 func TestCaseIsKept(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.3.1"}, port("http", 80)))
 	s := start(t, cp)
-	s.check(t, in(ns, []row{
+	s.check(t, withNamespace(ns, []row{
 		{"wEb.NS.sVC.ClusterSet.Local", a, success, []string{"wEb.NS.sVC.ClusterSet.Local. 5 IN A 243.1.3.1"}, nil},
 		{"_HTTP._Tcp.web.NS.svc.clusterset.LOCAL", srv, success,
 			[]string{"_HTTP._Tcp.web.NS.svc.clusterset.LOCAL. 5 IN SRV 0 100 80 web.NS.svc.clusterset.local."},
 			[]string{"web.NS.svc.clusterset.local. 5 IN A 243.1.3.1"}},
 	}))
-	reply := s.ask("No.Such.Svc.ClusterSet.LOCAL", a)
+	reply := s.query("No.Such.Svc.ClusterSet.LOCAL", a)
 	if soa := soaOf(reply); reply.Question[0].Name != "No.Such.Svc.ClusterSet.LOCAL." || soa == nil || soa.Hdr.Name != "ClusterSet.LOCAL." {
 		t.Errorf("asked in mixed letters: %v", reply)
 	}
 	reversed, _ := dns.ReverseAddr("243.1.3.1")
-	reply = s.ask(strings.ToUpper(reversed), dns.TypePTR)
+	reply = s.query(strings.ToUpper(reversed), dns.TypePTR)
 	if len(reply.Answer) != 1 || reply.Answer[0].Header().Name != strings.ToUpper(reversed) {
 		t.Errorf("a reverse name in capitals: %v", reply)
 	}
@@ -134,8 +130,7 @@ func TestCaseIsKept(t *testing.T) {
 
 // Names as long as Kubernetes and DNS allow are answered; endpoints whose name would be longer have their addresses all the same.
 func TestNamesAtTheLimits(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	long := strings.Repeat("s", 63)
 	db := headless(ns, long, port("a-port-of-15-let", 5432))
 	const fixed = len("....svc.clusterset.local.")
@@ -154,9 +149,9 @@ func TestNamesAtTheLimits(t *testing.T) {
 		{name, a, success, []string{name + ". 5 IN A 10.9.0.1"}, nil},
 	}
 	s := start(t, cp)
-	s.check(t, in(ns, rows))
+	s.check(t, withNamespace(ns, rows))
 	for _, n := range []string{strings.Repeat("x.", 115) + "clusterset.local", strings.Repeat("y", 63) + ".svc.clusterset.local"} {
-		if reply := s.ask(n, a); reply.Rcode != nxdomain {
+		if reply := s.query(n, a); reply.Rcode != nxdomain {
 			t.Errorf("a name of %d characters: %v", len(n), reply)
 		}
 	}
@@ -164,8 +159,7 @@ func TestNamesAtTheLimits(t *testing.T) {
 
 // An answer that is too long for a client's buffer is cut, says so, and comes whole over TCP.
 func TestTruncationAndTCP(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	big := headless(ns, "big", port("pg", 5432))
 	create(t, c, big)
 	const slices, each = 4, 75
@@ -179,7 +173,7 @@ func TestTruncationAndTCP(t *testing.T) {
 	s := start(t, cp)
 	name := "big." + ns + ".svc.clusterset.local"
 	harness.Eventually(t, "all addresses over TCP", func() error {
-		reply, err := s.exchange("tcp", query(name, a))
+		reply, err := s.exchange("tcp", newQuery(name, a))
 		if err == nil && (len(reply.Answer) != slices*each || reply.Truncated) {
 			err = fmt.Errorf("%d addresses, cut: %v", len(reply.Answer), reply.Truncated)
 		}
@@ -187,7 +181,7 @@ func TestTruncationAndTCP(t *testing.T) {
 	})
 	for _, qtype := range []uint16{a, srv} {
 		for _, size := range []uint16{0, 100, 512, 1232, 4096} {
-			m := query(name, qtype)
+			m := newQuery(name, qtype)
 			limit := 512
 			if size > 0 {
 				m.SetEdns0(size, true)
@@ -207,7 +201,7 @@ func TestTruncationAndTCP(t *testing.T) {
 		}
 	}
 	// A buffer that is large enough gets everything over UDP.
-	m := query(name, a)
+	m := newQuery(name, a)
 	m.SetEdns0(16000, false)
 	if reply, err := s.exchange("udp", m); err != nil || reply.Truncated || len(reply.Answer) != slices*each {
 		t.Errorf("with a buffer of 16000: %d records, %v", len(reply.Answer), err)
@@ -216,8 +210,7 @@ func TestTruncationAndTCP(t *testing.T) {
 
 // Additional records that do not fit are left out; that is no reason to call the answer cut (RFC 2181, 9).
 func TestAdditionalRecordsDoNotCutTheAnswer(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	var all []string
 	s := imported(db, "west", "1")
@@ -228,7 +221,7 @@ func TestAdditionalRecordsDoNotCutTheAnswer(t *testing.T) {
 	create(t, c, db, s)
 	server := start(t, cp)
 	harness.Eventually(t, "three targets in 512 bytes", func() error {
-		reply, err := server.exchange("udp", query("_pg._tcp.db."+ns+".svc.clusterset.local", srv))
+		reply, err := server.exchange("udp", newQuery("_pg._tcp.db."+ns+".svc.clusterset.local", srv))
 		if err == nil && (len(reply.Answer) != len(all) || reply.Truncated || len(reply.Extra) > 0) {
 			err = fmt.Errorf("%d targets, %d additional, cut: %v", len(reply.Answer), len(reply.Extra), reply.Truncated)
 		}
@@ -238,7 +231,7 @@ func TestAdditionalRecordsDoNotCutTheAnswer(t *testing.T) {
 
 func TestEDNSVersions(t *testing.T) {
 	s := start(t, cluster(t))
-	m := query("clusterset.local", dns.TypeSOA)
+	m := newQuery("clusterset.local", dns.TypeSOA)
 	m.SetEdns0(1232, false)
 	m.IsEdns0().SetVersion(1)
 	if reply, err := s.exchange("udp", m); err != nil || reply.Rcode != dns.RcodeBadVers {
@@ -254,7 +247,7 @@ func TestMalformedPackets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	good, _ := query("web.ns.svc.clusterset.local", srv, roomy).Pack()
+	good, _ := newQuery("web.ns.svc.clusterset.local", srv, withEDNS).Pack()
 	buffer := make([]byte, 65535)
 	for i := range 5000 {
 		packet := slices.Clone(good)
@@ -280,7 +273,7 @@ func TestMalformedPackets(t *testing.T) {
 		}
 	}
 	harness.Eventually(t, "an answer after all that", func() error {
-		_, err := s.exchange("udp", query("dns-version.clusterset.local", dns.TypeTXT))
+		_, err := s.exchange("udp", newQuery("dns-version.clusterset.local", dns.TypeTXT))
 		return err
 	})
 }

@@ -9,11 +9,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // in replaces NS by a namespace in all texts of the rows.
-func in(ns string, rows []row) []row {
+func withNamespace(ns string, rows []row) []row {
 	replace := func(texts []string) (out []string) {
 		for _, text := range texts {
 			out = append(out, strings.ReplaceAll(text, "NS", ns))
@@ -43,8 +42,7 @@ func TestSchemaVersion(t *testing.T) {
 }
 
 func TestClusterSetIPRecords(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := clusterSetIP(ns, "web", []string{"243.0.1.1", "fd00:243::1"}, port("https", 443), port("http", 80), port("udp", 443), port("", 99))
 	create(t, c, web, imported(web, "west", "1", endpoint("10.1.0.1", named("pod-0"))),
 		clusterSetIP(ns, "v4", []string{"243.0.1.2"}, port("http", 80)),
@@ -52,7 +50,7 @@ func TestClusterSetIPRecords(t *testing.T) {
 		clusterSetIP(ns, "portless", []string{"243.0.1.3"}),
 		clusterSetIP(ns, "unnamed", []string{"243.0.1.4"}, port("", 80)))
 	glue := []string{"web.NS.svc.clusterset.local. 5 IN A 243.0.1.1", "web.NS.svc.clusterset.local. 5 IN AAAA fd00:243::1"}
-	start(t, cp).check(t, in(ns, []row{
+	start(t, cp).check(t, withNamespace(ns, []row{
 		{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.0.1.1"}, nil},
 		{"web.NS.svc.clusterset.local", aaaa, success, []string{"web.NS.svc.clusterset.local. 5 IN AAAA fd00:243::1"}, nil},
 		{"_https._tcp.web.NS.svc.clusterset.local", srv, success,
@@ -86,12 +84,11 @@ func TestClusterSetIPRecords(t *testing.T) {
 
 // No name of a service with a clusterset IP tells one cluster's backends apart (2.3.4).
 func TestClusterSetIPHasNoClusterNames(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := clusterSetIP(ns, "web", []string{"243.0.2.1"}, port("http", 80))
 	create(t, c, web, imported(web, "west", "1", endpoint("10.2.0.1", named("pod-0"))))
 	for _, option := range []string{"ttl 5", "lighthouse-names"} {
-		start(t, cp, option).check(t, in(ns, []row{
+		start(t, cp, option).check(t, withNamespace(ns, []row{
 			{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.0.2.1"}, nil},
 			{"west.web.NS.svc.clusterset.local", a, nxdomain, nil, nil},
 			{"pod-0.west.web.NS.svc.clusterset.local", a, nxdomain, nil, nil},
@@ -102,13 +99,12 @@ func TestClusterSetIPHasNoClusterNames(t *testing.T) {
 }
 
 func TestHeadlessRecords(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432), port("", 99))
 	quiet := headless(ns, "quiet", port("pg", 5432))
 	create(t, c, db, quiet,
-		imported(db, home, "1", endpoint("10.1.3.1", named("db-0")), endpoint("10.1.3.2", unknownReady), endpoint("10.1.3.3", named("db-2"), notReady)),
-		imported(db, home, "2", endpoint("fd00:1::3:1", named("db-0"))),
+		imported(db, localCluster, "1", endpoint("10.1.3.1", named("db-0")), endpoint("10.1.3.2", unknownReady), endpoint("10.1.3.3", named("db-2"), notReady)),
+		imported(db, localCluster, "2", endpoint("fd00:1::3:1", named("db-0"))),
 		imported(db, "west", "1", endpoint("10.2.3.1", named("db-0")), endpoint("10.2.3.9", named("db-0"))),
 		imported(db, "north.eu", "1", endpoint("10.3.3.1", named("db-0"))),
 		imported(quiet, "west", "1", endpoint("10.2.3.7", named("db-0"), notReady)))
@@ -117,7 +113,7 @@ func TestHeadlessRecords(t *testing.T) {
 		return "_pg._tcp.db.NS.svc.clusterset.local. 5 IN SRV 0 25 5432 " + left + ".db.NS.svc.clusterset.local."
 	}
 	targets := []string{target("db-0.east"), target("10-1-3-2.east"), target("db-0.west"), target("db-0.north.eu")}
-	start(t, cp).check(t, in(ns, []row{
+	start(t, cp).check(t, withNamespace(ns, []row{
 		{"db.NS.svc.clusterset.local", a, success, []string{
 			"db.NS.svc.clusterset.local. 5 IN A 10.1.3.1", "db.NS.svc.clusterset.local. 5 IN A 10.1.3.2", "db.NS.svc.clusterset.local. 5 IN A 10.2.3.1",
 			"db.NS.svc.clusterset.local. 5 IN A 10.2.3.9", "db.NS.svc.clusterset.local. 5 IN A 10.3.3.1",
@@ -153,8 +149,7 @@ func TestHeadlessRecords(t *testing.T) {
 
 // No name of a headless service has the backends of one cluster (2.4.4); it exists only because names below it do.
 func TestHeadlessHasNoClusterRecords(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, db, imported(db, "west", "1", endpoint("10.2.4.1", named("db-0"))), imported(db, "north.eu", "1", endpoint("10.3.4.1", named("db-0"))))
 	rows := []row{{"db-0.north.eu.db.NS.svc.clusterset.local", a, success, []string{"db-0.north.eu.db.NS.svc.clusterset.local. 5 IN A 10.3.4.1"}, nil}}
@@ -164,20 +159,19 @@ func TestHeadlessHasNoClusterRecords(t *testing.T) {
 		}
 	}
 	rows = append(rows, row{"_pg._tcp.west.db.NS.svc.clusterset.local", srv, nxdomain, nil, nil})
-	start(t, cp).check(t, in(ns, rows))
+	start(t, cp).check(t, withNamespace(ns, rows))
 }
 
 func TestClassicRecords(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	web := classic(ns, "web", port("http", 80))
 	down := classic(ns, "down", port("http", 80))
 	create(t, c, web, down,
-		imported(web, home, "4", endpoint("10.96.5.1")), imported(web, home, "6", endpoint("fd00:96::5:1")),
+		imported(web, localCluster, "4", endpoint("10.96.5.1")), imported(web, localCluster, "6", endpoint("fd00:96::5:1")),
 		imported(web, "west", "4", endpoint("10.97.5.1")), imported(web, "north", "4", endpoint("10.98.5.1", notReady)),
-		imported(down, home, "4", endpoint("10.96.5.2", notReady)))
+		imported(down, localCluster, "4", endpoint("10.96.5.2", notReady)))
 	name := "web.NS.svc.clusterset.local. 5 IN "
-	start(t, cp).check(t, in(ns, []row{
+	start(t, cp).check(t, withNamespace(ns, []row{
 		{"web.NS.svc.clusterset.local", a, success, []string{name + "A 10.96.5.1", name + "A 10.97.5.1"}, nil},
 		{"web.NS.svc.clusterset.local", aaaa, success, []string{name + "AAAA fd00:96::5:1"}, nil},
 		{"_http._tcp.web.NS.svc.clusterset.local", srv, success,
@@ -192,8 +186,7 @@ func TestClassicRecords(t *testing.T) {
 }
 
 func TestReverseNames(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	derived := clusterSetIP(ns, "derived", []string{"10.96.6.6"}, port("http", 80))
 	derived.Annotations = map[string]string{v1alpha1.AnnotationClusterSetIPs: "243.0.6.6,fd00:243::6:6"}
 	stated := clusterSetIP(ns, "stated", []string{"243.0.6.7"}, port("http", 80))
@@ -202,7 +195,7 @@ func TestReverseNames(t *testing.T) {
 	web := classic(ns, "classic", port("http", 80))
 	create(t, c, clusterSetIP(ns, "web", []string{"243.0.6.1", "fd00:243::6:1"}, port("http", 80)), derived, stated, db, old, web,
 		imported(web, "west", "1", endpoint("10.97.6.1")),
-		imported(db, home, "1", endpoint("10.1.6.1", named("db-0"))),
+		imported(db, localCluster, "1", endpoint("10.1.6.1", named("db-0"))),
 		imported(db, "west", "1", endpoint("10.2.6.1", named("db-0")), endpoint("10.2.6.2"), endpoint("10.2.6.3", named("db-3"), notReady)),
 		imported(db, "west", "2", endpoint("fd00:2::6:1", named("db-0"))),
 		imported(old, "west", "1", endpoint("10.2.6.1", named("db-0"))))
@@ -223,11 +216,11 @@ func TestReverseNames(t *testing.T) {
 		rows = append(rows, row{reverse(unknown), dns.TypePTR, nxdomain, nil, nil})
 	}
 	s := start(t, cp)
-	s.check(t, in(ns, rows))
+	s.check(t, withNamespace(ns, rows))
 
 	// The first name gone, the second is told.
 	remove(t, c, old)
-	s.check(t, in(ns, []row{is("10.2.6.1", "db-0.west.db")}))
+	s.check(t, withNamespace(ns, []row{is("10.2.6.1", "db-0.west.db")}))
 }
 
 func TestZoneRecords(t *testing.T) {
@@ -240,7 +233,7 @@ func TestZoneRecords(t *testing.T) {
 		{"clusterset.local", a, success, nil, nil},
 		{"clusterset.local", dns.TypeMX, success, nil, nil},
 	})
-	reply := s.ask("clusterset.local", dns.TypeSOA)
+	reply := s.query("clusterset.local", dns.TypeSOA)
 	if len(reply.Answer) != 1 || len(reply.Ns) != 0 {
 		t.Fatalf("SOA of the zone: %v", reply)
 	}
@@ -252,10 +245,9 @@ func TestZoneRecords(t *testing.T) {
 
 // A service whose protocol is not one of the usual two has its records as well.
 func TestOtherProtocols(t *testing.T) {
-	cp := cluster(t)
-	ns, c := harness.Namespace(t, cp), clientOf(t, cp)
+	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "sig", []string{"243.0.7.1"}, mcsv1beta1.ServicePort{Name: "diameter", Port: 3868, Protocol: corev1.ProtocolSCTP}))
-	start(t, cp).check(t, in(ns, []row{{"_diameter._sctp.sig.NS.svc.clusterset.local", srv, success,
+	start(t, cp).check(t, withNamespace(ns, []row{{"_diameter._sctp.sig.NS.svc.clusterset.local", srv, success,
 		[]string{"_diameter._sctp.sig.NS.svc.clusterset.local. 5 IN SRV 0 100 3868 sig.NS.svc.clusterset.local."},
 		[]string{"sig.NS.svc.clusterset.local. 5 IN A 243.0.7.1"}}}))
 }

@@ -22,7 +22,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	c := newCluster(t)
 	c.start()
 	c.startKubeProxy()
-	c.ready()
+	c.waitReady()
 	c.create(service())
 	c.createSlices(slicesOf("here", c.pods))
 	clusterIP := netip.MustParseAddr("10.96.7.7")
@@ -47,13 +47,13 @@ func TestBesideKubeProxy(t *testing.T) {
 			})
 		}
 	}
-	if a := c.ask(false); a.Client != c.client.IPv4 {
+	if a := c.connect(false); a.Client != c.client.IPv4 {
 		t.Errorf("the server saw %s, the client is %s", a.Client, c.client.IPv4)
 	}
-	c.refused("unknown port", netip.AddrPortFrom(vip4, servicePort+1))
+	c.checkRefused("unknown port", netip.AddrPortFrom(vip4, servicePort+1))
 }
 
-func (c *cluster) startKubeProxy() {
+func (c *testCluster) startKubeProxy() {
 	c.t.Helper()
 	kube, err := kubeparts.Kube(c.t.Context(), os.Stderr)
 	if err != nil {

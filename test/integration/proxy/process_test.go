@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -34,8 +32,8 @@ const (
 )
 
 // cluster is a world whose table is kept by seamark-proxy, from the objects of a real API server.
-type cluster struct {
-	*world
+type testCluster struct {
+	*testEnv
 	api        client.Client
 	cp         *controlplane.ControlPlane
 	kubeconfig string
@@ -43,9 +41,9 @@ type cluster struct {
 	namespace  string
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *testCluster {
 	t.Helper()
-	c := &cluster{world: newWorld(t), cp: harness.Fresh(t, 1)[0]}
+	c := &testCluster{testEnv: newTestEnv(t), cp: harness.Fresh(t, 1)[0]}
 	scheme := harness.Scheme()
 	if err := aboutv1beta1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -59,7 +57,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	c.namespace = harness.Namespace(t, c.cp)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: map[string]string{
-		corev1.LabelTopologyZone: c.here.Zone, corev1.LabelTopologyRegion: c.here.Region,
+		corev1.LabelTopologyZone: c.location.Zone, corev1.LabelTopologyRegion: c.location.Region,
 	}}}
 	c.create(node)
 	for _, ip := range []netip.Addr{netbed.NodeIPv4, netbed.NodeIPv6} { // kube-proxy waits for them
@@ -69,24 +67,16 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	id := &aboutv1beta1.ClusterProperty{}
-	id.Name, id.Spec.Value = aboutv1beta1.PropertyClusterID, c.here.Cluster
+	id.Name, id.Spec.Value = aboutv1beta1.PropertyClusterID, c.location.Cluster
 	c.create(id)
 	c.prepare()
 	return c
 }
 
 // prepare builds the program and puts it and its kubeconfig where a user without rights can read them.
-func (c *cluster) prepare() {
+func (c *testCluster) prepare() {
 	c.t.Helper()
-	server, err := url.Parse(c.cp.Config().Host)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	port, err := strconv.Atoi(server.Port())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	relay, err := c.node.Relay(port)
+	relay, err := c.node.Relay(c.cp.Config().Host)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -111,7 +101,7 @@ func (c *cluster) prepare() {
 	}
 }
 
-func (c *cluster) create(objects ...client.Object) {
+func (c *testCluster) create(objects ...client.Object) {
 	c.t.Helper()
 	for _, o := range objects {
 		if o.GetNamespace() != "" {
@@ -123,7 +113,7 @@ func (c *cluster) create(objects ...client.Object) {
 	}
 }
 
-func (c *cluster) createSlices(slices []*discoveryv1.EndpointSlice) {
+func (c *testCluster) createSlices(slices []*discoveryv1.EndpointSlice) {
 	c.t.Helper()
 	for _, s := range slices {
 		s.Name = "s" + fmt.Sprintf("%x", s.Name) // an object's name is in lower case
@@ -139,7 +129,7 @@ type process struct {
 }
 
 // start runs the program on the node as nobody, with CAP_NET_ADMIN and nothing else.
-func (c *cluster) start(args ...string) *process {
+func (c *testCluster) start(args ...string) *process {
 	c.t.Helper()
 	log, err := os.CreateTemp(c.t.TempDir(), "log")
 	if err != nil {
@@ -166,7 +156,7 @@ func (c *cluster) start(args ...string) *process {
 	return p
 }
 
-func (c *cluster) ready() {
+func (c *testCluster) waitReady() {
 	c.t.Helper()
 	harness.Eventually(c.t, "the proxy is ready", func() error {
 		_, err := c.node.Get(readyURL)
@@ -175,7 +165,7 @@ func (c *cluster) ready() {
 }
 
 // end sends a signal and waits until the process is gone.
-func (c *cluster) end(p *process, s syscall.Signal) {
+func (c *testCluster) signalAndWait(p *process, s syscall.Signal) {
 	c.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		c.t.Fatal(err)
@@ -190,7 +180,7 @@ func (c *cluster) end(p *process, s syscall.Signal) {
 func TestObjectsReachTheKernel(t *testing.T) {
 	c := newCluster(t)
 	c.start()
-	c.ready()
+	c.waitReady()
 	if _, err := c.node.Get(healthURL); err != nil {
 		t.Error(err)
 	}
@@ -228,7 +218,7 @@ func TestObjectsReachTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "endpoints of another cluster are not of this node", func() error {
-		if c.dropped(frontend(false)) {
+		if c.isDropped(frontend(false)) {
 			return nil
 		}
 		return fmt.Errorf("still answered")
@@ -256,7 +246,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	c.create(service())
 	c.createSlices(slicesOf("here", c.pods))
 	p := c.start()
-	c.ready()
+	c.waitReady()
 	ctx, stop := context.WithCancel(t.Context())
 	var connections, failures int
 	var mu sync.Mutex
@@ -292,10 +282,10 @@ func TestKilledUnderLoad(t *testing.T) {
 	}
 	passed(200)
 	for range 3 {
-		c.end(p, syscall.SIGKILL)
+		c.signalAndWait(p, syscall.SIGKILL)
 		passed(200)
 		p = c.start()
-		c.ready()
+		c.waitReady()
 		passed(200)
 		page, err := c.node.Get(metricsURL)
 		if err != nil {
@@ -323,23 +313,23 @@ func TestCleanup(t *testing.T) {
 	table := func() bool {
 		return c.nft("list", "tables") != ""
 	}
-	c.end(c.readied(), syscall.SIGTERM)
+	c.signalAndWait(c.startReady(), syscall.SIGTERM)
 	if !table() {
 		t.Error("the table is gone although nobody asked for that")
 	}
-	c.end(c.readied("--cleanup-on-exit"), syscall.SIGTERM)
+	c.signalAndWait(c.startReady("--cleanup-on-exit"), syscall.SIGTERM)
 	if table() {
 		t.Error("--cleanup-on-exit left the table")
 	}
-	c.end(c.readied(), syscall.SIGKILL)
+	c.signalAndWait(c.startReady(), syscall.SIGKILL)
 	if <-c.start("--cleanup").exited; table() {
 		t.Error("--cleanup left the table")
 	}
 }
 
-func (c *cluster) readied(args ...string) *process {
+func (c *testCluster) startReady(args ...string) *process {
 	c.t.Helper()
 	p := c.start(args...)
-	c.ready()
+	c.waitReady()
 	return p
 }

@@ -14,14 +14,14 @@ import (
 // Where the kernel has SCTP it must work through a VIP. Where it has none, opening such a socket must fail for that very reason, and
 // the rules for the service's SCTP port must have been accepted all the same.
 func TestSCTP(t *testing.T) {
-	w := newWorld(t)
-	w.program(service(), slicesOf("here", w.pods[:1])...)
+	env := newTestEnv(t)
+	env.program(service(), slicesOf("here", env.pods[:1])...)
 	for name, ipv6 := range families {
-		pod := w.pods[0]
+		pod := env.pods[0]
 		listener, err := sctpListen(pod.Namespace, netip.AddrPortFrom(pod.IP(ipv6), targetPort))
 		if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) {
 			t.Logf("%s: this kernel has no SCTP: %v", name, err)
-			if got := w.ask(ipv6).Server; got != "a" {
+			if got := env.connect(ipv6).Server; got != "a" {
 				t.Errorf("%s: TCP of the same service reached %q", name, got)
 			}
 			continue
@@ -29,7 +29,7 @@ func TestSCTP(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		said, err := sctpAsk(w.client.Namespace, frontend(ipv6), listener)
+		said, err := sctpAsk(env.client.Namespace, frontend(ipv6), listener)
 		if err != nil || said != "hello" {
 			t.Errorf("%s: through the VIP came %q: %v", name, said, err)
 		}
@@ -52,7 +52,7 @@ func sctpListen(n *netbed.Namespace, at netip.AddrPort) (fd int, err error) {
 		if fd, sa, err = sctpSocket(at); err != nil {
 			return err
 		}
-		return errors.Join(unix.Bind(fd, sa), unix.Listen(fd, 1), patient(fd))
+		return errors.Join(unix.Bind(fd, sa), unix.Listen(fd, 1), setTimeouts(fd))
 	})
 	return fd, err
 }
@@ -66,7 +66,7 @@ func sctpAsk(n *netbed.Namespace, to netip.AddrPort, listener int) (string, erro
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(patient(fd), unix.Connect(fd, sa)); err != nil {
+		if err := errors.Join(setTimeouts(fd), unix.Connect(fd, sa)); err != nil {
 			return fmt.Errorf("connect: %w", err)
 		}
 		_, err = unix.Write(fd, []byte("hello"))
@@ -87,7 +87,7 @@ func sctpAsk(n *netbed.Namespace, to netip.AddrPort, listener int) (string, erro
 }
 
 // patient bounds what may block: the calls here know no deadline.
-func patient(fd int) error {
+func setTimeouts(fd int) error {
 	limit := unix.Timeval{Sec: 10}
 	return errors.Join(
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit),

@@ -18,14 +18,14 @@ import (
 )
 
 func TestEvenSpread(t *testing.T) {
-	w := newWorld(t)
-	w.program(service(), append(slicesOf("here", w.pods[:1]), slicesOf("there", w.pods[1:])...)...)
+	env := newTestEnv(t)
+	env.program(service(), append(slicesOf("here", env.pods[:1]), slicesOf("there", env.pods[1:])...)...)
 	for name, ipv6 := range families {
 		// The choice is random: of 3,000 connections every tenth run would have a share that is off by more than five percent, of five times as
 		// many one run in ten thousand.
 		const n = 15000
-		counts := w.servers(n, ipv6)
-		for _, p := range w.pods {
+		counts := env.countServers(n, ipv6)
+		for _, p := range env.pods {
 			if share := float64(counts[p.Name]) / (n / 3); share < 0.95 || share > 1.05 {
 				t.Errorf("%s: %d connections were spread %v", name, n, counts)
 			}
@@ -34,49 +34,44 @@ func TestEvenSpread(t *testing.T) {
 }
 
 func TestSourceAddressIsKept(t *testing.T) {
-	w := newWorld(t)
-	w.program(service(), slicesOf("here", w.pods)...)
+	env := newTestEnv(t)
+	env.program(service(), slicesOf("here", env.pods)...)
 	for name, ipv6 := range families {
 		for range 10 {
-			if a := w.ask(ipv6); a.Client != w.client.IP(ipv6) {
-				t.Errorf("%s: the server saw %s, the client is %s", name, a.Client, w.client.IP(ipv6))
+			if a := env.connect(ipv6); a.Client != env.client.IP(ipv6) {
+				t.Errorf("%s: the server saw %s, the client is %s", name, a.Client, env.client.IP(ipv6))
 			}
 		}
 	}
 }
 
 func TestHostProcessAsClient(t *testing.T) {
-	w := newWorld(t)
-	w.program(service(), slicesOf("here", w.pods)...)
+	env := newTestEnv(t)
+	env.program(service(), slicesOf("here", env.pods)...)
 	for name, ipv6 := range families {
 		seen := map[string]bool{}
 		for range 60 {
-			a, err := w.node.TCP(frontend(ipv6))
+			a, err := env.node.TCP(frontend(ipv6))
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			seen[a.Server] = true
 		}
-		if len(seen) != len(w.pods) {
+		if len(seen) != len(env.pods) {
 			t.Errorf("%s: a process of the node reached only %v", name, seen)
 		}
-		flow, err := w.node.UDP(frontend(ipv6))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := flow.Ask(); err != nil {
+		if _, err := env.node.UDPOnce(frontend(ipv6)); err != nil {
 			t.Errorf("%s: UDP: %v", name, err)
 		}
-		flow.Close()
 	}
 }
 
 // A pod that is chosen for its own connection must not see itself as the client: it would answer itself, past the node.
 func TestHairpin(t *testing.T) {
-	w := newWorld(t)
-	w.program(service(), slicesOf("here", w.pods[:1])...)
+	env := newTestEnv(t)
+	env.program(service(), slicesOf("here", env.pods[:1])...)
 	for name, ipv6 := range families {
-		pod := w.pods[0]
+		pod := env.pods[0]
 		a, err := pod.TCP(frontend(ipv6))
 		if err != nil {
 			t.Fatalf("%s: a pod cannot reach itself: %v", name, err)
@@ -84,26 +79,21 @@ func TestHairpin(t *testing.T) {
 		if a.Server != pod.Name || a.Client == pod.IP(ipv6) {
 			t.Errorf("%s: %s answered and saw %s", name, a.Server, a.Client)
 		}
-		flow, err := pod.UDP(frontend(ipv6))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := flow.Ask(); err != nil {
+		if _, err := pod.UDPOnce(frontend(ipv6)); err != nil {
 			t.Errorf("%s: UDP: %v", name, err)
 		}
-		flow.Close()
 	}
 }
 
 // A process of the node can be an endpoint too, and reach itself.
 func TestHairpinOfHostProcess(t *testing.T) {
-	w := newWorld(t)
-	w.serve(w.node.Namespace, "host", netip.AddrPortFrom(netbed.NodeIPv4, targetPort))
-	w.serve(w.node.Namespace, "host", netip.AddrPortFrom(netbed.NodeIPv6, targetPort))
+	env := newTestEnv(t)
+	env.serve(env.node.Namespace, "host", netip.AddrPortFrom(netbed.NodeIPv4, targetPort))
+	env.serve(env.node.Namespace, "host", netip.AddrPortFrom(netbed.NodeIPv6, targetPort))
 	host := &netbed.Pod{Name: "host", IPv4: netbed.NodeIPv4, IPv6: netbed.NodeIPv6}
-	w.program(service(), slicesOf("here", []*netbed.Pod{host})...)
+	env.program(service(), slicesOf("here", []*netbed.Pod{host})...)
 	for name, ipv6 := range families {
-		for who, client := range map[string]*netbed.Namespace{"itself": w.node.Namespace, "a pod": w.client.Namespace} {
+		for who, client := range map[string]*netbed.Namespace{"itself": env.node.Namespace, "a pod": env.client.Namespace} {
 			a, err := client.TCP(frontend(ipv6))
 			if err != nil || a.Server != "host" {
 				t.Errorf("%s: %s reached %q: %v", name, who, a.Server, err)
@@ -113,79 +103,74 @@ func TestHairpinOfHostProcess(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	w := newWorld(t)
-	w.program(service(), slicesOf("here", w.pods)...)
+	env := newTestEnv(t)
+	env.program(service(), slicesOf("here", env.pods)...)
 	unknown := func(ipv6 bool) netip.AddrPort { return netip.AddrPortFrom(vip(ipv6), servicePort+1) }
 	for name, ipv6 := range families {
-		w.refused(name+": unknown port", unknown(ipv6))
+		env.checkRefused(name+": unknown port", unknown(ipv6))
 	}
-	w.program(service())
+	env.program(service())
 	for name, ipv6 := range families {
-		w.refused(name+": no endpoints", frontend(ipv6))
+		env.checkRefused(name+": no endpoints", frontend(ipv6))
 	}
 }
 
 // refused checks that pods and processes of the node are refused at once, and not left waiting.
-func (w *world) refused(what string, to netip.AddrPort) {
-	w.t.Helper()
-	for who, client := range map[string]*netbed.Namespace{"pod": w.client.Namespace, "node": w.node.Namespace} {
+func (env *testEnv) checkRefused(what string, to netip.AddrPort) {
+	env.t.Helper()
+	for who, client := range map[string]*netbed.Namespace{"pod": env.client.Namespace, "node": env.node.Namespace} {
 		if _, err := client.TCP(to); !errors.Is(err, syscall.ECONNREFUSED) {
-			w.t.Errorf("%s, TCP from the %s: %v", what, who, err)
+			env.t.Errorf("%s, TCP from the %s: %v", what, who, err)
 		}
-		flow, err := client.UDP(to)
-		if err != nil {
-			w.t.Fatal(err)
+		if _, err := client.UDPOnce(to); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.EPERM) {
+			env.t.Errorf("%s, UDP from the %s: %v", what, who, err)
 		}
-		if _, err := flow.Ask(); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.EPERM) {
-			w.t.Errorf("%s, UDP from the %s: %v", what, who, err)
-		}
-		flow.Close()
 	}
 }
 
 // Port "extra" exists in the cluster that won a conflict about it. The loser's slices lack it, and its pods never see such a connection.
 func TestLostPortGetsNoTraffic(t *testing.T) {
-	w := newWorld(t)
-	for _, p := range w.pods {
+	env := newTestEnv(t)
+	for _, p := range env.pods {
 		for _, ipv6 := range families {
-			w.serve(p.Namespace, p.Name, netip.AddrPortFrom(p.IP(ipv6), 9090))
+			env.serve(p.Namespace, p.Name, netip.AddrPortFrom(p.IP(ipv6), 9090))
 		}
 	}
-	winner := slicesOf("here", w.pods[:1])
+	winner := slicesOf("here", env.pods[:1])
 	for _, s := range winner {
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr.To("extra"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](9090)})
 	}
 	si := service(func(si *mcsv1beta1.ServiceImport) {
 		si.Spec.Ports = append(si.Spec.Ports, mcsv1beta1.ServicePort{Name: "extra", Protocol: corev1.ProtocolTCP, Port: 81})
 	})
-	w.program(si, append(winner, slicesOf("there", w.pods[1:])...)...)
+	env.program(si, append(winner, slicesOf("there", env.pods[1:])...)...)
 	for range 100 {
-		a, err := w.client.TCP(netip.AddrPortFrom(vip4, 81))
-		if err != nil || a.Server != w.pods[0].Name {
+		a, err := env.client.TCP(netip.AddrPortFrom(vip4, 81))
+		if err != nil || a.Server != env.pods[0].Name {
 			t.Fatalf("%s answered: %v", a.Server, err)
 		}
 	}
-	w.program(si, slicesOf("there", w.pods[1:])...) // the winner is gone, and the port with it
-	w.refused("lost port", netip.AddrPortFrom(vip4, 81))
+	env.program(si, slicesOf("there", env.pods[1:])...) // the winner is gone, and the port with it
+	env.checkRefused("lost port", netip.AddrPortFrom(vip4, 81))
 }
 
 func TestLocality(t *testing.T) {
-	w := newWorld(t)
+	env := newTestEnv(t)
 	onNode := func(name string) func(*discoveryv1.Endpoint) {
 		return func(e *discoveryv1.Endpoint) { e.NodeName = ptr.To(name) }
 	}
 	inZone := func(name string) func(*discoveryv1.Endpoint) {
 		return func(e *discoveryv1.Endpoint) { e.Zone = ptr.To(name) }
 	}
-	a := slicesOf("here", w.pods[:1], inZone("zone-b"))
-	b := slicesOf("there", w.pods[1:2], inZone("zone-a"))
-	c := slicesOf("there", w.pods[2:], inZone("zone-c"))
+	a := slicesOf("here", env.pods[:1], inZone("zone-b"))
+	b := slicesOf("there", env.pods[1:2], inZone("zone-a"))
+	c := slicesOf("there", env.pods[2:], inZone("zone-c"))
 	for _, s := range c {
 		s.Name += "-c"
 		s.Annotations = map[string]string{v1alpha1.AnnotationRegion: "region-1"}
 	}
 	all := slices.Concat(a, b, c)
-	elsewhere := slices.Concat(slicesOf("here", w.pods[:1], inZone("zone-b"), onNode("other")), c)
+	elsewhere := slices.Concat(slicesOf("here", env.pods[:1], inZone("zone-b"), onNode("other")), c)
 	distribution := func(value string) func(*mcsv1beta1.ServiceImport) {
 		return func(si *mcsv1beta1.ServiceImport) { si.Spec.TrafficDistribution = &value }
 	}
@@ -210,12 +195,12 @@ func TestLocality(t *testing.T) {
 		{"nothing near", distribution(corev1.ServiceTrafficDistributionPreferSameNode), b[:0:0], nil},
 		{"value of a later version", distribution("PreferSameRack"), all, []string{"a", "b", "c"}},
 	} {
-		w.program(service(test.wish), test.slices...)
+		env.program(service(test.wish), test.slices...)
 		if test.want == nil {
-			w.refused(test.name, frontend(false))
+			env.checkRefused(test.name, frontend(false))
 			continue
 		}
-		if got := slices.Sorted(maps.Keys(w.servers(60, false))); !slices.Equal(got, test.want) {
+		if got := slices.Sorted(maps.Keys(env.countServers(60, false))); !slices.Equal(got, test.want) {
 			t.Errorf("%s: reached %v, want %v", test.name, got, test.want)
 		}
 	}
@@ -223,19 +208,19 @@ func TestLocality(t *testing.T) {
 
 // Local means this node. Where it has nothing while others have, packets are dropped, as kube-proxy does.
 func TestInternalTrafficPolicyLocal(t *testing.T) {
-	w := newWorld(t)
+	env := newTestEnv(t)
 	local := service(func(si *mcsv1beta1.ServiceImport) {
 		si.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 	})
 	// A node of another cluster may have the same name as ours.
-	w.program(local, append(slicesOf("here", w.pods[:1]), slicesOf("there", w.pods[1:])...)...)
-	if got := w.servers(60, false); len(got) != 1 || got["a"] == 0 {
+	env.program(local, append(slicesOf("here", env.pods[:1]), slicesOf("there", env.pods[1:])...)...)
+	if got := env.countServers(60, false); len(got) != 1 || got["a"] == 0 {
 		t.Errorf("reached %v, want only a", got)
 	}
-	w.program(local, slicesOf("there", w.pods[1:])...)
-	if !w.dropped(frontend(false)) {
+	env.program(local, slicesOf("there", env.pods[1:])...)
+	if !env.isDropped(frontend(false)) {
 		t.Error("a connection was answered although no endpoint is on this node")
 	}
-	w.program(local)
-	w.refused("no endpoint anywhere", frontend(false))
+	env.program(local)
+	env.checkRefused("no endpoint anywhere", frontend(false))
 }

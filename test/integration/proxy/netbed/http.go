@@ -15,7 +15,7 @@ import (
 func (n *Namespace) Get(url string) (string, error) {
 	dial := func(_ context.Context, network, address string) (c net.Conn, err error) {
 		err = n.Do(func() error {
-			c, err = net.DialTimeout(network, address, patience)
+			c, err = net.DialTimeout(network, address, timeout)
 			return err
 		})
 		return c, err

@@ -69,14 +69,14 @@ func setUpNode() error {
 			return fmt.Errorf("add link %s: %w", link.Attrs().Name, err)
 		}
 	}
-	if err := up("br0", gateway(podNet4), podNet4.Bits(), gateway(podNet6), podNet6.Bits()); err != nil {
+	if err := configureLink("br0", gateway(podNet4), podNet4.Bits(), gateway(podNet6), podNet6.Bits()); err != nil {
 		return err
 	}
 	beyond, err := netlink.LinkByName("beyond")
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(netlink.LinkSetUp(beyond), up("eth0", NodeIPv4, 24, NodeIPv6, 64)); err != nil {
+	if err := errors.Join(netlink.LinkSetUp(beyond), configureLink("eth0", NodeIPv4, 24, NodeIPv6, 64)); err != nil {
 		return err
 	}
 	return defaultRoutes("eth0", netip.MustParseAddr("172.30.0.254"), netip.MustParseAddr("fd30::fe"))
@@ -91,7 +91,7 @@ func (n *Node) AddPod(name string) (*Pod, error) {
 		return nil, err
 	}
 	number := len(n.pods) + 10
-	p := &Pod{Namespace: ns, Name: name, IPv4: nth(podNet4, number), IPv6: nth(podNet6, number)}
+	p := &Pod{Namespace: ns, Name: name, IPv4: nthAddress(podNet4, number), IPv6: nthAddress(podNet6, number)}
 	n.pods = append(n.pods, p)
 	err = n.Do(func() error {
 		outside := fmt.Sprintf("veth%d", number)
@@ -110,7 +110,7 @@ func (n *Node) AddPod(name string) (*Pod, error) {
 		return nil, fmt.Errorf("connect pod %s: %w", name, err)
 	}
 	err = p.Do(func() error {
-		if err := up("eth0", p.IPv4, podNet4.Bits(), p.IPv6, podNet6.Bits()); err != nil {
+		if err := configureLink("eth0", p.IPv4, podNet4.Bits(), p.IPv6, podNet6.Bits()); err != nil {
 			return err
 		}
 		return defaultRoutes("eth0", gateway(podNet4), gateway(podNet6))
@@ -130,14 +130,14 @@ func (n *Node) Close() error {
 	return errors.Join(append(errs, n.Namespace.Close())...)
 }
 
-func nth(p netip.Prefix, n int) netip.Addr {
+func nthAddress(p netip.Prefix, n int) netip.Addr {
 	b := p.Addr().AsSlice()
 	b[len(b)-1], b[len(b)-2] = byte(n), byte(n>>8)
 	a, _ := netip.AddrFromSlice(b)
 	return a
 }
 
-func up(name string, v4 netip.Addr, bits4 int, v6 netip.Addr, bits6 int) error {
+func configureLink(name string, v4 netip.Addr, bits4 int, v6 netip.Addr, bits6 int) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return err

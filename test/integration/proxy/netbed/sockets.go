@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -17,7 +18,7 @@ type Answer struct {
 }
 
 // patience bounds one connection. On a busy machine a handshake can take long; a refused one is told apart by its error, not by time.
-const patience = 10 * time.Second
+const timeout = 10 * time.Second
 
 // ServeTCP makes the namespace answer on a port: with name and the client's address, then it closes. It stops when the namespace
 // or the returned listener is closed.
@@ -78,7 +79,11 @@ func hostOf(a net.Addr) string {
 
 // DialTCP connects and reads the answer. It must be called from a thread of the namespace that is to be the client: see Do and Go.
 func DialTCP(to netip.AddrPort) (Answer, error) {
-	c, err := net.DialTimeout("tcp", to.String(), patience)
+	return dialTCP(to, timeout)
+}
+
+func dialTCP(to netip.AddrPort, timeout time.Duration) (Answer, error) {
+	c, err := net.DialTimeout("tcp", to.String(), timeout)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -86,7 +91,7 @@ func DialTCP(to netip.AddrPort) (Answer, error) {
 }
 
 func readAnswer(c net.Conn) (Answer, error) {
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(timeout))
 	text, err := io.ReadAll(c)
 	if err := errors.Join(err, c.Close()); err != nil {
 		return Answer{}, err
@@ -104,14 +109,7 @@ func parseAnswer(text string) (Answer, error) {
 }
 
 // TCP connects once from the namespace.
-func (n *Namespace) TCP(to netip.AddrPort) (Answer, error) {
-	var a Answer
-	err := n.Do(func() (err error) {
-		a, err = DialTCP(to)
-		return err
-	})
-	return a, err
-}
+func (n *Namespace) TCP(to netip.AddrPort) (Answer, error) { return n.TCPWithin(to, timeout) }
 
 // UDPFlow is a UDP client that keeps its socket, and so its tracked connection.
 type UDPFlow struct{ conn net.Conn }
@@ -126,11 +124,21 @@ func (n *Namespace) UDP(to netip.AddrPort) (*UDPFlow, error) {
 	return f, err
 }
 
+// UDPOnce sends a datagram from a socket of its own and waits for the answer.
+func (n *Namespace) UDPOnce(to netip.AddrPort) (Answer, error) {
+	flow, err := n.UDP(to)
+	if err != nil {
+		return Answer{}, err
+	}
+	answer, err := flow.Exchange()
+	return answer, errors.Join(err, flow.Close())
+}
+
 // Ask sends a datagram and waits for its answer, sending again if it takes long. A port that is refused gives an error at once.
-func (f *UDPFlow) Ask() (Answer, error) {
+func (f *UDPFlow) Exchange() (Answer, error) {
 	buf := make([]byte, 128)
 	var err error
-	for started := time.Now(); time.Since(started) < patience; {
+	for started := time.Now(); time.Since(started) < timeout; {
 		if _, err = f.conn.Write([]byte("?")); err != nil {
 			return Answer{}, err
 		}
@@ -150,12 +158,16 @@ func (f *UDPFlow) Ask() (Answer, error) {
 // Close ends the flow.
 func (f *UDPFlow) Close() error { return f.conn.Close() }
 
-// Relay makes what listens on a loopback port of this process's own namespace reachable under the same port inside the namespace,
-// until the returned listener is closed.
-func (n *Namespace) Relay(port int) (net.Listener, error) {
-	at := fmt.Sprintf("127.0.0.1:%d", port)
+// Relay makes the server behind a URL on a loopback port of this process's own namespace reachable
+// under the same port inside the namespace, until the returned listener is closed.
+func (n *Namespace) Relay(server string) (net.Listener, error) {
+	parsed, err := url.Parse(server)
+	if err != nil {
+		return nil, fmt.Errorf("relay %s: %w", server, err)
+	}
+	at := net.JoinHostPort("127.0.0.1", parsed.Port())
 	var l net.Listener
-	err := n.Do(func() (err error) {
+	err = n.Do(func() (err error) {
 		l, err = net.Listen("tcp", at)
 		return err
 	})
@@ -197,12 +209,8 @@ func (f *UDPFlow) Send() error {
 // TCPWithin is TCP with a limit of its own for the connection.
 func (n *Namespace) TCPWithin(to netip.AddrPort, limit time.Duration) (Answer, error) {
 	var a Answer
-	err := n.Do(func() error {
-		c, err := net.DialTimeout("tcp", to.String(), limit)
-		if err != nil {
-			return err
-		}
-		a, err = readAnswer(c)
+	err := n.Do(func() (err error) {
+		a, err = dialTCP(to, limit)
 		return err
 	})
 	return a, err
@@ -212,7 +220,7 @@ func (n *Namespace) TCPWithin(to netip.AddrPort, limit time.Duration) (Answer, e
 // the client's namespace. The connection is reset, so that ports and memory are free at once for the next.
 func Connect(to netip.AddrPort) (time.Duration, error) {
 	started := time.Now()
-	c, err := net.DialTimeout("tcp", to.String(), patience)
+	c, err := net.DialTimeout("tcp", to.String(), timeout)
 	took := time.Since(started)
 	if err != nil {
 		return took, err

@@ -46,72 +46,72 @@ func vip(ipv6 bool) netip.Addr {
 func frontend(ipv6 bool) netip.AddrPort { return netip.AddrPortFrom(vip(ipv6), servicePort) }
 
 // world is a node of cluster "here" with three serving pods and a client.
-type world struct {
-	t      *testing.T
-	node   *netbed.Node
-	client *netbed.Pod
-	pods   []*netbed.Pod
-	syncer *proxy.Syncer
-	here   model.Location
-	logged []string
+type testEnv struct {
+	t        *testing.T
+	node     *netbed.Node
+	client   *netbed.Pod
+	pods     []*netbed.Pod
+	syncer   *proxy.Syncer
+	location model.Location
+	logLines []string
 }
 
-func newWorld(t *testing.T) *world {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	w := &world{t: t, here: model.Location{Cluster: "here", Node: "node", Zone: "zone-a", Region: "region-1"}}
+	env := &testEnv{t: t, location: model.Location{Cluster: "here", Node: "node", Zone: "zone-a", Region: "region-1"}}
 	var err error
-	if w.node, err = netbed.NewNode(); err != nil {
+	if env.node, err = netbed.NewNode(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := w.node.Close(); err != nil {
+		if err := env.node.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	w.client = w.pod("client")
+	env.client = env.addPod("client")
 	for _, name := range []string{"a", "b", "c"} {
-		p := w.pod(name)
-		w.pods = append(w.pods, p)
+		p := env.addPod(name)
+		env.pods = append(env.pods, p)
 		for _, ipv6 := range families {
-			w.serve(p.Namespace, name, netip.AddrPortFrom(p.IP(ipv6), targetPort))
+			env.serve(p.Namespace, name, netip.AddrPortFrom(p.IP(ipv6), targetPort))
 		}
 	}
-	w.syncer = w.newSyncer()
-	return w
+	env.syncer = env.newSyncer()
+	return env
 }
 
-func (w *world) newSyncer() *proxy.Syncer {
-	w.t.Helper()
-	table, err := kernel.Open(w.node.FD())
+func (env *testEnv) newSyncer() *proxy.Syncer {
+	env.t.Helper()
+	table, err := kernel.Open(env.node.FD())
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
-	log := funcr.New(func(_, args string) { w.logged = append(w.logged, args) }, funcr.Options{})
+	log := funcr.New(func(_, args string) { env.logLines = append(env.logLines, args) }, funcr.Options{})
 	return proxy.NewSyncer(table, log)
 }
 
-func (w *world) pod(name string) *netbed.Pod {
-	w.t.Helper()
-	p, err := w.node.AddPod(name)
+func (env *testEnv) addPod(name string) *netbed.Pod {
+	env.t.Helper()
+	p, err := env.node.AddPod(name)
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	return p
 }
 
 // serve answers on TCP and UDP until the test ends.
-func (w *world) serve(n *netbed.Namespace, name string, at netip.AddrPort) {
-	w.t.Helper()
+func (env *testEnv) serve(n *netbed.Namespace, name string, at netip.AddrPort) {
+	env.t.Helper()
 	l, err := n.ServeTCP(name, at)
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { l.Close() })
+	env.t.Cleanup(func() { l.Close() })
 	u, err := n.ServeUDP(name, at)
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { u.Close() })
+	env.t.Cleanup(func() { u.Close() })
 }
 
 // service is an imported service with TCP, UDP and SCTP ports of the same number, in both families.
@@ -166,38 +166,34 @@ func slicesOf(cluster string, pods []*netbed.Pod, change ...func(*discoveryv1.En
 }
 
 // program decides about a service and brings it to the kernel.
-func (w *world) program(si *mcsv1beta1.ServiceImport, slices ...*discoveryv1.EndpointSlice) proxy.Outcome {
-	w.t.Helper()
-	w.syncer.Set(types.NamespacedName{Namespace: si.Namespace, Name: si.Name}, si.CreationTimestamp.Time, model.Build(si, slices, w.here))
-	o, err := w.syncer.Sync()
+func (env *testEnv) program(si *mcsv1beta1.ServiceImport, slices ...*discoveryv1.EndpointSlice) proxy.Outcome {
+	env.t.Helper()
+	env.syncer.Set(types.NamespacedName{Namespace: si.Namespace, Name: si.Name}, si.CreationTimestamp.Time, model.Build(si, slices, env.location))
+	o, err := env.syncer.Sync()
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	return o
 }
 
 // ask connects from the client pod and fails the test when that does not work.
-func (w *world) ask(ipv6 bool) netbed.Answer {
-	w.t.Helper()
-	a, err := w.client.TCP(frontend(ipv6))
+func (env *testEnv) connect(ipv6 bool) netbed.Answer {
+	env.t.Helper()
+	a, err := env.client.TCP(frontend(ipv6))
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	return a
 }
 
 // servers connects n times and counts who answered.
-func (w *world) servers(n int, ipv6 bool) map[string]int {
-	w.t.Helper()
+func (env *testEnv) countServers(n int, ipv6 bool) map[string]int {
+	env.t.Helper()
 	counts := map[string]int{}
 	for range n {
-		counts[w.ask(ipv6).Server]++
+		counts[env.connect(ipv6).Server]++
 	}
 	return counts
 }
 
-var name = types.NamespacedName{Namespace: "ns", Name: "svc"}
-
-func build(w *world, si *mcsv1beta1.ServiceImport, slices []*discoveryv1.EndpointSlice) model.Result {
-	return model.Build(si, slices, w.here)
-}
+var serviceName = types.NamespacedName{Namespace: "ns", Name: "svc"}

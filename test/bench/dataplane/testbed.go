@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -37,18 +35,18 @@ const (
 )
 
 // bed is what everything is measured on.
-type bed struct {
-	dir          string
-	size         sizes
-	plane        *controlplane.ControlPlane
-	api          client.Client
-	created      int
-	at           int // the pod that the moving service leads to
-	ours, theirs *side
+type testbed struct {
+	dir                string
+	size               sizes
+	plane              *controlplane.ControlPlane
+	api                client.Client
+	created            int
+	movingPod          int // the pod that the moving service leads to
+	seamark, kubeProxy *contender
 }
 
 // side is one of the two that are compared, on a node of its own.
-type side struct {
+type contender struct {
 	name   string
 	node   *netbed.Node
 	client *netbed.Pod
@@ -65,12 +63,12 @@ type side struct {
 	lastSum, lastNumber float64
 }
 
-func newBed(ctx context.Context, size sizes) (*bed, error) {
+func newTestbed(ctx context.Context, size sizes) (*testbed, error) {
 	dir, err := os.MkdirTemp("", "seamark-bench-")
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{dir: dir, size: size}
+	b := &testbed{dir: dir, size: size}
 	if err := b.start(ctx); err != nil {
 		b.close()
 		return nil, err
@@ -78,7 +76,7 @@ func newBed(ctx context.Context, size sizes) (*bed, error) {
 	return b, nil
 }
 
-func (b *bed) start(ctx context.Context) error {
+func (b *testbed) start(ctx context.Context) error {
 	kube, err := kubeparts.Kube(ctx, os.Stderr)
 	if err != nil {
 		return err
@@ -99,26 +97,26 @@ func (b *bed) start(ctx context.Context) error {
 	if err := b.createNode(ctx); err != nil {
 		return err
 	}
-	if b.ours, err = b.newSide("seamark-proxy"); err != nil {
+	if b.seamark, err = b.newContender("seamark-proxy"); err != nil {
 		return err
 	}
-	b.ours.vip = func(i int) netip.AddrPort { return netip.AddrPortFrom(address(243, 1, i), servicePort) }
-	b.ours.cmd = func() *exec.Cmd {
+	b.seamark.vip = func(i int) netip.AddrPort { return netip.AddrPortFrom(address(243, 1, i), servicePort) }
+	b.seamark.cmd = func() *exec.Cmd {
 		return exec.Command(proxy, "--kubeconfig", b.plane.Kubeconfig(), "--node-name", nodeName)
 	}
-	b.ours.metrics, b.ours.tables = "http://127.0.0.1:9441/metrics", []string{"inet seamark"}
-	b.ours.fullSum, b.ours.fullCount = ourMetric("sum", "full"), ourMetric("count", "full")
-	b.ours.oneSum, b.ours.oneCount = ourMetric("sum", "incremental"), ourMetric("count", "incremental")
-	return b.startTheirs(kube)
+	b.seamark.metrics, b.seamark.tables = "http://127.0.0.1:9441/metrics", []string{"inet seamark"}
+	b.seamark.fullSum, b.seamark.fullCount = seamarkMetric("sum", "full"), seamarkMetric("count", "full")
+	b.seamark.oneSum, b.seamark.oneCount = seamarkMetric("sum", "incremental"), seamarkMetric("count", "incremental")
+	return b.addKubeProxy(kube)
 }
 
-func ourMetric(what, kind string) string {
+func seamarkMetric(what, kind string) string {
 	return fmt.Sprintf("seamark_proxy_sync_duration_seconds_%s{kind=%q}", what, kind)
 }
 
 // startTheirs sets kube-proxy up to be as quick as it can: no least time between two syncs, no periodic ones.
-func (b *bed) startTheirs(kube string) (err error) {
-	if b.theirs, err = b.newSide("kube-proxy"); err != nil {
+func (b *testbed) addKubeProxy(kube string) (err error) {
+	if b.kubeProxy, err = b.newContender("kube-proxy"); err != nil {
 		return err
 	}
 	config := filepath.Join(b.dir, "kube-proxy.yaml")
@@ -137,30 +135,22 @@ nftables: {minSyncPeriod: 1ms, syncPeriod: 1h}
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
-	b.theirs.vip = func(i int) netip.AddrPort { return netip.AddrPortFrom(address(10, 96, i+256), servicePort) }
-	b.theirs.cmd = func() *exec.Cmd { return exec.Command(kube, "kube-proxy", "--config", config) }
-	b.theirs.metrics, b.theirs.tables = "http://127.0.0.1:10249/metrics", []string{"ip kube-proxy", "ip6 kube-proxy"}
+	b.kubeProxy.vip = func(i int) netip.AddrPort { return netip.AddrPortFrom(address(10, 96, i+256), servicePort) }
+	b.kubeProxy.cmd = func() *exec.Cmd { return exec.Command(kube, "kube-proxy", "--config", config) }
+	b.kubeProxy.metrics, b.kubeProxy.tables = "http://127.0.0.1:10249/metrics", []string{"ip kube-proxy", "ip6 kube-proxy"}
 	const metric = "kubeproxy_sync_proxy_rules_duration_seconds_"
-	b.theirs.oneSum, b.theirs.oneCount = metric+`sum{ip_family="IPv4"}`, metric+`count{ip_family="IPv4"}`
-	b.theirs.fullSum, b.theirs.fullCount = b.theirs.oneSum, b.theirs.oneCount
+	b.kubeProxy.oneSum, b.kubeProxy.oneCount = metric+`sum{ip_family="IPv4"}`, metric+`count{ip_family="IPv4"}`
+	b.kubeProxy.fullSum, b.kubeProxy.fullCount = b.kubeProxy.oneSum, b.kubeProxy.oneCount
 	return nil
 }
 
-func (b *bed) newSide(name string) (*side, error) {
-	s := &side{name: name}
+func (b *testbed) newContender(name string) (*contender, error) {
+	s := &contender{name: name}
 	var err error
 	if s.node, err = netbed.NewNode(); err != nil {
 		return nil, err
 	}
-	server, err := url.Parse(b.plane.Config().Host)
-	if err != nil {
-		return nil, err
-	}
-	port, err := strconv.Atoi(server.Port())
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.node.Relay(port); err != nil {
+	if _, err := s.node.Relay(b.plane.Config().Host); err != nil {
 		return nil, err
 	}
 	if s.client, err = s.node.AddPod("client"); err != nil {
@@ -179,7 +169,7 @@ func (b *bed) newSide(name string) (*side, error) {
 	return s, nil
 }
 
-func (b *bed) createNode(ctx context.Context) error {
+func (b *testbed) createNode(ctx context.Context) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if err := errors.Join(b.api.Create(ctx, node), b.api.Create(ctx, ns)); err != nil {
@@ -193,7 +183,7 @@ func (b *bed) createNode(ctx context.Context) error {
 
 // createServices creates services up to the given number: for ours a ServiceImport, for theirs a Service, and one EndpointSlice that belongs
 // to both.
-func (b *bed) createServices(ctx context.Context, upTo int) error {
+func (b *testbed) createServices(ctx context.Context, upTo int) error {
 	numbers, errs := make(chan int), make(chan error, workers)
 	for range workers {
 		go func() {
@@ -218,15 +208,15 @@ func (b *bed) createServices(ctx context.Context, upTo int) error {
 	return joined
 }
 
-func (b *bed) createService(ctx context.Context, i int) error {
+func (b *testbed) createService(ctx context.Context, i int) error {
 	name := fmt.Sprintf("svc-%d", i)
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
 	si := &mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: mcsv1beta1.ServiceImportSpec{
-		Type: mcsv1beta1.ClusterSetIP, IPs: []string{b.ours.vip(i).Addr().String()},
+		Type: mcsv1beta1.ClusterSetIP, IPs: []string{b.seamark.vip(i).Addr().String()},
 		Ports: []mcsv1beta1.ServicePort{{Name: "p", Protocol: corev1.ProtocolTCP, Port: servicePort}},
 	}}
 	svc := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
-		ClusterIP: b.theirs.vip(i).Addr().String(),
+		ClusterIP: b.kubeProxy.vip(i).Addr().String(),
 		Ports:     []corev1.ServicePort{{Name: "p", Protocol: corev1.ProtocolTCP, Port: servicePort}},
 	}}
 	slice := &discoveryv1.EndpointSlice{
@@ -240,7 +230,7 @@ func (b *bed) createService(ctx context.Context, i int) error {
 		// Most pods are on other nodes.
 		endpoint := discoveryv1.Endpoint{Addresses: []string{address(10, 200, i*b.size.endpoints+e).String()}, NodeName: ptr.To("elsewhere")}
 		if i == loadService || i == movingService {
-			endpoint = discoveryv1.Endpoint{Addresses: []string{b.ours.pods[e].IPv4.String()}, NodeName: ptr.To(nodeName)}
+			endpoint = discoveryv1.Endpoint{Addresses: []string{b.seamark.pods[e].IPv4.String()}, NodeName: ptr.To(nodeName)}
 		}
 		slice.Endpoints = append(slice.Endpoints, endpoint)
 	}
@@ -255,8 +245,8 @@ func address(a, b byte, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a, b + byte(n>>16), byte(n >> 8), byte(n)})
 }
 
-func (b *bed) close() {
-	for _, s := range []*side{b.ours, b.theirs} {
+func (b *testbed) close() {
+	for _, s := range []*contender{b.seamark, b.kubeProxy} {
 		if s != nil {
 			s.kill()
 			_ = s.node.Close()

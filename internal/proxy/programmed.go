@@ -12,25 +12,25 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
-// askPatience is how long somebody who asks waits for a transaction that runs.
-const askPatience = 10 * time.Second
+// programmedTimeout is how long a request waits for a running transaction.
+const programmedTimeout = 10 * time.Second
 
-// Programmed is what the kernel holds of a service.
+// Programmed returns what the kernel holds for a service.
 func (s *Syncer) Programmed(name types.NamespacedName) programmed.Service {
 	var out programmed.Service
 	h := s.services[name]
 	if h == nil || s.rules == nil {
 		return out
 	}
-	out.Refused = h.told
-	service := s.claims.owned(name, h.service)
+	out.Refused = h.refusedText
+	service := s.vipClaims.ownedPart(name, h.service)
 	for _, vip := range service.VIPs {
 		out.VIPs = append(out.VIPs, vip.String())
 	}
 	for i := range service.Ports {
 		f := service.Ports[i].Frontend
 		port := programmed.Port{Address: netip.AddrPortFrom(f.VIP, f.Port).String(), Protocol: f.Protocol.String(), Endpoints: []string{}}
-		for _, e := range s.Lookup(f) {
+		for _, e := range s.Endpoints(f) {
 			port.Endpoints = append(port.Endpoints, e.String())
 		}
 		out.Ports = append(out.Ports, port)
@@ -38,25 +38,26 @@ func (s *Syncer) Programmed(name types.NamespacedName) programmed.Service {
 	return out
 }
 
-// serveProgrammed answers what this node has programmed for a service. The answer comes from the loop, which alone may look.
+// serveProgrammed answers what this node has programmed for a service. The loop computes the
+// answer, because only the loop may use the syncer.
 func (p *proxy) serveProgrammed(w http.ResponseWriter, r *http.Request) {
 	namespace, name, ok := strings.Cut(r.URL.Query().Get(programmed.ServiceParameter), "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		http.Error(w, "say which: "+programmed.Path+"?"+programmed.ServiceParameter+"=NAMESPACE/NAME", http.StatusBadRequest)
+		http.Error(w, "name the service: "+programmed.Path+"?"+programmed.ServiceParameter+"=NAMESPACE/NAME", http.StatusBadRequest)
 		return
 	}
 	answer := make(chan programmed.Service, 1)
-	ask := func() { answer <- p.syncer.Programmed(types.NamespacedName{Namespace: namespace, Name: name}) }
+	request := func() { answer <- p.syncer.Programmed(types.NamespacedName{Namespace: namespace, Name: name}) }
 	select {
-	case p.asked <- ask:
+	case p.requests <- request:
 	case <-r.Context().Done():
 		return
-	case <-time.After(askPatience):
-		http.Error(w, "the kernel is being brought up to date; ask again", http.StatusServiceUnavailable)
+	case <-time.After(programmedTimeout):
+		http.Error(w, "a sync of the kernel is running; retry later", http.StatusServiceUnavailable)
 		return
 	}
 	service := <-answer
 	service.Node = p.NodeName
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(service) // whoever asked is gone
+	_ = json.NewEncoder(w).Encode(service) // the client is gone
 }

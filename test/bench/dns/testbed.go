@@ -32,14 +32,14 @@ const (
 )
 
 // bed is what everything is measured on.
-type bed struct {
+type testbed struct {
 	dir      string
 	plane    *controlplane.ControlPlane
 	client   client.Client
 	services int // made so far
 }
 
-func newBed(ctx context.Context) (*bed, error) {
+func newTestbed(ctx context.Context) (*testbed, error) {
 	for _, tool := range []string{"dnsperf", "taskset"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return nil, fmt.Errorf("%w: install it (Debian: apt-get install dnsperf util-linux)", err)
@@ -49,7 +49,7 @@ func newBed(ctx context.Context) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bed{dir: dir}
+	b := &testbed{dir: dir}
 	if err := b.start(ctx); err != nil {
 		b.close()
 		return nil, err
@@ -57,7 +57,7 @@ func newBed(ctx context.Context) (*bed, error) {
 	return b, nil
 }
 
-func (b *bed) start(ctx context.Context) error {
+func (b *testbed) start(ctx context.Context) error {
 	root, err := kubeparts.Root()
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (b *bed) start(ctx context.Context) error {
 }
 
 // close ends the control plane and removes everything. What cannot be ended ends with this process.
-func (b *bed) close() {
+func (b *testbed) close() {
 	if b.plane != nil {
 		_ = b.plane.Stop()
 	}
@@ -123,8 +123,8 @@ func newSlice(service, name, network string, n int) *discoveryv1.EndpointSlice {
 }
 
 // addServices makes services with a clusterset IP and two endpoints each, until there are n.
-func (b *bed) addServices(ctx context.Context, n int) error {
-	err := side(b.services, n, func(i int) error {
+func (b *testbed) addServices(ctx context.Context, n int) error {
+	err := parallel(b.services, n, func(i int) error {
 		if err := b.client.Create(ctx, newImport(serviceName(i), mcsv1beta1.ClusterSetIP, address(i))); err != nil {
 			return err
 		}
@@ -135,18 +135,18 @@ func (b *bed) addServices(ctx context.Context, n int) error {
 }
 
 // addHeadless makes one headless service of a thousand endpoints.
-func (b *bed) addHeadless(ctx context.Context) error {
+func (b *testbed) addHeadless(ctx context.Context) error {
 	if err := b.client.Create(ctx, newImport(headlessName, mcsv1beta1.Headless)); err != nil {
 		return err
 	}
 	const each = 100
-	return side(0, headlessSize/each, func(i int) error {
+	return parallel(0, headlessSize/each, func(i int) error {
 		return b.client.Create(ctx, newSlice(headlessName, fmt.Sprintf("%s-%d", headlessName, i), fmt.Sprintf("172.16.%d", i), each))
 	})
 }
 
 // side runs f for from…to-1 by some workers and returns all errors.
-func side(from, to int, f func(i int) error) error {
+func parallel(from, to int, f func(i int) error) error {
 	var (
 		next  atomic.Int64
 		group sync.WaitGroup

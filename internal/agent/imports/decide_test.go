@@ -87,8 +87,8 @@ func own(addresses ...string) exports.Input {
 	}
 }
 
-// addresses are what the plan imports, by cluster.
-func addresses(p Plan) map[string][]string {
+// addressesOf returns the addresses that the plan imports, by cluster.
+func addressesOf(p Plan) map[string][]string {
 	out := map[string][]string{}
 	for _, s := range p.Slices {
 		for _, e := range s.Endpoints {
@@ -153,7 +153,7 @@ func TestStaleClusters(t *testing.T) {
 				in.Stale[c] = true
 			}
 			plan := Decide(in)
-			if diff := cmp.Diff(test.want, addresses(plan)); diff != "" {
+			if diff := cmp.Diff(test.want, addressesOf(plan)); diff != "" {
 				t.Error(diff)
 			}
 			if c := readyCondition(plan); c.Status != metav1.ConditionTrue || c.Reason != "Ready" || c.Message != "the service is imported" {
@@ -186,7 +186,7 @@ func TestRefusedAddresses(t *testing.T) {
 		in := input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "s", "10.1.0.1", address))
 		in.IsNodeAddress = func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.7") }
 		plan := Decide(in)
-		if diff := cmp.Diff(map[string][]string{"a": {"10.1.0.1"}}, addresses(plan)); diff != "" {
+		if diff := cmp.Diff(map[string][]string{"a": {"10.1.0.1"}}, addressesOf(plan)); diff != "" {
 			t.Errorf("%s: %s", address, diff)
 		}
 		if !slices.Equal(plan.Refused, []string{why}) {
@@ -205,7 +205,7 @@ func TestRefusedAddresses(t *testing.T) {
 		ipv6 := func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }
 		in := input([]*v1alpha1.ExportRecord{record("a", 1, ipv6)}, s)
 		in.Families = []corev1.IPFamily{corev1.IPv6Protocol}
-		if plan := Decide(in); len(addresses(plan)) != 0 || len(plan.Refused) != 1 {
+		if plan := Decide(in); len(addressesOf(plan)) != 0 || len(plan.Refused) != 1 {
 			t.Errorf("%s was imported", address)
 		}
 	}
@@ -216,7 +216,7 @@ func TestOwnNodeAddressesAreImported(t *testing.T) {
 	in := input([]*v1alpha1.ExportRecord{record("here", 1)})
 	in.Own = own("192.0.2.7")
 	in.IsNodeAddress = func(netip.Addr) bool { return true }
-	if plan := Decide(in); len(plan.Refused) != 0 || len(addresses(plan)["here"]) != 1 {
+	if plan := Decide(in); len(plan.Refused) != 0 || len(addressesOf(plan)["here"]) != 1 {
 		t.Errorf("refused: %v", plan.Refused)
 	}
 }
@@ -225,7 +225,7 @@ func TestOwnNodeAddressesAreImported(t *testing.T) {
 func TestOwnEndpointsComeFromOwnSlices(t *testing.T) {
 	in := input([]*v1alpha1.ExportRecord{record("here", 1)}, slice("here", "s", "10.0.0.1"))
 	in.Own = own("10.0.0.2")
-	if diff := cmp.Diff(map[string][]string{"here": {"10.0.0.2"}}, addresses(Decide(in))); diff != "" {
+	if diff := cmp.Diff(map[string][]string{"here": {"10.0.0.2"}}, addressesOf(Decide(in))); diff != "" {
 		t.Error(diff)
 	}
 }

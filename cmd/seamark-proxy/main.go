@@ -23,7 +23,7 @@ func command() *cobra.Command {
 		Use:   "seamark-proxy",
 		Short: "Send the clients of clusterset IPs on this node to endpoints in all clusters",
 		Long: "seamark-proxy runs on each node of a cluster whose data plane is nftables. It reads the imported services of its\n" +
-			"own cluster and keeps one nftables table, inet seamark. When it ends, the table stays and traffic flows on.\n" +
+			"own cluster and keeps one nftables table, inet seamark. When it ends, the table stays and connections go on.\n" +
 			"It needs CAP_NET_ADMIN in the node's network namespace, and no nft program.",
 		Args:    cobra.NoArgs,
 		Version: version.String(),
@@ -31,7 +31,7 @@ func command() *cobra.Command {
 	flags := cmd.Flags()
 	common := daemon.AddFlags(flags, &options.Options)
 	flags.StringVar(&options.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of the Node this runs on (default: $NODE_NAME)")
-	flags.BoolVar(&options.CleanupOnExit, "cleanup-on-exit", false, "remove the nftables table when this ends; clusterset IPs stop working then")
+	flags.BoolVar(&options.CleanupOnExit, "cleanup-on-exit", false, "remove the nftables table when this process ends; clusterset IPs stop working then")
 	flags.BoolVar(&cleanup, "cleanup", false, "remove the nftables table and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cleanup {
@@ -41,7 +41,7 @@ func command() *cobra.Command {
 			return err
 		}
 		if options.NodeName == "" {
-			options.Log.Info("no --node-name and no $NODE_NAME: locality and internalTrafficPolicy Local will find no endpoint near")
+			options.Log.Info("no --node-name and no $NODE_NAME: no endpoint is near for locality and internalTrafficPolicy Local")
 		} else {
 			options.Log = options.Log.WithValues("node", options.NodeName)
 		}

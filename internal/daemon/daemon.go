@@ -1,5 +1,5 @@
-// Package daemon is what Seamark's processes in a member cluster have in common: how they are started and ended, how they reach their
-// cluster's API server, where they can be watched, and how they log.
+// Package daemon is what Seamark's long-running processes in a member cluster share: flags, logs,
+// access to the cluster's API server, and the addresses of metrics and probes.
 package daemon
 
 import (
@@ -20,28 +20,29 @@ import (
 	"github.com/seamark-dev/seamark/internal/daemon/logs"
 )
 
-// Options are what every daemon works with.
+// Options are the settings that every daemon has.
 type Options struct {
 	// Local reaches this cluster's API server.
 	Local *rest.Config
 	Log   logr.Logger
-	// Identified is told the cluster's id as soon as it is known, and when it changes. It may be nil.
+	// OnClusterID is called with the cluster's id when it is read, and when it changes. It may be nil.
 	OnClusterID func(clusterID string)
-	// MetricsAddress and ProbeAddress are where metrics and health are served; "0" turns one off.
+	// MetricsAddress and ProbeAddress are where metrics and health probes are served; "0" turns one
+	// off.
 	MetricsAddress string
 	ProbeAddress   string
-	// PprofAddress is where profiles of the process can be taken; nowhere when empty.
+	// PprofAddress is where profiles of the process are served; nowhere if it is empty.
 	PprofAddress string
 }
 
-// Flags set the options.
+// Flags are the command line flags behind Options.
 type Flags struct {
 	options             *Options
 	kubeconfig, context string
 	level               slog.Level
 }
 
-// Main runs a daemon's command until it ends or the process is told to, and exits.
+// Main runs a daemon's command until it ends or the process gets a signal, and exits.
 func Main(cmd *cobra.Command) {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	if err := cmd.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
@@ -50,25 +51,29 @@ func Main(cmd *cobra.Command) {
 	}
 }
 
-// AddFlags adds the flags that every daemon has to a command's own.
-func AddFlags(flags *pflag.FlagSet, to *Options) *Flags {
-	f := &Flags{options: to}
+// AddFlags adds the flags of every daemon to a command's own. Begin turns them into options.
+func AddFlags(flags *pflag.FlagSet, options *Options) *Flags {
+	f := &Flags{options: options}
 	flags.SortFlags = false
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of this cluster (default: the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "",
+		"kubeconfig of this cluster (default: the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig to use")
-	flags.StringVar(&to.MetricsAddress, "metrics-bind-address", ":9441", "where metrics are served; 0 turns them off")
-	flags.StringVar(&to.ProbeAddress, "health-probe-bind-address", ":9442", "where /healthz and /readyz are served; 0 turns them off")
-	flags.StringVar(&to.PprofAddress, "pprof-bind-address", "", "where profiles of this process can be taken, such as 127.0.0.1:9443 (default: nowhere)")
+	flags.StringVar(&options.MetricsAddress, "metrics-bind-address", ":9441", "address at which metrics are served; 0 turns them off")
+	flags.StringVar(&options.ProbeAddress, "health-probe-bind-address", ":9442",
+		"address at which /healthz and /readyz are served; 0 turns them off")
+	flags.StringVar(&options.PprofAddress, "pprof-bind-address", "",
+		"address at which profiles of this process are served, such as 127.0.0.1:9443 (default: none)")
 	flags.TextVar(&f.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
-	pflag.CommandLine = pflag.NewFlagSet("", pflag.ContinueOnError) // flags that libraries registered are not ours to offer
+	pflag.CommandLine = pflag.NewFlagSet("", pflag.ContinueOnError) // hide flags that libraries registered
 	flag.CommandLine = flag.NewFlagSet("", flag.ContinueOnError)
 	return f
 }
 
-// Begin sets the process up as the flags say, and the rest of the options.
+// Begin sets up the process's logs and garbage collection, and fills in the options that are not
+// set by a flag alone. It fails if the kubeconfig cannot be used.
 func (f *Flags) Begin() error {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // most of the heap is caches that stay: a little CPU for less memory
+		debug.SetGCPercent(50) // most of the heap is caches: spend a little CPU for less memory
 	}
 	lines := logs.New(os.Stderr, f.level)
 	f.options.Log, f.options.OnClusterID = logr.FromSlogHandler(lines), lines.SetCluster
@@ -77,14 +82,15 @@ func (f *Flags) Begin() error {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.kubeconfig
 	var err error
-	f.options.Local, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.context}
+	f.options.Local, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
-		return fmt.Errorf("no access to the cluster: %w; in a pod this comes from the ServiceAccount, elsewhere give --kubeconfig", err)
+		return fmt.Errorf("no access to the cluster: %w; outside a pod, set --kubeconfig", err)
 	}
 	return nil
 }
 
-// Known passes the cluster's id on to whoever wants it.
+// ReportClusterID calls OnClusterID, if it is set.
 func (o *Options) ReportClusterID(clusterID string) {
 	if o.OnClusterID != nil {
 		o.OnClusterID(clusterID)

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Logs writes a process's structured log. Each line names the cluster from the moment it is known: logs of several clusters are
-// read together.
+// Logs writes a process's structured log. Once the cluster's id is known, each line has it, because
+// logs of several clusters are read together.
 type Logs struct {
 	slog.Handler
 	cluster *atomic.Pointer[slog.Attr]
@@ -20,7 +20,7 @@ func New(w io.Writer, level slog.Leveler) *Logs {
 	return &Logs{slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}), &atomic.Pointer[slog.Attr]{}}
 }
 
-// SetCluster says whose log it is; empty takes it back.
+// SetCluster sets the cluster's id; an empty id removes it.
 func (l *Logs) SetCluster(id string) {
 	if id == "" {
 		l.cluster.Store(nil)
@@ -30,7 +30,7 @@ func (l *Logs) SetCluster(id string) {
 	l.cluster.Store(&attr)
 }
 
-// Handle writes a line.
+// Handle implements slog.Handler.
 func (l *Logs) Handle(ctx context.Context, r slog.Record) error {
 	if cluster := l.cluster.Load(); cluster != nil {
 		r = r.Clone()
@@ -39,12 +39,12 @@ func (l *Logs) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// WithAttrs is for package slog.
+// WithAttrs implements slog.Handler.
 func (l *Logs) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &Logs{l.Handler.WithAttrs(attrs), l.cluster}
 }
 
-// WithGroup is for package slog.
+// WithGroup implements slog.Handler.
 func (l *Logs) WithGroup(name string) slog.Handler {
 	return &Logs{l.Handler.WithGroup(name), l.cluster}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// The cluster is on each line from the moment it is known, also of loggers that were made before.
+// Each line has the cluster's id once it is known, also those of loggers that were created before.
 func TestCluster(t *testing.T) {
 	var out bytes.Buffer
 	lines := New(&out, slog.LevelInfo)

@@ -1,8 +1,8 @@
-// Package version says which build this is.
+// Package version is the version of this build.
 package version
 
 // version is set by the linker (see the Makefile).
 var version = "dev"
 
-// String is the version of this build, "dev" when it was built without the Makefile.
+// String returns the version of this build, "dev" if it was built without the Makefile.
 func String() string { return version }

@@ -10,15 +10,15 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// A broker may live on the same API server. What it holds of all clusters is not taken for services of this one.
+// A broker may be on the same API server. Its objects, which come from all clusters, are not
+// services of this cluster.
 func TestTheBrokersObjectsHaveNoNames(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
-	theirs := map[string]string{v1alpha1.LabelServiceNamespace: "shop"}
 	aggregate := clusterSetIP(ns, "web.shop", []string{"243.0.8.1"}, port("http", 80))
-	aggregate.Labels = theirs
+	aggregate.Labels = map[string]string{v1alpha1.LabelServiceNamespace: "shop"}
 	published := imported(headless(ns, "db", port("pg", 5432)), "west", "1", endpoint("10.8.0.1"))
 	published.Labels[v1alpha1.LabelServiceNamespace] = "shop"
-	// Known last, so that the others would be known by then.
+	// Created last: once it is answered, the objects before it have been read too.
 	create(t, c, aggregate, published, headless(ns, "db", port("pg", 5432)), clusterSetIP(ns, "web", []string{"243.0.8.2"}, port("http", 80)))
 	s := start(t, cp)
 	s.check(t, withNamespace(ns, []row{

@@ -15,43 +15,47 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// beCoreDNS makes a child of this test binary a server: CoreDNS's plugin sets loggers of the whole process when it starts.
+// envRunCoreDNS makes a child of this test binary a server: CoreDNS's plugin sets loggers of the
+// whole process when it starts.
 const envRunCoreDNS = "SEAMARK_TEST_BE_COREDNS"
 
-// difference is a kind of question that the two servers answer differently, and why ours is right.
+// difference is a kind of query that the two servers answer differently, and why Seamark's answer
+// is right.
 type difference struct {
 	why     string
-	matches func(name string, qtype uint16, ours, theirs *dns.Msg) bool
+	matches func(name string, qtype uint16, seamark, coredns *dns.Msg) bool
 }
 
-// differences are all there are: one that is not listed fails the test, and so does one that is no more.
+// differences are all known differences. The test fails for one that is not listed, and for one
+// that no longer occurs.
 var differences = []difference{
-	{"wildcard queries are refused", func(name string, _ uint16, ours, _ *dns.Msg) bool {
-		return strings.Contains(name, "*.") && ours.Rcode == dns.RcodeRefused
+	{"wildcard queries are refused", func(name string, _ uint16, seamark, _ *dns.Msg) bool {
+		return strings.Contains(name, "*.") && seamark.Rcode == dns.RcodeRefused
 	}},
-	{"a name that does not exist has no SOA record either (RFC 2308)", func(_ string, qtype uint16, ours, theirs *dns.Msg) bool {
-		return qtype == dns.TypeSOA && ours.Rcode == nxdomain && theirs.Rcode == success && len(theirs.Answer) == 0
+	{"a name that does not exist has no SOA record either (RFC 2308)", func(_ string, qtype uint16, seamark, coredns *dns.Msg) bool {
+		return qtype == dns.TypeSOA && seamark.Rcode == nxdomain && coredns.Rcode == success && len(coredns.Answer) == 0
 	}},
-	{"a name exists when one below it does (RFC 8020)", func(name string, _ uint16, ours, theirs *dns.Msg) bool {
+	{"a name exists if one below it does (RFC 8020)", func(name string, _ uint16, seamark, coredns *dns.Msg) bool {
 		above := strings.HasPrefix(name, "_tcp.") || strings.HasPrefix(name, "west.db.") || strings.HasPrefix(name, "north.db.")
-		return above && ours.Rcode == success && len(ours.Answer) == 0 && theirs.Rcode == nxdomain
+		return above && seamark.Rcode == success && len(seamark.Answer) == 0 && coredns.Rcode == nxdomain
 	}},
-	{"a name exists for every type when it does for one", func(name string, qtype uint16, ours, theirs *dns.Msg) bool {
+	{"a name exists for every type if it does for one", func(name string, qtype uint16, seamark, coredns *dns.Msg) bool {
 		known := strings.HasPrefix(name, "dns-version.") || strings.HasPrefix(name, "ns.dns.") || (qtype == dns.TypeTXT && strings.Count(name, ".") < 5)
-		return known && ours.Rcode == success && len(ours.Answer) == 0 && theirs.Rcode == nxdomain
+		return known && seamark.Rcode == success && len(seamark.Answer) == 0 && coredns.Rcode == nxdomain
 	}},
-	{"names of pods have addresses only", func(name string, qtype uint16, ours, theirs *dns.Msg) bool {
-		return qtype == srv && strings.Contains(name, ".db.") && len(ours.Answer) == 0 && len(theirs.Answer) > 0
+	{"names of pods have addresses only", func(name string, qtype uint16, seamark, coredns *dns.Msg) bool {
+		return qtype == srv && strings.Contains(name, ".db.") && len(seamark.Answer) == 0 && len(coredns.Answer) > 0
 	}},
-	{"names of ports have SRV records only", func(name string, qtype uint16, ours, theirs *dns.Msg) bool {
-		return strings.HasPrefix(name, "_") && (qtype == a || qtype == aaaa) && len(ours.Answer) == 0 && len(theirs.Answer) > 0
+	{"names of ports have SRV records only", func(name string, qtype uint16, seamark, coredns *dns.Msg) bool {
+		return strings.HasPrefix(name, "_") && (qtype == a || qtype == aaaa) && len(seamark.Answer) == 0 && len(coredns.Answer) > 0
 	}},
-	{"the zone has name servers, with addresses", func(name string, qtype uint16, _, theirs *dns.Msg) bool {
-		return (name == "clusterset.local." && qtype == dns.TypeNS || name == "ns.dns.clusterset.local.") && len(theirs.Answer) == 0
+	{"the zone has name servers, with addresses", func(name string, qtype uint16, _, coredns *dns.Msg) bool {
+		return (name == "clusterset.local." && qtype == dns.TypeNS || name == "ns.dns.clusterset.local.") && len(coredns.Answer) == 0
 	}},
 }
 
-// TestAnswersLikeCoreDNS asks CoreDNS's own plugin for multi-cluster services and ours the same questions about the same objects.
+// TestAnswersLikeCoreDNS sends the same queries about the same objects to CoreDNS's own plugin for
+// multi-cluster services and to Seamark's.
 func TestAnswersLikeCoreDNS(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	web := clusterSetIP(ns, "web", []string{"243.0.9.1", "fd00:243::91"}, port("https", 443), port("http", 80), port("udp", 53))
@@ -61,8 +65,8 @@ func TestAnswersLikeCoreDNS(t *testing.T) {
 		db, imported(db, "west", "1", endpoint("10.1.0.2", named("db-0")), endpoint("10.1.0.3", named("db-1")), endpoint("10.1.0.4", notReady)),
 		imported(db, "north", "1", endpoint("10.2.0.2", named("db-0")), endpoint("10.2.0.5")),
 		imported(db, "north", "2", endpoint("fd00:2::2", named("db-0"))))
-	ours := start(t, cp)
-	theirs := startInTree(t, cp)
+	seamarkServer := start(t, cp)
+	coreDNSServer := startInTree(t, cp)
 
 	var names []string
 	for _, service := range []string{"web", "single", "db", "absent"} {
@@ -78,40 +82,40 @@ func TestAnswersLikeCoreDNS(t *testing.T) {
 	names = append(names, ns+".svc.clusterset.local.", "absent.svc.clusterset.local.", "web.absent.svc.clusterset.local.", "svc.clusterset.local.", "clusterset.local.",
 		"dns-version.clusterset.local.", "web."+ns+".pod.clusterset.local.", "10-1-0-1."+ns+".pod.clusterset.local.", "other.clusterset.local.", "ns.dns.clusterset.local.")
 
-	settle := newQuery("db."+ns+".svc.clusterset.local", a, withEDNS)
-	for _, s := range []*dnsServer{ours, theirs} {
-		harness.Eventually(t, "both know the last service", func() error {
-			if reply, err := s.exchange("udp", settle.Copy()); err != nil || len(reply.Answer) != 4 {
+	lastQuery := newQuery("db."+ns+".svc.clusterset.local", a, withEDNS)
+	for _, s := range []*dnsServer{seamarkServer, coreDNSServer} {
+		harness.Eventually(t, "both answer for the last service", func() error {
+			if reply, err := s.exchange("udp", lastQuery.Copy()); err != nil || len(reply.Answer) != 4 {
 				return fmt.Errorf("%v: %w", reply, err)
 			}
 			return nil
 		})
 	}
-	asked, met := 0, map[string]int{}
+	sent, counts := 0, map[string]int{}
 	for _, name := range names {
 		for _, qtype := range []uint16{a, aaaa, srv, dns.TypeTXT, dns.TypeMX, dns.TypeSOA, dns.TypeNS} {
-			asked++
-			mine, their := mustExchange(t, ours, name, qtype), mustExchange(t, theirs, name, qtype)
-			if summary(mine) == summary(their) {
+			sent++
+			seamark, coredns := mustExchange(t, seamarkServer, name, qtype), mustExchange(t, coreDNSServer, name, qtype)
+			if summary(seamark) == summary(coredns) {
 				continue
 			}
-			i := slices.IndexFunc(differences, func(d difference) bool { return d.matches(name, qtype, mine, their) })
+			i := slices.IndexFunc(differences, func(d difference) bool { return d.matches(name, qtype, seamark, coredns) })
 			if i < 0 {
-				t.Errorf("%s %s\nours:   %s\ntheirs: %s", dns.TypeToString[qtype], name, summary(mine), summary(their))
+				t.Errorf("%s %s\nseamark: %s\ncoredns: %s", dns.TypeToString[qtype], name, summary(seamark), summary(coredns))
 				continue
 			}
-			met[differences[i].why]++
+			counts[differences[i].why]++
 		}
 	}
 	for _, d := range differences {
-		if met[d.why] == 0 {
+		if counts[d.why] == 0 {
 			t.Errorf("no longer a difference: %s", d.why)
 		}
 	}
-	t.Logf("%d questions; answered differently: %v", asked, met)
+	t.Logf("%d queries; answered differently: %v", sent, counts)
 }
 
-// startInTree runs CoreDNS's own plugin in a process of its own.
+// startInTree runs CoreDNS's own plugin in another process.
 func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 	t.Helper()
 	address := freeAddress(t)
@@ -147,8 +151,9 @@ func mustExchange(t *testing.T, s *dnsServer, name string, qtype uint16) *dns.Ms
 	return reply
 }
 
-// said is what a reply says, in one line. Serial numbers are each server's own; so are weights, of which CoreDNS counts an address of each
-// family as a service of its own, and the letters of a target, which names are compared without.
+// summary returns the content of a reply in one line. It leaves out what may differ: serial
+// numbers; weights, because CoreDNS counts an address of each family as another service; and the
+// letter case of targets.
 func summary(m *dns.Msg) string {
 	records := func(rrs []dns.RR) []string {
 		out := recordTexts(rrs)

@@ -17,7 +17,7 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// The answers in docs/dns.md are those a server gives about the objects the page describes.
+// The answers in docs/dns.md are those of a server with the objects that the page describes.
 func TestDocsShowRealAnswers(t *testing.T) {
 	cp := cluster(t)
 	c := clientOf(t, cp)
@@ -53,7 +53,8 @@ func TestDocsShowRealAnswers(t *testing.T) {
 	}
 }
 
-// shownAs is a reply as the page shows it: the status where it is not NOERROR, and all records but OPT.
+// documentedForm returns a reply in the form of the page: the status unless it is NOERROR, and all
+// records but OPT.
 func documentedForm(m *dns.Msg) []string {
 	var out []string
 	if m.Rcode != success {
@@ -86,7 +87,8 @@ func dnsPage(t *testing.T) string {
 	return string(page)
 }
 
-// digs are the questions and answers of the page's blocks: a line "$ dig … name type" and what comes after it.
+// documentedAnswers returns the queries and answers of the page's blocks: a line "$ dig … name
+// type" and the lines after it.
 func documentedAnswers(t *testing.T) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
@@ -110,7 +112,7 @@ func documentedAnswers(t *testing.T) map[string][]string {
 	return out
 }
 
-// Every test that docs/dns.md names is one of this package's.
+// Every test that docs/dns.md names is in this package.
 func TestDocsNameRealTests(t *testing.T) {
 	var source strings.Builder
 	files, _ := filepath.Glob("*_test.go")

@@ -20,7 +20,7 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// own is a control plane of the test's own, prepared, with a service web in a namespace.
+// freshCluster returns a prepared control plane for one test, with a service web in a namespace.
 func freshCluster(t *testing.T) (*controlplane.ControlPlane, string) {
 	t.Helper()
 	cp := harness.Fresh(t, 1)[0]
@@ -34,7 +34,7 @@ func freshCluster(t *testing.T) (*controlplane.ControlPlane, string) {
 	return cp, ns
 }
 
-// freeAddress is an address on loopback that nobody listens at.
+// freeAddress returns an unused address on loopback.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,7 +45,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// get reads a page.
+// httpGet returns the status and body of a page.
 func httpGet(url string) (status int, body string, err error) {
 	client := &http.Client{Timeout: 2 * time.Second}
 	reply, err := client.Get(url)
@@ -57,7 +57,8 @@ func httpGet(url string) (status int, body string, err error) {
 	return reply.StatusCode, string(text), err
 }
 
-// Until everything is known every query fails and the server is not ready; then every name is there at once.
+// Until all objects have been read, every query fails and the server is not ready. After that all
+// names exist at once.
 func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 	cp, ns := freshCluster(t)
 	if err := cp.StopAPIServer(); err != nil {
@@ -70,7 +71,7 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 	for _, name := range names {
 		for _, qtype := range []uint16{a, srv, dns.TypeSOA} {
 			if reply := s.query(name, qtype); reply.Rcode != dns.RcodeServerFailure || len(reply.Ns) > 0 {
-				t.Errorf("%s %s of a server that knows nothing: %v", name, dns.TypeToString[qtype], reply)
+				t.Errorf("%s %s before the objects were read: %v", name, dns.TypeToString[qtype], reply)
 			}
 		}
 	}
@@ -81,7 +82,7 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 	if err := cp.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "an answer, and never a denial before", func() error {
+	harness.Eventually(t, "an answer, and no denial before it", func() error {
 		reply, err := s.exchange("udp", newQuery(names[0], a))
 		if err != nil {
 			return err
@@ -92,11 +93,11 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 		case dns.RcodeServerFailure:
 			return errors.New("not yet")
 		}
-		t.Fatalf("an answer before anything was known: %v", reply)
+		t.Fatalf("an answer before the objects were read: %v", reply)
 		return nil
 	})
 	if reply := s.query("db-0.west.db."+ns+".svc.clusterset.local", a); len(reply.Answer) != 1 {
-		t.Errorf("the first answer came before everything was known: %v", reply)
+		t.Errorf("the first answer came before all objects were read: %v", reply)
 	}
 	harness.Eventually(t, "ready", func() error {
 		status, body, err := httpGet("http://" + readiness + "/ready")
@@ -107,7 +108,7 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 	})
 }
 
-// A server that starts anew never denies a name that exists.
+// A starting server never denies an existing name.
 func TestRestartDeniesNothing(t *testing.T) {
 	cp, ns := freshCluster(t)
 	for range 5 {
@@ -119,29 +120,30 @@ func TestRestartDeniesNothing(t *testing.T) {
 	}
 }
 
-// A lost API server takes no name away, and a metric says so; when it is back, changes come again.
+// While the API server is unreachable, all names stay and a metric reports it. Once it is back,
+// changes arrive again.
 func TestLostAPIServer(t *testing.T) {
 	cp, ns := freshCluster(t)
 	page := freeAddress(t)
 	text := strings.TrimSuffix(corefile(cp, "clusterset.local"), "}\n") + " prometheus " + page + "\n}\n"
 	s := startCorefile(t, text)
-	still := []row{
+	want := []row{
 		{"web." + ns + ".svc.clusterset.local", a, success, []string{"web." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.1"}, nil},
 		{"db." + ns + ".svc.clusterset.local", a, success, []string{"db." + ns + ".svc.clusterset.local. 5 IN A 10.2.0.1"}, nil},
 		{"no." + ns + ".svc.clusterset.local", a, nxdomain, nil, nil},
 	}
-	s.check(t, still)
+	s.check(t, want)
 	waitForConnected(t, page, "1")
 	if err := cp.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
 	waitForConnected(t, page, "0")
-	s.check(t, still)
+	s.check(t, want)
 	if err := cp.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	create(t, clientOf(t, cp), clusterSetIP(ns, "new", []string{"243.2.0.2"}))
-	s.check(t, append(still, row{"new." + ns + ".svc.clusterset.local", a, success, []string{"new." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.2"}, nil}))
+	s.check(t, append(want, row{"new." + ns + ".svc.clusterset.local", a, success, []string{"new." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.2"}, nil}))
 	waitForConnected(t, page, "1")
 }
 
@@ -156,20 +158,21 @@ func waitForConnected(t *testing.T, page, want string) {
 	})
 }
 
-// A reload while the API server is away keeps the server as it was: with what it knows.
+// A reload while the API server is unreachable fails, and the server goes on with the objects it
+// has.
 func TestReloadWithoutAPIServerKeepsWhatIsKnown(t *testing.T) {
 	cp, ns := freshCluster(t)
 	text := corefile(cp, "clusterset.local")
 	s := startCorefile(t, text)
-	still := []row{{"web." + ns + ".svc.clusterset.local", a, success, []string{"web." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.1"}, nil}}
-	s.check(t, still)
+	want := []row{{"web." + ns + ".svc.clusterset.local", a, success, []string{"web." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.1"}, nil}}
+	s.check(t, want)
 	if err := cp.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.reload(text); err == nil || !strings.Contains(err.Error(), "stays in use") {
 		t.Errorf("reload without an API server: %v", err)
 	}
-	s.check(t, still)
+	s.check(t, want)
 
 	if err := cp.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
@@ -177,10 +180,11 @@ func TestReloadWithoutAPIServerKeepsWhatIsKnown(t *testing.T) {
 	if err := s.reload(text); err != nil {
 		t.Fatalf("reload: %v", err)
 	}
-	s.check(t, still)
+	s.check(t, want)
 }
 
-// A service that changes its kind keeps its name, though the slices of one with a clusterset IP are not kept.
+// A service that changes its kind keeps its name, although slices of a service with a clusterset IP
+// are stored without content.
 func TestKindChanges(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	si := clusterSetIP(ns, "svc", []string{"243.2.1.1"}, port("http", 80))
@@ -197,7 +201,7 @@ func TestKindChanges(t *testing.T) {
 	}
 	for range 3 {
 		s.check(t, answered("243.2.1.1"))
-		never := watchDenials(t, s, name)
+		stop := watchDenials(t, s, name)
 		si.Spec.Type, si.Spec.IPs = headless(ns, "svc").Spec.Type, nil
 		update(t, c, si)
 		s.check(t, append(answered("10.2.1.1"), row{"p-0.west." + name, a, success, []string{"p-0.west." + name + ". 5 IN A 10.2.1.1"}, nil}))
@@ -210,9 +214,9 @@ func TestKindChanges(t *testing.T) {
 		si.Spec.Type, si.Spec.IPs = clusterSetIP(ns, "svc", nil).Spec.Type, []string{"243.2.1.1"}
 		update(t, c, si)
 		s.check(t, answered("243.2.1.1"))
-		never()
+		stop()
 	}
-	// Slices that come before their import, and one that is given to another service.
+	// A slice that arrives before its import, and one that moves to another service.
 	late := headless(ns, "late", port("http", 80))
 	early := imported(late, "west", "1", endpoint("10.2.1.9"))
 	create(t, c, early, late)
@@ -227,7 +231,8 @@ func TestKindChanges(t *testing.T) {
 	s.check(t, answered("10.2.1.9"))
 }
 
-// watchDenials asks for a name until the function it returns is called, and fails the test if the name is ever denied.
+// watchDenials queries a name until the function it returns is called, and fails the test if the
+// name is ever denied.
 func watchDenials(t *testing.T, s *dnsServer, name string) (done func()) {
 	t.Helper()
 	return s.queryContinuously(name, a, func(reply *dns.Msg) bool {
@@ -238,8 +243,8 @@ func watchDenials(t *testing.T, s *dnsServer, name string) (done func()) {
 	})
 }
 
-// queryContinuously sends a query over and over until check returns false for a reply or the function
-// it returns is called, which waits until no query is under way.
+// queryContinuously sends a query over and over until check returns false for a reply or the
+// function it returns is called, which waits until no query is under way.
 func (s *dnsServer) queryContinuously(name string, qtype uint16, check func(*dns.Msg) bool) (stop func()) {
 	end := make(chan struct{})
 	var running sync.WaitGroup
@@ -261,7 +266,7 @@ func (s *dnsServer) queryContinuously(name string, qtype uint16, check func(*dns
 	}
 }
 
-// The zone of the node this server runs on is found by its name.
+// The zone of this server's node is found by the node's name.
 func TestZoneOfTheNode(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + ns, Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}
@@ -274,7 +279,8 @@ func TestZoneOfTheNode(t *testing.T) {
 	harness.Eventually(t, "the zone of the node first", s.alwaysFirst(name, "10.2.2.2"))
 }
 
-// Answers are whole while everything changes: each comes from one state of the service. The race detector watches.
+// Answers are consistent during changes: each comes from one state of the service. The race
+// detector runs too.
 func TestAnswersUnderConstantChange(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))

@@ -1,5 +1,5 @@
-// Package dns_test asks real servers over real sockets about objects in a real API server. The servers run in this process, as
-// seamark-dns runs them, so the race detector sees them too.
+// Package dns_test queries real servers over real sockets about objects in a real API server. The
+// servers run in this process, in the same way as in seamark-dns, so the race detector covers them.
 package dns_test
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// home is the id of the cluster whose DNS is tested.
+// localCluster is the id of the cluster whose DNS is tested.
 const localCluster = "east"
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ var (
 	errPrepared error
 )
 
-// cluster is the control plane that all tests share, a member with an id.
+// cluster returns the control plane that all tests share: that of a member with an id.
 func cluster(t testing.TB) *controlplane.ControlPlane {
 	t.Helper()
 	cp := harness.Clusters(t, 1)[0]
@@ -64,7 +64,7 @@ func clusterNamespace(t testing.TB) (cp *controlplane.ControlPlane, namespace st
 	return cp, harness.Namespace(t, cp), clientOf(t, cp)
 }
 
-// prepare makes an API server that of a member.
+// prepare installs on an API server what a member has.
 func prepare(ctx context.Context, c client.Client) error {
 	if _, err := crds.Install(ctx, c, crds.Member); err != nil {
 		return err
@@ -83,7 +83,7 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	return s
 })
 
-// clientOf writes to a control plane past any outage a test makes.
+// clientOf returns a client that bypasses the outages of a test.
 func clientOf(t testing.TB, cp *controlplane.ControlPlane) client.Client {
 	t.Helper()
 	c, err := client.New(cp.DirectConfig(), client.Options{Scheme: scheme()})
@@ -100,13 +100,14 @@ type dnsServer struct {
 	udp, tcp string
 }
 
-// start runs a server for the zone and all reverse zones with some options of the plugin, and ends it with the test.
+// start runs a server for the zone and all reverse zones with some options of the plugin, and stops
+// it at the end of the test.
 func start(t testing.TB, cp *controlplane.ControlPlane, options ...string) *dnsServer {
 	t.Helper()
 	return startCorefile(t, corefile(cp, "clusterset.local in-addr.arpa ip6.arpa", options...))
 }
 
-// corefile has one server block on a free port.
+// corefile returns a Corefile with one server block on a free port.
 func corefile(cp *controlplane.ControlPlane, zones string, options ...string) string {
 	keys := strings.Join(strings.Fields(zones), ":0 ") + ":0"
 	return fmt.Sprintf("%s {\n bind 127.0.0.1\n clusterset %s {\n  kubeconfig %s\n  %s\n }\n}\n", keys, zones, cp.Kubeconfig(), strings.Join(options, "\n  "))
@@ -121,7 +122,7 @@ func startCorefile(t testing.TB, text string) *dnsServer {
 	return s
 }
 
-// starting is held while a server starts: CoreDNS keeps what it is setting up in variables of the process.
+// startMutex is held while a server starts, because CoreDNS keeps its setup in package variables.
 var startMutex sync.Mutex
 
 func tryCorefile(t testing.TB, text string) (*dnsServer, error) {
@@ -157,7 +158,7 @@ func (s *dnsServer) reload(text string) error {
 	return err
 }
 
-// stop ends the server. A second call does nothing.
+// stop stops the server. A second call does nothing.
 func (s *dnsServer) stop() {
 	if s.instance == nil {
 		return
@@ -169,7 +170,7 @@ func (s *dnsServer) stop() {
 	}
 }
 
-// query is one question; change may alter the message before it is sent.
+// newQuery returns a query; change may alter the message.
 func newQuery(name string, qtype uint16, change ...func(*dns.Msg)) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), qtype)
@@ -179,7 +180,7 @@ func newQuery(name string, qtype uint16, change ...func(*dns.Msg)) *dns.Msg {
 	return m
 }
 
-// roomy says that the client takes more than 512 bytes.
+// withEDNS announces a buffer of more than 512 bytes.
 func withEDNS(m *dns.Msg) { m.SetEdns0(1232, false) }
 
 // exchange sends a message over a network and returns the reply.
@@ -193,7 +194,7 @@ func (s *dnsServer) exchange(network string, m *dns.Msg) (*dns.Msg, error) {
 	return reply, err
 }
 
-// ask returns the reply to a question over UDP and fails the test when there is none.
+// query returns the reply to a query over UDP and fails the test if there is none.
 func (s *dnsServer) query(name string, qtype uint16) *dns.Msg {
 	s.t.Helper()
 	reply, err := s.exchange("udp", newQuery(name, qtype))
@@ -203,7 +204,7 @@ func (s *dnsServer) query(name string, qtype uint16) *dns.Msg {
 	return reply
 }
 
-// texts are records as text, with single blanks, sorted.
+// recordTexts returns records as sorted texts with single blanks.
 func recordTexts(rrs []dns.RR) []string {
 	out := make([]string, 0, len(rrs))
 	for _, rr := range rrs {
@@ -215,7 +216,7 @@ func recordTexts(rrs []dns.RR) []string {
 	return out
 }
 
-// row is a question and its whole answer.
+// row is a query and its complete answer.
 type row struct {
 	name   string
 	qtype  uint16
@@ -224,7 +225,7 @@ type row struct {
 	extra  []string
 }
 
-// check waits until each row is answered as it says, over UDP and over TCP.
+// check waits until each row is answered, over UDP and over TCP.
 func (s *dnsServer) check(t *testing.T, rows []row) {
 	t.Helper()
 	for _, r := range rows {
@@ -234,7 +235,7 @@ func (s *dnsServer) check(t *testing.T, rows []row) {
 				if err != nil {
 					return err
 				}
-				// Without EDNS the same is said, as far as 512 bytes go.
+				// Without EDNS the answer is the same, as far as it fits into 512 bytes.
 				plain, err := s.exchange(network, newQuery(r.name, r.qtype))
 				if err == nil && !plain.Truncated && len(plain.Extra) == len(r.extra) { // additional records may be left out
 					err = r.compare(plain)
@@ -245,7 +246,7 @@ func (s *dnsServer) check(t *testing.T, rows []row) {
 	}
 }
 
-// differs says how a reply is not what the row wants.
+// compare returns how a reply differs from the row.
 func (r row) compare(m *dns.Msg) error {
 	answer, extra := slices.Sorted(slices.Values(r.answer)), slices.Sorted(slices.Values(r.extra))
 	switch {
@@ -258,7 +259,7 @@ func (r row) compare(m *dns.Msg) error {
 	}
 	if r.rcode == dns.RcodeRefused || r.rcode == dns.RcodeServerFailure {
 		if m.Authoritative || len(m.Ns) > 0 {
-			return fmt.Errorf("a refusal speaks for the zone: %v", m)
+			return fmt.Errorf("a refusal is authoritative: %v", m)
 		}
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// Everything that docs/dns.md promises is measured, and no label is chosen by who sends queries.
+// All metrics in docs/dns.md exist, and clients cannot create labels by their queries.
 func TestMetrics(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))

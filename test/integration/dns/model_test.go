@@ -18,7 +18,8 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// reference is the zone as the specification's texts read: a list of records, looked through from its start for every question.
+// reference is the zone according to the specification: a list of records that is searched from its
+// start for every query.
 type reference struct {
 	records    map[string]map[uint16][]string // by name, by type
 	emptyNames []string                       // names that exist without records
@@ -33,7 +34,7 @@ func (r *reference) add(name string, qtype uint16, text string) {
 	}
 }
 
-// answer is what a question should be answered with. A name exists when it has records or one below it does.
+// answer returns the expected answer. A name exists if it has records or a name below it exists.
 func (r *reference) answer(name string, qtype uint16) (rcode int, texts []string) {
 	for _, text := range r.records[name][qtype] {
 		if qtype == srv {
@@ -55,7 +56,7 @@ func (r *reference) answer(name string, qtype uint16) (rcode int, texts []string
 	return nxdomain, nil
 }
 
-// read makes the records of some objects.
+// newReference returns the records of some objects.
 func newReference(imports []*mcsv1beta1.ServiceImport, all []*discoveryv1.EndpointSlice) *reference {
 	r := &reference{records: map[string]map[uint16][]string{}, emptyNames: []string{"svc.clusterset.local."}}
 	for _, si := range imports {
@@ -86,7 +87,8 @@ func newReference(imports []*mcsv1beta1.ServiceImport, all []*discoveryv1.Endpoi
 	return r
 }
 
-// classicIPs are those of the clusters that serve; weight 0 only when there is nothing else.
+// classicIPs returns the addresses of the clusters that serve. Those of weight 0 are used only if
+// there are no others.
 func classicIPs(own []*discoveryv1.EndpointSlice) []string {
 	var weighty, weightless []string
 	for _, s := range own {
@@ -164,7 +166,8 @@ func (r *reference) headless(name string, own []*discoveryv1.EndpointSlice) {
 
 var modelClusters = []string{localCluster, "west", "north.eu"}
 
-// drawWorld makes services of all kinds with endpoints in several clusters; addresses may be shared.
+// drawServices draws services of all kinds with endpoints in several clusters. Addresses may be
+// shared.
 func drawServices(rt *rapid.T, ns, prefix string) (imports []*mcsv1beta1.ServiceImport, all []*discoveryv1.EndpointSlice) {
 	portsOf := rapid.SliceOfNDistinct(rapid.SampledFrom([]mcsv1beta1.ServicePort{port("http", 80), port("https", 443), port("udp", 80), port("", 99)}), 0, 3,
 		func(p mcsv1beta1.ServicePort) string { return p.Name })
@@ -217,7 +220,7 @@ func drawSlices(rt *rapid.T, si *mcsv1beta1.ServiceImport, prefix string) (all [
 	return all
 }
 
-// questions are all names of the world, those around them, and some that are in no world.
+// questions returns all names of the services, names around them, and names that never exist.
 func (r *reference) questions(ns string) (names []string) {
 	for name := range r.records {
 		for rest := name; strings.HasSuffix(rest, "."+ns+".svc.clusterset.local."); _, rest, _ = strings.Cut(rest, ".") {
@@ -237,7 +240,7 @@ func (r *reference) questions(ns string) (names []string) {
 	return slices.Compact(names)
 }
 
-// Random imports and slices, written in random order: every name is answered as the reference says.
+// Random imports and slices, created in random order: every name is answered as in the reference.
 func TestModel(t *testing.T) {
 	for name, value := range map[string]string{"rapid.checks": "6", "rapid.shrinktime": "0s", "rapid.nofailfile": "true"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() == f.DefValue {

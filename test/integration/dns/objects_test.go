@@ -14,7 +14,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// port is a port of a service; TCP unless its name says otherwise.
+// port returns a port of a service: TCP unless its name is that of UDP.
 func port(name string, number int32) mcsv1beta1.ServicePort {
 	p := mcsv1beta1.ServicePort{Name: name, Port: number, Protocol: corev1.ProtocolTCP}
 	if name == "udp" || name == "dns" {
@@ -23,7 +23,7 @@ func port(name string, number int32) mcsv1beta1.ServicePort {
 	return p
 }
 
-// clusterSetIP is a service with addresses of its own.
+// clusterSetIP returns a service with clusterset IPs.
 func clusterSetIP(ns, name string, ips []string, ports ...mcsv1beta1.ServicePort) *mcsv1beta1.ServiceImport {
 	if ports == nil {
 		ports = []mcsv1beta1.ServicePort{}
@@ -34,21 +34,21 @@ func clusterSetIP(ns, name string, ips []string, ports ...mcsv1beta1.ServicePort
 	}
 }
 
-// classic is a service reached through each cluster's ClusterIP.
+// classic returns a service that is reached through each cluster's ClusterIP.
 func classic(ns, name string, ports ...mcsv1beta1.ServicePort) *mcsv1beta1.ServiceImport {
 	si := clusterSetIP(ns, name, nil, ports...)
 	si.Annotations = map[string]string{v1alpha1.AnnotationMode: v1alpha1.ModeClassic}
 	return si
 }
 
-// headless is a service that is its endpoints.
+// headless returns a service that consists of its endpoints.
 func headless(ns, name string, ports ...mcsv1beta1.ServicePort) *mcsv1beta1.ServiceImport {
 	si := clusterSetIP(ns, name, nil, ports...)
 	si.Spec.Type = mcsv1beta1.Headless
 	return si
 }
 
-// endpoint is one endpoint; change may say more about it.
+// endpoint returns a ready endpoint; change may alter it.
 func endpoint(address string, change ...func(*discoveryv1.Endpoint)) discoveryv1.Endpoint {
 	e := discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}
 	for _, c := range change {
@@ -69,7 +69,8 @@ func notReady(e *discoveryv1.Endpoint) { e.Conditions.Ready = ptr.To(false) }
 
 func unknownReady(e *discoveryv1.Endpoint) { e.Conditions.Ready = nil }
 
-// imported is a slice of a service from a cluster, with the service's ports. Its family is that of its first address.
+// imported returns a slice of a service from a cluster, with the service's ports. Its family is
+// that of its first address.
 func imported(si *mcsv1beta1.ServiceImport, cluster, suffix string, endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -92,7 +93,7 @@ func imported(si *mcsv1beta1.ServiceImport, cluster, suffix string, endpoints ..
 	return s
 }
 
-// weighing gives a slice's cluster a weight.
+// withWeight sets the weight of a slice's cluster.
 func withWeight(s *discoveryv1.EndpointSlice, weight string) *discoveryv1.EndpointSlice {
 	s.Annotations = map[string]string{v1alpha1.AnnotationWeight: weight}
 	return s

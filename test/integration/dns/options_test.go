@@ -20,7 +20,7 @@ func TestTTL(t *testing.T) {
 		t.Errorf("SOA with `ttl 30`: %v", soa)
 	}
 	if reply := s.query("dns-version.clusterset.local", dns.TypeTXT); reply.Answer[0].Header().Ttl != 28800 {
-		t.Errorf("the schema version lives as long as the specification says: %v", reply)
+		t.Errorf("the TTL of the schema version is not that of the specification: %v", reply)
 	}
 }
 
@@ -40,7 +40,7 @@ func TestAnotherZone(t *testing.T) {
 	}
 }
 
-// Lighthouse's names for one cluster's backends are there only when asked for.
+// Lighthouse's names for one cluster's endpoints exist only with the option.
 func TestLighthouseNames(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	web, db := classic(ns, "web", port("http", 80)), headless(ns, "db", port("pg", 5432))
@@ -56,7 +56,8 @@ func TestLighthouseNames(t *testing.T) {
 	start(t, cp).check(t, withNamespace(ns, []row{{"west.web.NS.svc.clusterset.local", a, nxdomain, nil, nil}, {"west.db.NS.svc.clusterset.local", a, success, nil, nil}}))
 }
 
-// behind is a Corefile whose next plugin answers everything else with 192.0.2.1 or a name of its own.
+// withNextPlugin adds a plugin to a Corefile that answers everything else with 192.0.2.1 or a name
+// of its own.
 func withNextPlugin(text string) string {
 	return strings.TrimSuffix(text, "}\n") + ` template ANY A {
   answer "{{ .Name }} 60 IN A 192.0.2.1"
@@ -68,8 +69,9 @@ func withNextPlugin(text string) string {
 `
 }
 
-// Addresses that are not ours to name are passed on, so that the cluster's own DNS can. `template` stands for it here, but it comes before our plugin
-// in the chain, so a second server is asked through `forward`.
+// Queries for addresses without a name in the zone are passed on to the next plugin, such as the
+// cluster's own DNS. `template` stands for it here, but it precedes `clusterset` in the chain, so a
+// second server is queried through `forward`.
 func TestReverseNamesArePassedOn(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
@@ -82,7 +84,8 @@ func TestReverseNamesArePassedOn(t *testing.T) {
 	for ip, want := range map[string]string{
 		"243.3.1.1": "web." + ns + ".svc.clusterset.local.",
 		"10.2.3.11": "db-0.west.db." + ns + ".svc.clusterset.local.",
-		// An endpoint of the own cluster, and one that nobody exports: the cluster's own DNS may know them.
+		// An endpoint of the own cluster, and one of no import: the cluster's own DNS may have a name for
+		// them.
 		"10.1.3.11": "own.cluster.local.",
 		"192.0.2.9": "own.cluster.local.",
 	} {
@@ -94,7 +97,7 @@ func TestReverseNamesArePassedOn(t *testing.T) {
 			return err
 		})
 	}
-	// `fallthrough` does the same for names of the zone, where it is wanted.
+	// `fallthrough` does the same for names of the zone that it lists.
 	if reply := s.query("x.fall.svc.clusterset.local", a); len(reply.Answer) != 1 {
 		t.Errorf("a name that falls through: %v", reply)
 	}
@@ -103,7 +106,7 @@ func TestReverseNamesArePassedOn(t *testing.T) {
 	}
 }
 
-// CoreDNS's cache in front changes records it is given; the next answer must not show it.
+// CoreDNS's cache changes the records it gets. That must not affect the next answer.
 func TestBehindTheCache(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.2.1"}, port("http", 80)))
@@ -143,7 +146,8 @@ func TestBadCorefiles(t *testing.T) {
 	}
 }
 
-// In a server block for everything the zone is clusterset.local; `kubernetes` beside it serves the cluster's own.
+// In a server block for the root the zone is clusterset.local; `kubernetes` in the same block
+// serves the cluster's own zone.
 func TestAsTheClustersOwnDNS(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.3.1"}, port("http", 80)))
@@ -159,7 +163,7 @@ func TestAsTheClustersOwnDNS(t *testing.T) {
 	alone.check(t, withNamespace(ns, []row{{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.3.3.1"}, nil}}))
 }
 
-// The binary says what it is and what it has.
+// The binary prints its version and refuses a bad Corefile.
 func TestBinary(t *testing.T) {
 	binary := filepath.Join(harness.Dir(t), "seamark-dns")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/seamark-dev/seamark/cmd/seamark-dns").CombinedOutput(); err != nil {
@@ -179,7 +183,7 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// CoreDNS is for the DNS server alone: the agent and the CLI stay small.
+// Only seamark-dns depends on CoreDNS: the agent and the CLI stay small.
 func TestCoreDNSStaysOutOfTheOthers(t *testing.T) {
 	for _, command := range []string{"seamark-agent", "seamark"} {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "github.com/seamark-dev/seamark/cmd/"+command).Output()

@@ -12,7 +12,7 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// addressesOf are the addresses of an answer in their order.
+// addressesOf returns the addresses of an answer in their order.
 func (s *dnsServer) addressesOf(name string) (out []string) {
 	s.t.Helper()
 	for _, rr := range s.query(name, dns.TypeA).Answer {
@@ -21,7 +21,7 @@ func (s *dnsServer) addressesOf(name string) (out []string) {
 	return out
 }
 
-// await waits until a name has as many addresses.
+// waitForAddresses waits until a name has n addresses.
 func (s *dnsServer) waitForAddresses(t *testing.T, name string, n int) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%d addresses of %s", n, name), func() error {
@@ -44,7 +44,7 @@ func (s *dnsServer) alwaysFirst(name, ip string) func() error {
 	}
 }
 
-// The addresses of an answer come in every order, not only turned around.
+// The addresses of an answer come in every order, not only rotated.
 func TestAddressOrderIsShuffled(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
@@ -56,12 +56,12 @@ func TestAddressOrderIsShuffled(t *testing.T) {
 	for range 600 {
 		orders[fmt.Sprint(s.addressesOf(name))]++
 	}
-	if len(orders) != 24 { // one that does not come in 600 is as likely as 10^-10
+	if len(orders) != 24 { // the chance that one is missing in 600 is 10^-10
 		t.Errorf("%d of 24 orders: %v", len(orders), orders)
 	}
 }
 
-// In classic mode the own cluster comes first while it serves; then all others are equal.
+// In classic mode the own cluster comes first while it serves. All others are equal.
 func TestClassicPrefersTheOwnCluster(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	web := classic(ns, "web", port("http", 80))
@@ -93,7 +93,7 @@ func TestClassicPrefersTheOwnCluster(t *testing.T) {
 	s.waitForAddresses(t, name, 2)
 }
 
-// Weights decide how often a cluster comes first; weight 0 takes it out while another serves.
+// Weights decide how often a cluster comes first. Weight 0 leaves it out while another serves.
 func TestClassicWeights(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	web := classic(ns, "web", port("http", 80))
@@ -123,7 +123,8 @@ func TestClassicWeights(t *testing.T) {
 	})
 }
 
-// With `locality headless` endpoints of the own zone come first, then those of the own cluster. Without, all are equal.
+// With `locality headless`, endpoints of the own zone come first, then those of the own cluster.
+// Without it all are equal.
 func TestHeadlessLocality(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
@@ -154,7 +155,7 @@ func TestHeadlessLocality(t *testing.T) {
 	}
 }
 
-// The cluster's id is followed; the Corefile's wins.
+// Answers follow changes of the cluster's id; the one in the Corefile takes precedence.
 func TestOwnClusterIsFollowed(t *testing.T) {
 	cp := harness.Fresh(t, 1)[0]
 	c := clientOf(t, cp)
@@ -178,5 +179,5 @@ func TestOwnClusterIsFollowed(t *testing.T) {
 	property.Spec.Value = "west"
 	update(t, c, property)
 	harness.Eventually(t, "the cluster with the new id first", s.alwaysFirst(name, "10.97.2.1"))
-	harness.Eventually(t, "the cluster of the Corefile first still", fixed.alwaysFirst(name, "10.97.2.1"))
+	harness.Eventually(t, "the cluster of the Corefile still first", fixed.alwaysFirst(name, "10.97.2.1"))
 }

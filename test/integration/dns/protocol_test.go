@@ -14,8 +14,8 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// Names that do not exist are denied, names without records of a type are not, and names that only have others below them
-// exist (RFC 2308, RFC 8020).
+// Names that do not exist are denied, names without records of a type are not, and names with only
+// names below them exist (RFC 2308, RFC 8020).
 func TestNegativeAnswers(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.0.1"}, port("http", 80)))
@@ -35,11 +35,11 @@ func TestNegativeAnswers(t *testing.T) {
 		{"pod.clusterset.local", a, nxdomain, nil, nil},
 		{"web.NS.clusterset.local", a, nxdomain, nil, nil},
 		{"a.b.c.d.e.f.g.web.NS.svc.clusterset.local", a, nxdomain, nil, nil},
-		// A dot inside a label is no separator.
+		// A dot inside a label is not a separator.
 		{`web\.NS.svc.clusterset.local`, a, nxdomain, nil, nil},
 		{`x\.web.NS.svc.clusterset.local`, a, nxdomain, nil, nil},
 	}))
-	// The last service gone, its namespace has no name either.
+	// After the last service is deleted, its namespace has no name either.
 	remove(t, c, clusterSetIP(ns, "web", nil))
 	s.check(t, withNamespace(ns, []row{{"NS.svc.clusterset.local", a, nxdomain, nil, nil}}))
 }
@@ -55,7 +55,7 @@ func TestUnknownTypesHaveNoData(t *testing.T) {
 }
 
 func TestOtherClassesAreRefused(t *testing.T) {
-	// With `forward` behind it the server lets other classes pass to the plugin.
+	// If `forward` follows, the server passes other classes to the plugin.
 	cp := cluster(t)
 	text := corefile(cp, "clusterset.local")
 	for _, corefile := range []string{text, strings.TrimSuffix(text, "}\n") + " forward . 127.0.0.1:1\n}\n"} {
@@ -95,7 +95,7 @@ func TestWildcardsAreRefused(t *testing.T) {
 	s.check(t, withNamespace(ns, rows))
 }
 
-// Queries are the only operation: others get the code NOTIMP (RFC 1035, 4.1.1).
+// QUERY is the only opcode; others get NOTIMP (RFC 1035, 4.1.1).
 func TestOtherOpcodes(t *testing.T) {
 	s := start(t, cluster(t))
 	for _, opcode := range []int{dns.OpcodeNotify, dns.OpcodeUpdate, dns.OpcodeStatus} {
@@ -106,7 +106,8 @@ func TestOtherOpcodes(t *testing.T) {
 	}
 }
 
-// The letters of a question come back as they were sent (draft-vixie-dnsext-dns0x20), also where records speak of the zone.
+// The letter case of a query is kept in the reply (draft-vixie-dnsext-dns0x20), also in the zone's
+// name.
 func TestCaseIsKept(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.3.1"}, port("http", 80)))
@@ -119,7 +120,7 @@ func TestCaseIsKept(t *testing.T) {
 	}))
 	reply := s.query("No.Such.Svc.ClusterSet.LOCAL", a)
 	if soa := soaOf(reply); reply.Question[0].Name != "No.Such.Svc.ClusterSet.LOCAL." || soa == nil || soa.Hdr.Name != "ClusterSet.LOCAL." {
-		t.Errorf("asked in mixed letters: %v", reply)
+		t.Errorf("queried in mixed case: %v", reply)
 	}
 	reversed, _ := dns.ReverseAddr("243.1.3.1")
 	reply = s.query(strings.ToUpper(reversed), dns.TypePTR)
@@ -128,7 +129,8 @@ func TestCaseIsKept(t *testing.T) {
 	}
 }
 
-// Names as long as Kubernetes and DNS allow are answered; endpoints whose name would be longer have their addresses all the same.
+// Names of the maximum length of Kubernetes and DNS are answered. Endpoints whose name would be
+// longer still have addresses.
 func TestNamesAtTheLimits(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	long := strings.Repeat("s", 63)
@@ -157,7 +159,7 @@ func TestNamesAtTheLimits(t *testing.T) {
 	}
 }
 
-// An answer that is too long for a client's buffer is cut, says so, and comes whole over TCP.
+// An answer that exceeds a client's buffer is truncated, has the TC bit, and is complete over TCP.
 func TestTruncationAndTCP(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	big := headless(ns, "big", port("pg", 5432))
@@ -175,7 +177,7 @@ func TestTruncationAndTCP(t *testing.T) {
 	harness.Eventually(t, "all addresses over TCP", func() error {
 		reply, err := s.exchange("tcp", newQuery(name, a))
 		if err == nil && (len(reply.Answer) != slices*each || reply.Truncated) {
-			err = fmt.Errorf("%d addresses, cut: %v", len(reply.Answer), reply.Truncated)
+			err = fmt.Errorf("%d addresses, truncated: %v", len(reply.Answer), reply.Truncated)
 		}
 		return err
 	})
@@ -193,14 +195,14 @@ func TestTruncationAndTCP(t *testing.T) {
 			}
 			reply.Compress = true
 			if !reply.Truncated || reply.Len() > limit || len(reply.Answer) == 0 {
-				t.Errorf("%s with a buffer of %d: %d bytes, %d records, cut: %v", dns.TypeToString[qtype], size, reply.Len(), len(reply.Answer), reply.Truncated)
+				t.Errorf("%s with a buffer of %d: %d bytes, %d records, truncated: %v", dns.TypeToString[qtype], size, reply.Len(), len(reply.Answer), reply.Truncated)
 			}
 			if opt := reply.IsEdns0(); (opt != nil) != (size > 0) || (opt != nil && !opt.Do()) {
 				t.Errorf("OPT for a buffer of %d: %v", size, opt)
 			}
 		}
 	}
-	// A buffer that is large enough gets everything over UDP.
+	// A large enough buffer gets everything over UDP.
 	m := newQuery(name, a)
 	m.SetEdns0(16000, false)
 	if reply, err := s.exchange("udp", m); err != nil || reply.Truncated || len(reply.Answer) != slices*each {
@@ -208,7 +210,7 @@ func TestTruncationAndTCP(t *testing.T) {
 	}
 }
 
-// Additional records that do not fit are left out; that is no reason to call the answer cut (RFC 2181, 9).
+// Additional records that do not fit are left out without setting the TC bit (RFC 2181, 9).
 func TestAdditionalRecordsDoNotCutTheAnswer(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
@@ -223,7 +225,7 @@ func TestAdditionalRecordsDoNotCutTheAnswer(t *testing.T) {
 	harness.Eventually(t, "three targets in 512 bytes", func() error {
 		reply, err := server.exchange("udp", newQuery("_pg._tcp.db."+ns+".svc.clusterset.local", srv))
 		if err == nil && (len(reply.Answer) != len(all) || reply.Truncated || len(reply.Extra) > 0) {
-			err = fmt.Errorf("%d targets, %d additional, cut: %v", len(reply.Answer), len(reply.Extra), reply.Truncated)
+			err = fmt.Errorf("%d targets, %d additional, truncated: %v", len(reply.Answer), len(reply.Extra), reply.Truncated)
 		}
 		return err
 	})
@@ -239,7 +241,7 @@ func TestEDNSVersions(t *testing.T) {
 	}
 }
 
-// Packets that are no queries, by the thousand: the server answers those it can with something well-formed, and lives on.
+// The server survives thousands of malformed packets, and every reply it sends is well-formed.
 func TestMalformedPackets(t *testing.T) {
 	s := start(t, cluster(t))
 	conn, err := net.Dial("udp", s.udp)
@@ -261,7 +263,7 @@ func TestMalformedPackets(t *testing.T) {
 		if i%50 != 0 {
 			continue
 		}
-		for { // what came back so far
+		for { // read the replies so far
 			_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
 			n, err := conn.Read(buffer)
 			if err != nil {

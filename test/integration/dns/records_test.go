@@ -11,7 +11,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// in replaces NS by a namespace in all texts of the rows.
+// withNamespace replaces NS by a namespace in all texts of the rows.
 func withNamespace(ns string, rows []row) []row {
 	replace := func(texts []string) (out []string) {
 		for _, text := range texts {
@@ -70,7 +70,7 @@ func TestClusterSetIPRecords(t *testing.T) {
 		{"unnamed.NS.svc.clusterset.local", a, success, []string{"unnamed.NS.svc.clusterset.local. 5 IN A 243.0.1.4"}, nil},
 		{"unnamed.NS.svc.clusterset.local", srv, success, nil, nil},
 		{"_._tcp.unnamed.NS.svc.clusterset.local", srv, nxdomain, nil, nil},
-		// A service that waits for its address exists.
+		// A service that waits for its clusterset IP exists.
 		{"pending.NS.svc.clusterset.local", a, success, nil, nil},
 		{"_http._tcp.pending.NS.svc.clusterset.local", srv, success, nil, nil},
 		// Names between a service and its ports exist, others do not.
@@ -82,7 +82,7 @@ func TestClusterSetIPRecords(t *testing.T) {
 	}))
 }
 
-// No name of a service with a clusterset IP tells one cluster's backends apart (2.3.4).
+// No name of a service with a clusterset IP leads to the endpoints of one cluster (2.3.4).
 func TestClusterSetIPHasNoClusterNames(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	web := clusterSetIP(ns, "web", []string{"243.0.2.1"}, port("http", 80))
@@ -130,14 +130,14 @@ func TestHeadlessRecords(t *testing.T) {
 			host("db-0.east", "A 10.1.3.1"), host("db-0.east", "AAAA fd00:1::3:1"), host("10-1-3-2.east", "A 10.1.3.2"),
 			host("db-0.west", "A 10.2.3.1"), host("db-0.west", "A 10.2.3.9"), host("db-0.north.eu", "A 10.3.3.1"),
 		}},
-		// Not ready: no name. No ready endpoint at all: the service has none.
+		// An endpoint that is not ready has no name. A service without ready endpoints has none either.
 		{"db-2.east.db.NS.svc.clusterset.local", a, nxdomain, nil, nil},
 		{"10-1-3-3.east.db.NS.svc.clusterset.local", a, nxdomain, nil, nil},
 		{"quiet.NS.svc.clusterset.local", a, nxdomain, nil, nil},
 		{"quiet.NS.svc.clusterset.local", aaaa, nxdomain, nil, nil},
 		{"quiet.NS.svc.clusterset.local", srv, nxdomain, nil, nil},
 		{"_pg._tcp.quiet.NS.svc.clusterset.local", srv, nxdomain, nil, nil},
-		// A host has a hostname; the dashed address is no second name.
+		// An endpoint with a hostname has no second name of its address.
 		{"10-1-3-1.east.db.NS.svc.clusterset.local", a, nxdomain, nil, nil},
 		{"db-0.south.db.NS.svc.clusterset.local", a, nxdomain, nil, nil},
 		{"db-0.db.NS.svc.clusterset.local", a, nxdomain, nil, nil},
@@ -147,7 +147,8 @@ func TestHeadlessRecords(t *testing.T) {
 	}))
 }
 
-// No name of a headless service has the backends of one cluster (2.4.4); it exists only because names below it do.
+// No name of a headless service has the endpoints of one cluster (2.4.4). The cluster's label
+// exists only because of the names below it.
 func TestHeadlessHasNoClusterRecords(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
@@ -203,7 +204,8 @@ func TestReverseNames(t *testing.T) {
 	is := func(ip, name string) row {
 		return row{reverse(ip), dns.TypePTR, success, []string{reverse(ip) + " 5 IN PTR " + name + ".NS.svc.clusterset.local."}, nil}
 	}
-	// Nobody comes after the plugin here who could know the others; what is passed on is tested in TestReverseNamesArePassedOn.
+	// No plugin follows here that could have names for the others. TestReverseNamesArePassedOn tests
+	// what is passed on.
 	rows := []row{
 		is("243.0.6.1", "web"), is("fd00:243::6:1", "web"), is("243.0.6.7", "stated"),
 		is("10.2.6.2", "10-2-6-2.west.db"), is("fd00:2::6:1", "db-0.west.db"),
@@ -218,7 +220,7 @@ func TestReverseNames(t *testing.T) {
 	s := start(t, cp)
 	s.check(t, withNamespace(ns, rows))
 
-	// The first name gone, the second is told.
+	// After the first name is deleted, the second is used.
 	remove(t, c, old)
 	s.check(t, withNamespace(ns, []row{is("10.2.6.1", "db-0.west.db")}))
 }
@@ -243,7 +245,7 @@ func TestZoneRecords(t *testing.T) {
 	}
 }
 
-// A service whose protocol is not one of the usual two has its records as well.
+// A service with a protocol other than TCP and UDP has records too.
 func TestOtherProtocols(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "sig", []string{"243.0.7.1"}, mcsv1beta1.ServicePort{Name: "diameter", Port: 3868, Protocol: corev1.ProtocolSCTP}))

@@ -10,7 +10,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=mcl,categories=multicluster
 // +kubebuilder:subresource:status
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=1"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=2"
 // +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.spec.clusterSetIPBlocks`,description="Addresses this cluster may hand out"
 // +kubebuilder:printcolumn:name="Namespaces",type=string,JSONPath=`.spec.allowedNamespaces`,description="Namespaces this cluster may export from; empty means all but system namespaces"
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`
@@ -79,11 +79,6 @@ type ClusterStatus struct {
 	// +listType=atomic
 	// +optional
 	ServiceCIDRs []CIDR `json:"serviceCIDRs,omitempty"`
-
-	// +listType=map
-	// +listMapKey=type
-	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // DataPlane is how a cluster makes imported services reachable.

@@ -15,10 +15,3 @@ type ClusterID string
 // +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="must be an address range such as 243.0.0.0/16 or fd00:243::/112"
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).masked() == cidr(self)",message="must not have address bits set beyond its prefix length: write 243.1.0.0/16, not 243.1.2.3/16"
 type CIDR string
-
-// IP is a single IPv4 or IPv6 address.
-//
-// +kubebuilder:validation:MinLength=1
-// +kubebuilder:validation:MaxLength=39
-// +kubebuilder:validation:XValidation:rule="isIP(self)",message="must be an IPv4 or IPv6 address"
-type IP string

@@ -9,8 +9,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=cset,categories=multicluster
-// +kubebuilder:subresource:status
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=1"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=2"
 // +kubebuilder:printcolumn:name="Clusterset IP",type=boolean,JSONPath=`.spec.clusterSetIP.enabledByDefault`,description="Whether an export gets a clusterset IP unless it asks otherwise"
 // +kubebuilder:printcolumn:name="Ranges",type=string,JSONPath=`.spec.clusterSetIP.ranges`,description="Address ranges of clusterset IPs"
 // +kubebuilder:printcolumn:name="Stale Endpoints",type=string,JSONPath=`.spec.staleEndpoints`,description="What happens to endpoints of a silent member"
@@ -21,8 +20,6 @@ type ClusterSet struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec ClusterSetSpec `json:"spec"`
-	// +optional
-	Status ClusterSetStatus `json:"status,omitempty"`
 }
 
 // ClusterSetSpec is what the admin decides for the whole clusterset.
@@ -91,14 +88,6 @@ const (
 	// StaleEndpointsRemove drops them always.
 	StaleEndpointsRemove StaleEndpointsPolicy = "Remove"
 )
-
-// ClusterSetStatus is what is observed of a clusterset.
-type ClusterSetStatus struct {
-	// +listType=map
-	// +listMapKey=type
-	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
-}
 
 // ClusterSetList is a list of ClusterSets.
 //

@@ -15,8 +15,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=xrec,categories=multicluster
-// +kubebuilder:subresource:status
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=1"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=2"
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.serviceName`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.serviceNamespace`
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.clusterID`
@@ -29,17 +28,11 @@ type ExportRecord struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec ExportRecordSpec `json:"spec"`
-	// +optional
-	Status ExportRecordStatus `json:"status,omitempty"`
 }
 
 // ExportRecordSpec describes an exported service as its cluster has it.
 //
 // +kubebuilder:validation:XValidation:rule="self.type == 'Headless' || (has(self.ports) && self.ports.size() > 0)",message="a service that is not headless has at least one port"
-// +kubebuilder:validation:XValidation:rule="self.type != 'Headless' || !has(self.clusterIPs) || self.clusterIPs.size() == 0",message="a headless service has no clusterIPs"
-// +kubebuilder:validation:XValidation:rule="!has(self.clusterIPs) || self.clusterIPs.size() <= self.ipFamilies.size()",message="there must not be more clusterIPs than ipFamilies"
-// +kubebuilder:validation:XValidation:rule="!has(self.clusterIPs) || self.clusterIPs.size() < 1 || !isIP(self.clusterIPs[0]) || (ip(self.clusterIPs[0]).family() == 4) == (self.ipFamilies[0] == 'IPv4')",message="clusterIPs must be in the order of ipFamilies: the first is of another family"
-// +kubebuilder:validation:XValidation:rule="!has(self.clusterIPs) || self.clusterIPs.size() < 2 || self.ipFamilies.size() < 2 || !isIP(self.clusterIPs[1]) || (ip(self.clusterIPs[1]).family() == 4) == (self.ipFamilies[1] == 'IPv4')",message="clusterIPs must be in the order of ipFamilies: the second is of another family"
 // +kubebuilder:validation:XValidation:rule="self.exportedAt != oldSelf.exportedAt || self.useClusterSetIP == oldSelf.useClusterSetIP",message="useClusterSetIP is decided when a service is exported: delete the ServiceExport and create it again to change it"
 type ExportRecordSpec struct {
 	// ServiceName is the name of the Service and of its ServiceExport.
@@ -126,14 +119,6 @@ type ExportRecordSpec struct {
 	// service has, that is reported as a conflict and nothing else changes.
 	RequestedClusterSetIP bool `json:"requestedClusterSetIP"`
 
-	// ClusterIPs are the addresses of the Service in its own cluster, in the order of ipFamilies: what clients reach in
-	// classic mode. Empty when headless.
-	//
-	// +kubebuilder:validation:MaxItems=2
-	// +listType=atomic
-	// +optional
-	ClusterIPs []IP `json:"clusterIPs,omitempty"`
-
 	// Prefer is the value of the annotation seamark.dev/prefer on the ServiceExport; any string passes through.
 	//
 	// +kubebuilder:validation:MaxLength=63
@@ -164,14 +149,6 @@ type ServicePort struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
-}
-
-// ExportRecordStatus is reserved for what importers may want to tell the exporter.
-type ExportRecordStatus struct {
-	// +listType=map
-	// +listMapKey=type
-	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // ExportRecordList is a list of ExportRecords.

@@ -142,10 +142,6 @@ func recordOf(in Input) *v1alpha1.ExportRecord {
 	}
 	if IsHeadless(in.Service) {
 		record.Spec.Type = mcsv1beta1.Headless
-	} else {
-		for _, ip := range svc.ClusterIPs {
-			record.Spec.ClusterIPs = append(record.Spec.ClusterIPs, v1alpha1.IP(ip))
-		}
 	}
 	for _, p := range svc.Ports {
 		record.Spec.Ports = append(record.Spec.Ports, v1alpha1.ServicePort{

@@ -104,7 +104,7 @@ func TestWhatTravels(t *testing.T) {
 		IPFamilies:      []corev1.IPFamily{corev1.IPv4Protocol},
 		SessionAffinity: corev1.ServiceAffinityClientIP, SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](60)}},
 		TrafficDistribution: ptr.To("SomethingNewer"), ExportedLabels: map[string]string{"team": "shop"},
-		UseClusterSetIP: true, RequestedClusterSetIP: true, ClusterIPs: []v1alpha1.IP{"10.96.0.7"}, Prefer: "region",
+		UseClusterSetIP: true, RequestedClusterSetIP: true, Prefer: "region",
 	}
 	if diff := cmp.Diff(want, plan.Record.Spec); diff != "" {
 		t.Error(diff)

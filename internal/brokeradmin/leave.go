@@ -246,7 +246,7 @@ func idleExports(ctx context.Context, c client.Client) (int, error) {
 		export := &exports.Items[i]
 		if !meta.SetStatusCondition(&export.Status.Conditions, metav1.Condition{
 			Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionFalse, ObservedGeneration: export.Generation,
-			Reason: string(mcsv1beta1.ServiceExportReasonPending), Message: LeftMessage,
+			Reason: string(v1alpha1.ServiceExportReasonNotMember), Message: LeftMessage,
 		}) {
 			continue
 		}

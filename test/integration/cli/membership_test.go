@@ -21,6 +21,7 @@ import (
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -333,7 +334,8 @@ func TestLeave(t *testing.T) {
 	if err := east.Get(ctx, types.NamespacedName{Namespace: "leaving", Name: "web"}, export); err != nil {
 		t.Fatal(err)
 	}
-	if ready := meta.FindStatusCondition(export.Status.Conditions, "Ready"); ready == nil || ready.Status != metav1.ConditionFalse || ready.Message != brokeradmin.LeftMessage {
+	if ready := meta.FindStatusCondition(export.Status.Conditions, "Ready"); ready == nil || ready.Status != metav1.ConditionFalse ||
+		ready.Reason != string(v1alpha1.ServiceExportReasonNotMember) || ready.Message != brokeradmin.LeftMessage {
 		t.Errorf("the ServiceExport says %+v", ready)
 	}
 	namespace := &corev1.Namespace{}

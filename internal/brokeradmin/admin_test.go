@@ -47,7 +47,7 @@ func TestMustYield(t *testing.T) {
 		"versions that cannot be compared":   {cluster("other", "x", 50, "243.1.0.0/16"), true},
 		"another family with equal versions": {cluster("other", "90", 50, "fd00::/112"), false},
 	} {
-		if got := mustYield(mine, tc.other); got != tc.want {
+		if got := mustGiveUpBlocks(mine, tc.other); got != tc.want {
 			t.Errorf("%s: %t, want %t", name, got, tc.want)
 		}
 	}
@@ -160,7 +160,7 @@ func TestPlanJoin(t *testing.T) {
 		"a former id, given up":              {Local{ClusterID: "west"}, JoinOptions{ClusterID: "east"}, v1alpha1.DataPlaneService, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := tc.local.plan(invitation, tc.options)
+			got, err := tc.local.planMembership(invitation, tc.options)
 			checkError(t, err, tc.err...)
 			if err == nil && (got.DataPlane != tc.plane || got.Token != "new") {
 				t.Errorf("got %+v", got)

@@ -70,7 +70,7 @@ func ChooseBlocks(settings v1alpha1.ClusterSetIPSettings, wanted []netip.Prefix,
 		if !ok {
 			return nil, fmt.Errorf("the range %s has no free /%d block left (%s): remove members that are gone "+
 				"(seamark cluster list, seamark cluster remove ID), or choose a smaller block with --clusterset-ip-cidr",
-				r, bits, freeText(r, taken))
+				r, bits, describeFree(r, taken))
 		}
 		blocks = append(blocks, block)
 	}
@@ -85,13 +85,13 @@ func checkWanted(w netip.Prefix, ranges []netip.Prefix, taken []Block) error {
 	if i < 0 {
 		free := make([]string, len(ranges))
 		for j, r := range ranges {
-			free[j] = freeText(r, taken)
+			free[j] = describeFree(r, taken)
 		}
 		return fmt.Errorf("the block %s does not lie in the clusterset's range (%s): %s", w, join(ranges), strings.Join(free, "; "))
 	}
 	for _, t := range taken {
 		if t.Prefix.Overlaps(w) {
-			return fmt.Errorf("the block %s overlaps %s of cluster %s: %s", w, t.Prefix, t.Cluster, freeText(ranges[i], taken))
+			return fmt.Errorf("the block %s overlaps %s of cluster %s: %s", w, t.Prefix, t.Cluster, describeFree(ranges[i], taken))
 		}
 	}
 	return nil
@@ -127,7 +127,7 @@ func blockBits(lengths v1alpha1.BlockPrefixLengths, r netip.Prefix) int {
 }
 
 // freeText names the free space of a range, the largest pieces first; a few of them are enough to choose from.
-func freeText(r netip.Prefix, taken []Block) string {
+func describeFree(r netip.Prefix, taken []Block) string {
 	var set netipx.IPSetBuilder
 	set.AddPrefix(r)
 	for _, t := range taken {

@@ -16,14 +16,14 @@ import (
 const (
 	discoveryPoll = 100 * time.Millisecond
 	// discoveryPatience is more than an API server takes to show a kind that it serves. Beyond it nothing is lost but the time saved.
-	discoveryPatience = 10 * time.Second
+	discoveryTimeout = 10 * time.Second
 
-	policyPatience = time.Minute
+	policyTimeout = time.Minute
 	policyPoll     = 250 * time.Millisecond
 )
 
 // discovering is a client that can also ask which kinds an API server shows.
-type discovering struct {
+type discoveryClient struct {
 	client.Client
 	discovery discovery.DiscoveryInterface
 }
@@ -31,8 +31,8 @@ type discovering struct {
 // shown waits until the API server shows all kinds of a set in its discovery, which is a little after it serves them. Its admission looks there for the
 // parameter kinds of policies: at once for the first policy that has one, and then only every thirty seconds. A policy that is installed too
 // early therefore refuses whatever it matches for that long.
-func shown(ctx context.Context, c client.Client, set crds.Set) error {
-	asking, ok := c.(*discovering)
+func waitForDiscovery(ctx context.Context, c client.Client, set crds.Set) error {
+	asking, ok := c.(*discoveryClient)
 	if !ok {
 		return nil
 	}
@@ -44,7 +44,7 @@ func shown(ctx context.Context, c client.Client, set crds.Set) error {
 	for _, d := range definitions {
 		wanted = append(wanted, schema.GroupKind{Group: d.CRD.Spec.Group, Kind: d.CRD.Spec.Names.Kind})
 	}
-	err = wait.PollUntilContextTimeout(ctx, discoveryPoll, discoveryPatience, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, discoveryPoll, discoveryTimeout, true, func(context.Context) (bool, error) {
 		// Groups of others that cannot be asked just now are no reason to wait or to fail.
 		_, lists, _ := asking.discovery.ServerGroupsAndResources()
 		there := map[schema.GroupKind]bool{}
@@ -72,9 +72,9 @@ func shown(ctx context.Context, c client.Client, set crds.Set) error {
 
 // whilePoliciesSettle tries again while the API server cannot yet evaluate a policy whose parameter is of a kind that was
 // installed a moment ago: its admission looks for new kinds only every thirty seconds, and refuses until then.
-func whilePoliciesSettle(ctx context.Context, try func(context.Context) error) error {
+func retryUntilPoliciesReady(ctx context.Context, try func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, policyPoll, policyPatience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, policyPoll, policyTimeout, true, func(ctx context.Context) (bool, error) {
 		last = try(ctx)
 		if objects.IsPolicyNotReady(last) {
 			return false, nil

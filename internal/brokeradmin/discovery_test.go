@@ -21,7 +21,7 @@ func TestWhilePoliciesSettle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			err := whilePoliciesSettle(context.Background(), func(context.Context) error {
+			err := retryUntilPoliciesReady(context.Background(), func(context.Context) error {
 				asked++
 				return c.answers[asked-1]
 			})
@@ -31,7 +31,7 @@ func TestWhilePoliciesSettle(t *testing.T) {
 		})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := whilePoliciesSettle(ctx, func(context.Context) error { cancel(); return unsettled }); !errors.Is(err, unsettled) {
+	if err := retryUntilPoliciesReady(ctx, func(context.Context) error { cancel(); return unsettled }); !errors.Is(err, unsettled) {
 		t.Errorf("an interrupted wait must tell what it waited for: %v", err)
 	}
 }

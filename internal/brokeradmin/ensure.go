@@ -57,9 +57,9 @@ func ensure[T client.Object](ctx context.Context, c client.Client, obj T, adjust
 }
 
 // remove deletes an object; one that is not there is as good as deleted, and gives no step.
-func remove(ctx context.Context, c client.Client, obj client.Object) ([]Step, error) {
+func deleteObject(ctx context.Context, c client.Client, obj client.Object) ([]Step, error) {
 	step := Step{Object: describe(c, obj), Action: Deleted}
-	err := deleteSettled(ctx, c, obj)
+	err := deleteWithRetry(ctx, c, obj)
 	if absent(err) {
 		return nil, nil
 	}
@@ -70,8 +70,8 @@ func remove(ctx context.Context, c client.Client, obj client.Object) ([]Step, er
 }
 
 // deleteSettled deletes an object, also of an API server that cannot evaluate its policies yet.
-func deleteSettled(ctx context.Context, c client.Client, obj client.Object, o ...client.DeleteOption) error {
-	return whilePoliciesSettle(ctx, func(ctx context.Context) error { return c.Delete(ctx, obj, o...) })
+func deleteWithRetry(ctx context.Context, c client.Client, obj client.Object, o ...client.DeleteOption) error {
+	return retryUntilPoliciesReady(ctx, func(ctx context.Context) error { return c.Delete(ctx, obj, o...) })
 }
 
 // absent tells that an object, or its kind, is not there.

@@ -63,7 +63,7 @@ type InviteOptions struct {
 }
 
 // Invited is the outcome of an invitation.
-type Invited struct {
+type InviteResult struct {
 	Membership objects.Membership
 	Blocks     []v1alpha1.CIDR
 	Namespaces []string
@@ -79,27 +79,27 @@ var ErrInUse = errors.New("the id is in use")
 // Invite makes a cluster a member as far as the broker is concerned and returns its credential. It refuses ids that are invalid
 // or in use and blocks that are not free. The Cluster object is what counts: when a later step fails, the member exists and
 // Invite with Renew completes it.
-func Invite(ctx context.Context, c client.Client, id string, o InviteOptions) (Invited, error) {
+func Invite(ctx context.Context, c client.Client, id string, o InviteOptions) (InviteResult, error) {
 	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
 	o.TokenLifetime = cmp.Or(o.TokenLifetime, DefaultTokenLifetime)
 	if err := checkInvite(id, o); err != nil {
-		return Invited{}, err
+		return InviteResult{}, err
 	}
 	set, err := findClusterSet(ctx, c, o.Namespace)
 	if err != nil {
-		return Invited{}, err
+		return InviteResult{}, err
 	}
-	cluster, renewed, err := enlist(ctx, c, set, id, o)
+	cluster, renewed, err := findOrRegister(ctx, c, set, id, o)
 	if err != nil {
-		return Invited{}, err
+		return InviteResult{}, err
 	}
 	membership := objects.Membership{ClusterID: id, ClusterSet: set.Name, Namespace: o.Namespace, Server: o.Server, CAData: o.CAData}
-	expires, err := admit(ctx, c, &membership, o)
+	expires, err := issueCredential(ctx, c, &membership, o)
 	if err != nil {
-		return Invited{}, fmt.Errorf("cluster %s is registered, but its credential is not complete: run seamark broker invite %s --renew: %w",
+		return InviteResult{}, fmt.Errorf("cluster %s is registered, but its credential is not complete: run seamark broker invite %s --renew: %w",
 			id, id, err)
 	}
-	return Invited{
+	return InviteResult{
 		Membership: membership, Renewed: renewed, Expires: expires,
 		Blocks: cluster.Spec.ClusterSetIPBlocks, Namespaces: cluster.Spec.AllowedNamespaces,
 	}, nil
@@ -126,7 +126,7 @@ func checkInvite(id string, o InviteOptions) error {
 }
 
 // enlist returns the Cluster of the member: a new one, or with Renew the one that is there.
-func enlist(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id string, o InviteOptions) (cluster *v1alpha1.Cluster, renewed bool, err error) {
+func findOrRegister(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id string, o InviteOptions) (cluster *v1alpha1.Cluster, renewed bool, err error) {
 	cluster = &v1alpha1.Cluster{}
 	err = c.Get(ctx, types.NamespacedName{Namespace: set.Namespace, Name: id}, cluster)
 	switch {
@@ -139,7 +139,7 @@ func enlist(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id s
 		return nil, false, fmt.Errorf("look for cluster %s: %w", id, err)
 	}
 	if !o.Renew {
-		own, err := isFor(ctx, c, cluster, o.For)
+		own, err := belongsTo(ctx, c, cluster, o.For)
 		if err != nil {
 			return nil, false, err
 		}
@@ -166,7 +166,7 @@ func inUse(id, clusterSet string) error {
 }
 
 // isFor tells whether a Cluster was made for the cluster with the given kube-system uid, or is used by it.
-func isFor(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster, uid string) (bool, error) {
+func belongsTo(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster, uid string) (bool, error) {
 	if uid == "" {
 		return false, nil
 	}
@@ -205,12 +205,12 @@ func register(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id
 			return nil, fmt.Errorf("register cluster %s: %w", id, err)
 		}
 		if err := c.List(ctx, clusters, client.InNamespace(set.Namespace)); err != nil {
-			return nil, errors.Join(fmt.Errorf("list the members: %w", err), withdraw(ctx, c, cluster))
+			return nil, errors.Join(fmt.Errorf("list the members: %w", err), unregister(ctx, c, cluster))
 		}
-		if !slices.ContainsFunc(clusters.Items, func(other v1alpha1.Cluster) bool { return mustYield(cluster, &other) }) {
+		if !slices.ContainsFunc(clusters.Items, func(other v1alpha1.Cluster) bool { return mustGiveUpBlocks(cluster, &other) }) {
 			return cluster, nil
 		}
-		if err := withdraw(ctx, c, cluster); err != nil {
+		if err := unregister(ctx, c, cluster); err != nil {
 			return nil, err
 		}
 	}
@@ -232,7 +232,7 @@ func newCluster(namespace, id string, blocks []netip.Prefix, o InviteOptions) *v
 // one always sees the earlier in the list it makes after creating, while the earlier may have listed too soon: so the
 // later gives way, and so does everybody who cannot prove to be the earlier. Times have seconds only and prove nothing; the
 // resource version of an object nobody has changed since is its place in the order of creations.
-func mustYield(mine, other *v1alpha1.Cluster) bool {
+func mustGiveUpBlocks(mine, other *v1alpha1.Cluster) bool {
 	if mine.UID == other.UID || !overlap(mine.Spec.ClusterSetIPBlocks, other.Spec.ClusterSetIPBlocks) {
 		return false
 	}
@@ -257,7 +257,7 @@ func overlap(a, b []v1alpha1.CIDR) bool {
 }
 
 // withdraw takes back exactly the Cluster we created.
-func withdraw(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster) error {
+func unregister(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster) error {
 	err := c.Delete(ctx, cluster, client.Preconditions{UID: ptr.To(cluster.UID)})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("take back cluster %s (run seamark cluster remove %s): %w", cluster.Name, cluster.Name, err)
@@ -266,7 +266,7 @@ func withdraw(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster) e
 }
 
 // admit gives the member its account, rights and lease, whichever of them are missing, and a token.
-func admit(ctx context.Context, c client.Client, m *objects.Membership, o InviteOptions) (expires time.Time, err error) {
+func issueCredential(ctx context.Context, c client.Client, m *objects.Membership, o InviteOptions) (expires time.Time, err error) {
 	namespace, id := m.Namespace, m.ClusterID
 	// The policies first: from the first moment of the credential the member is held to its grants.
 	if _, err := policies.Apply(ctx, c, policies.MemberBindings(namespace, v1alpha1.ClusterID(id))...); err != nil {
@@ -274,7 +274,7 @@ func admit(ctx context.Context, c client.Client, m *objects.Membership, o Invite
 	}
 	account := memberAccount(namespace, id)
 	if o.Revoke {
-		if _, err := remove(ctx, c, account); err != nil {
+		if _, err := deleteObject(ctx, c, account); err != nil {
 			return expires, err
 		}
 		account = memberAccount(namespace, id)

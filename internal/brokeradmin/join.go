@@ -28,8 +28,8 @@ import (
 const (
 	brokerTimeout = 15 * time.Second
 
-	namespacePatience = 30 * time.Second
-	namespacePoll     = 200 * time.Millisecond
+	deletionTimeout = 30 * time.Second
+	deletionPoll     = 200 * time.Millisecond
 )
 
 // Local is what a cluster is before it joins or leaves.
@@ -108,7 +108,7 @@ type JoinOptions struct {
 }
 
 // Joined is what Join made.
-type Joined struct {
+type JoinResult struct {
 	ClusterID  string             `json:"clusterID"`
 	ClusterSet string             `json:"clusterSet"`
 	Broker     string             `json:"broker"`
@@ -118,21 +118,21 @@ type Joined struct {
 
 // Join makes the cluster a member: kinds, the credential, the identity that says so with the membership last, and the policies that guard it. Before anything is written it makes sure that the cluster is free to join, that the broker accepts the credential, and that
 // no other cluster uses the id. Joining again writes only what differs.
-func Join(ctx context.Context, c client.Client, m objects.Membership, o JoinOptions) (Joined, error) {
+func Join(ctx context.Context, c client.Client, m objects.Membership, o JoinOptions) (JoinResult, error) {
 	if err := m.Validate(); err != nil {
-		return Joined{}, err
+		return JoinResult{}, err
 	}
 	local, err := ReadLocal(ctx, c)
 	if err != nil {
-		return Joined{}, err
+		return JoinResult{}, err
 	}
-	if m, err = local.plan(m, o); err != nil {
-		return Joined{}, err
+	if m, err = local.planMembership(m, o); err != nil {
+		return JoinResult{}, err
 	}
 	if err := checkBroker(ctx, m, local.KubeSystemUID); err != nil {
-		return Joined{}, err
+		return JoinResult{}, err
 	}
-	joined := Joined{ClusterID: m.ClusterID, ClusterSet: m.ClusterSet, Broker: m.Server, DataPlane: m.DataPlane}
+	joined := JoinResult{ClusterID: m.ClusterID, ClusterSet: m.ClusterSet, Broker: m.Server, DataPlane: m.DataPlane}
 	joined.Steps, err = install(ctx, c, m)
 	if err != nil {
 		return joined, fmt.Errorf("join clusterset %s (run it again to complete it): %w", m.ClusterSet, err)
@@ -141,7 +141,7 @@ func Join(ctx context.Context, c client.Client, m objects.Membership, o JoinOpti
 }
 
 // plan is the membership as it will be stored, or the reason why not.
-func (l Local) plan(m objects.Membership, o JoinOptions) (objects.Membership, error) {
+func (l Local) planMembership(m objects.Membership, o JoinOptions) (objects.Membership, error) {
 	existing := l.ClusterID
 	if l.ClusterSet != "" && existing != "" && existing != m.ClusterID {
 		return m, l.MayJoin(m) // a member's id cannot be changed, so do not ask for --clusterid
@@ -257,7 +257,7 @@ func install(ctx context.Context, c client.Client, m objects.Membership) ([]Step
 	for _, obj := range objects.Identity(m) {
 		want := objects.IdentityValue(obj)
 		var step Step
-		err := whilePoliciesSettle(ctx, func(ctx context.Context) (err error) {
+		err := retryUntilPoliciesReady(ctx, func(ctx context.Context) (err error) {
 			step, err = ensure(ctx, c, obj, func(have client.Object) bool { return setIdentity(have, want) })
 			return err
 		})
@@ -273,7 +273,7 @@ func install(ctx context.Context, c client.Client, m objects.Membership) ([]Step
 // ensureAgentNamespace waits for the end of a namespace that a Leave just before has deleted.
 func ensureAgentNamespace(ctx context.Context, c client.Client) (Step, error) {
 	var step Step
-	err := wait.PollUntilContextTimeout(ctx, namespacePoll, namespacePatience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, deletionPoll, deletionTimeout, true, func(ctx context.Context) (bool, error) {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: objects.AgentNamespace, Labels: managedLabels("")}}
 		var err error
 		step, err = ensure(ctx, c, namespace, nil)

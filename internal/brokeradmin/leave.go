@@ -30,7 +30,7 @@ import (
 const LeftMessage = "this cluster left the clusterset: run seamark join to export again"
 
 // Left is what Leave did.
-type Left struct {
+type LeaveResult struct {
 	// Member is false when there was nothing to leave.
 	Member     bool   `json:"member"`
 	ClusterID  string `json:"clusterID,omitempty"`
@@ -51,8 +51,8 @@ type Left struct {
 // the broker, as far as the broker can be reached, and the imports are deleted here. The objects that say the cluster is a
 // member and the policies that guard them go last, so that an interrupted Leave is completed by doing it again; the cluster's id stays.
 // CRDs and ServiceExports stay too: they are the user's.
-func Leave(ctx context.Context, c client.Client) (Left, error) {
-	var left Left
+func Leave(ctx context.Context, c client.Client) (LeaveResult, error) {
+	var left LeaveResult
 	local, err := ReadLocal(ctx, c)
 	if err != nil {
 		return left, err
@@ -63,21 +63,21 @@ func Leave(ctx context.Context, c client.Client) (Left, error) {
 		left.ClusterID, left.ClusterSet = m.ClusterID, m.ClusterSet
 	}
 	if local.Secret != nil {
-		if _, err := remove(ctx, c, local.Secret); err != nil {
+		if _, err := deleteObject(ctx, c, local.Secret); err != nil {
 			return left, err
 		}
 	}
 	if left.Member {
-		left.withdraw(ctx, local)
+		left.withdrawExports(ctx, local)
 	}
-	if err := left.cleanUp(ctx, c); err != nil {
+	if err := left.deleteLocalObjects(ctx, c); err != nil {
 		return left, fmt.Errorf("leave clusterset %s (run it again to complete it): %w", left.ClusterSet, err)
 	}
 	return left, nil
 }
 
 // withdraw takes this cluster's contribution off the broker with the member's own credential.
-func (l *Left) withdraw(ctx context.Context, local Local) {
+func (l *LeaveResult) withdrawExports(ctx context.Context, local Local) {
 	m := local.Membership
 	if m == nil {
 		l.Problem = "there is no usable credential for the broker here any more"
@@ -89,7 +89,7 @@ func (l *Left) withdraw(ctx context.Context, local Local) {
 	config.UserAgent = "seamark-leave/" + m.ClusterID
 	c, err := NewClient(config)
 	if err == nil {
-		err = l.withdrawWith(ctx, c, *m, local.KubeSystemUID)
+		err = l.deleteExports(ctx, c, *m, local.KubeSystemUID)
 	}
 	if err != nil {
 		what, _ := brokerProblem(*m, err)
@@ -99,7 +99,7 @@ func (l *Left) withdraw(ctx context.Context, local Local) {
 	l.Withdrawn = true
 }
 
-func (l *Left) withdrawWith(ctx context.Context, c client.Client, m objects.Membership, holder string) error {
+func (l *LeaveResult) deleteExports(ctx context.Context, c client.Client, m objects.Membership, holder string) error {
 	own := client.MatchingLabels{mcsv1beta1.LabelSourceCluster: m.ClusterID}
 	services := map[types.NamespacedName]bool{}
 	var err error
@@ -125,14 +125,14 @@ func withdrawAggregate(ctx context.Context, c client.Client, m objects.Membershi
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if err := leaveAggregate(ctx, c, si, m.ClusterID); err != nil {
+	if err := removeFromAggregate(ctx, c, si, m.ClusterID); err != nil {
 		return err
 	}
 	records, err := listMetadata(ctx, c, &v1alpha1.ExportRecord{}, client.InNamespace(m.Namespace), client.MatchingLabels(objects.Labels(service, "")))
 	if err != nil || len(records) > 0 {
 		return err
 	}
-	err = endAggregate(ctx, c, si)
+	err = deleteAggregate(ctx, c, si)
 	if apierrors.IsForbidden(err) {
 		return nil // it still names others, who have not taken themselves out yet: the last of them deletes it
 	}
@@ -162,7 +162,7 @@ func deleteEach(ctx context.Context, c client.Client, kind client.Object, servic
 		if service, ok := objects.ServiceOf(&list[i]); ok && services != nil {
 			services[service] = true
 		}
-		if err := deleteSettled(ctx, c, &list[i]); err != nil && !absent(err) {
+		if err := deleteWithRetry(ctx, c, &list[i]); err != nil && !absent(err) {
 			return i, fmt.Errorf("delete %s: %w", describe(c, &list[i]), err)
 		}
 	}
@@ -170,7 +170,7 @@ func deleteEach(ctx context.Context, c client.Client, kind client.Object, servic
 }
 
 // cleanUp removes from this cluster what the agent and Join made.
-func (l *Left) cleanUp(ctx context.Context, c client.Client) error {
+func (l *LeaveResult) deleteLocalObjects(ctx context.Context, c client.Client) error {
 	var err error
 	if l.Imports, err = deleteEach(ctx, c, &mcsv1beta1.ServiceImport{}, nil, notBrokers(objects.LabelManagedBy, objects.ManagedBySeamark)); err != nil {
 		return err
@@ -178,10 +178,10 @@ func (l *Left) cleanUp(ctx context.Context, c client.Client) error {
 	if l.ImportedSlices, err = deleteEach(ctx, c, &discoveryv1.EndpointSlice{}, nil, notBrokers(discoveryv1.LabelManagedBy, objects.ManagedBy)); err != nil {
 		return err
 	}
-	if err := deleteDerived(ctx, c); err != nil {
+	if err := deleteDerivedServices(ctx, c); err != nil {
 		return err
 	}
-	if l.Exports, err = idleExports(ctx, c); err != nil {
+	if l.Exports, err = setExportsNotMember(ctx, c); err != nil {
 		return err
 	}
 	guards, err := policies.Load(policies.Member)
@@ -192,7 +192,7 @@ func (l *Left) cleanUp(ctx context.Context, c client.Client) error {
 	doomed := append(objects.MembershipClaims(""), guards...)
 	doomed = append(doomed, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: objects.AgentLease}})
 	for _, obj := range doomed {
-		if _, err := remove(ctx, c, obj); err != nil {
+		if _, err := deleteObject(ctx, c, obj); err != nil {
 			return err
 		}
 	}
@@ -201,7 +201,7 @@ func (l *Left) cleanUp(ctx context.Context, c client.Client) error {
 
 // deleteDerived deletes the Services that made imports reachable. The garbage collector would too, but this way they are gone when
 // Leave returns.
-func deleteDerived(ctx context.Context, c client.Client) error {
+func deleteDerivedServices(ctx context.Context, c client.Client) error {
 	list, err := listMetadata(ctx, c, &corev1.Service{}, client.MatchingLabels{objects.LabelManagedBy: objects.ManagedBySeamark})
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func deleteDerived(ctx context.Context, c client.Client) error {
 		if service := list[i].Labels[mcsv1beta1.LabelServiceName]; service == "" || list[i].Name != objects.DerivedServiceName(service) {
 			continue
 		}
-		if err := deleteSettled(ctx, c, &list[i]); err != nil && !absent(err) {
+		if err := deleteWithRetry(ctx, c, &list[i]); err != nil && !absent(err) {
 			return fmt.Errorf("delete %s: %w", describe(c, &list[i]), err)
 		}
 	}
@@ -236,7 +236,7 @@ func notBrokers(label, value string) client.MatchingLabelsSelector {
 }
 
 // idleExports tells every ServiceExport that it is published no longer.
-func idleExports(ctx context.Context, c client.Client) (int, error) {
+func setExportsNotMember(ctx context.Context, c client.Client) (int, error) {
 	var exports mcsv1beta1.ServiceExportList
 	if err := c.List(ctx, &exports); err != nil && !absent(err) {
 		return 0, fmt.Errorf("list the ServiceExports: %w", err)
@@ -286,6 +286,6 @@ func removeNamespace(ctx context.Context, c client.Client, name string) error {
 			}
 		}
 	}
-	_, err := remove(ctx, c, namespace)
+	_, err := deleteObject(ctx, c, namespace)
 	return err
 }

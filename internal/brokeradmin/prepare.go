@@ -14,7 +14,7 @@ func installKinds(ctx context.Context, c client.Client, set crds.Set) ([]Step, e
 	definitions, err := crds.Install(ctx, c, set)
 	steps := make([]Step, 0, len(definitions))
 	for _, outcome := range definitions {
-		steps = append(steps, Step{Object: "CustomResourceDefinition " + outcome.Name, Action: installed(outcome.Action)})
+		steps = append(steps, Step{Object: "CustomResourceDefinition " + outcome.Name, Action: actionOf(outcome.Action)})
 	}
 	return steps, err
 }
@@ -22,14 +22,14 @@ func installKinds(ctx context.Context, c client.Client, set crds.Set) ([]Step, e
 // installPolicies installs the policies that confine a broker's members or guard a member's identity, after the kinds they speak of: a policy whose
 // parameter kind is missing refuses every write.
 func installPolicies(ctx context.Context, c client.Client, kinds crds.Set, rules policies.Set) ([]Step, error) {
-	if err := shown(ctx, c, kinds); err != nil {
+	if err := waitForDiscovery(ctx, c, kinds); err != nil {
 		return nil, err
 	}
 	applied, err := policies.Install(ctx, c, rules)
 	return policySteps(applied), err
 }
 
-func installed(action crds.Action) Action {
+func actionOf(action crds.Action) Action {
 	switch action {
 	case crds.Create:
 		return Created

@@ -39,5 +39,5 @@ func NewClient(config *rest.Config) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &discovering{Client: c, discovery: asking}, nil
+	return &discoveryClient{Client: c, discovery: asking}, nil
 }

@@ -233,8 +233,8 @@ func TestRemove(t *testing.T) {
 	b.publish("b-remove", shared, "243.0.0.1", "east", "west")
 	b.publish("b-remove", alone, "243.0.0.2", "east")
 
-	removed := decode[brokeradmin.Removed](b, "cluster remove east --context hub -n b-remove")
-	if want := (brokeradmin.Removed{ClusterID: "east", Found: true, Records: 2, Slices: 2, Left: 1, Ended: 1}); removed != want {
+	removed := decode[brokeradmin.RemoveMemberResult](b, "cluster remove east --context hub -n b-remove")
+	if want := (brokeradmin.RemoveMemberResult{ClusterID: "east", Found: true, Records: 2, Slices: 2, ServicesLeft: 1, ServicesEnded: 1}); removed != want {
 		t.Errorf("got %+v, want %+v", removed, want)
 	}
 	si := &mcsv1beta1.ServiceImport{}
@@ -255,7 +255,7 @@ func TestRemove(t *testing.T) {
 	if err := tokenWorks(t, east); !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		t.Errorf("its credential still works: %v", err)
 	}
-	if again := decode[brokeradmin.Removed](b, "cluster remove east --context hub -n b-remove"); again.Found {
+	if again := decode[brokeradmin.RemoveMemberResult](b, "cluster remove east --context hub -n b-remove"); again.Found {
 		t.Errorf("a second removal found %+v", again)
 	}
 	// Interrupted after the records: the aggregates that name it are put right by the next.
@@ -264,7 +264,7 @@ func TestRemove(t *testing.T) {
 	if err := hub.Delete(ctx, record("b-remove", "east", alone)); err != nil {
 		t.Fatal(err)
 	}
-	if removed = decode[brokeradmin.Removed](b, "cluster remove east --context hub -n b-remove"); removed.Ended != 1 || removed.Slices != 1 || removed.Records != 0 {
+	if removed = decode[brokeradmin.RemoveMemberResult](b, "cluster remove east --context hub -n b-remove"); removed.ServicesEnded != 1 || removed.Slices != 1 || removed.Records != 0 {
 		t.Errorf("%+v", removed)
 	}
 }
@@ -296,8 +296,8 @@ func TestLeave(t *testing.T) {
 			&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "web"}})
 	}
 	prepare()
-	left := decode[brokeradmin.Left](b, "leave --context east")
-	want := brokeradmin.Left{Member: true, ClusterID: "east", ClusterSet: "clusterset", Withdrawn: true, Records: 2, Slices: 2, Imports: 1, ImportedSlices: 1, Exports: 1}
+	left := decode[brokeradmin.LeaveResult](b, "leave --context east")
+	want := brokeradmin.LeaveResult{Member: true, ClusterID: "east", ClusterSet: "clusterset", Withdrawn: true, Records: 2, Slices: 2, Imports: 1, ImportedSlices: 1, Exports: 1}
 	if left != want {
 		t.Errorf("got %+v, want %+v", left, want)
 	}

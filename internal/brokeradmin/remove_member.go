@@ -22,7 +22,7 @@ import (
 )
 
 // Removed counts what Remove took away.
-type Removed struct {
+type RemoveMemberResult struct {
 	ClusterID string `json:"clusterID"`
 	// Found tells whether there was anything of the member.
 	Found bool `json:"found"`
@@ -30,15 +30,15 @@ type Removed struct {
 	Records int `json:"exportRecords"`
 	Slices  int `json:"endpointSlices"`
 	// Left are services that go on without the member, Ended those that nobody else exported.
-	Left  int `json:"servicesLeft"`
-	Ended int `json:"servicesEnded"`
+	ServicesLeft  int `json:"servicesLeft"`
+	ServicesEnded int `json:"servicesEnded"`
 }
 
 // Remove takes a member out of the clusterset, whether or not it still runs: first its rights, so that it cannot put anything
 // back, then what it contributed, then its registration, which frees its id and its blocks. Clusterset IPs of services that
 // live on stay. An interrupted removal is completed by doing it again.
-func Remove(ctx context.Context, c client.Client, namespace, id string) (Removed, error) {
-	removed := Removed{ClusterID: id}
+func RemoveMember(ctx context.Context, c client.Client, namespace, id string) (RemoveMemberResult, error) {
+	removed := RemoveMemberResult{ClusterID: id}
 	if err := CheckClusterID(id); err != nil {
 		return removed, err
 	}
@@ -54,7 +54,7 @@ func Remove(ctx context.Context, c client.Client, namespace, id string) (Removed
 }
 
 // revoke works at once: without bindings the token is good for nothing, even while the API server still remembers it as valid.
-func (r *Removed) revoke(ctx context.Context, c client.Client, namespace string) error {
+func (r *RemoveMemberResult) revoke(ctx context.Context, c client.Client, namespace string) error {
 	var doomed []client.Object
 	for _, binding := range memberBindings(namespace, r.ClusterID) {
 		doomed = append(doomed, binding)
@@ -64,14 +64,14 @@ func (r *Removed) revoke(ctx context.Context, c client.Client, namespace string)
 	return r.deleteAll(ctx, c, append(doomed, policies.MemberBindings(namespace, v1alpha1.ClusterID(r.ClusterID))...))
 }
 
-func (r *Removed) registration(ctx context.Context, c client.Client, namespace string) error {
+func (r *RemoveMemberResult) registration(ctx context.Context, c client.Client, namespace string) error {
 	key := metav1.ObjectMeta{Namespace: namespace, Name: r.ClusterID}
 	return r.deleteAll(ctx, c, []client.Object{&coordinationv1.Lease{ObjectMeta: key}, &v1alpha1.Cluster{ObjectMeta: key}})
 }
 
-func (r *Removed) deleteAll(ctx context.Context, c client.Client, doomed []client.Object) error {
+func (r *RemoveMemberResult) deleteAll(ctx context.Context, c client.Client, doomed []client.Object) error {
 	for _, obj := range doomed {
-		steps, err := remove(ctx, c, obj)
+		steps, err := deleteObject(ctx, c, obj)
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (r *Removed) deleteAll(ctx context.Context, c client.Client, doomed []clien
 }
 
 // contribution deletes the member's records and slices and takes it out of the aggregates.
-func (r *Removed) contribution(ctx context.Context, c client.Client, namespace string) error {
+func (r *RemoveMemberResult) contribution(ctx context.Context, c client.Client, namespace string) error {
 	own := client.MatchingLabels{mcsv1beta1.LabelSourceCluster: r.ClusterID}
 	services := map[types.NamespacedName]bool{}
 	records, err := deleteMatching(ctx, c, &v1alpha1.ExportRecord{}, namespace, own, services)
@@ -134,7 +134,7 @@ func listMetadata(ctx context.Context, c client.Client, kind client.Object, o ..
 
 // aggregates deletes those that no record stands behind any more and takes the member out of the others. services are those of
 // the records just deleted; aggregates that name the member are seen to as well, whatever became of its records before.
-func (r *Removed) aggregates(ctx context.Context, c client.Client, namespace string, services map[types.NamespacedName]bool) error {
+func (r *RemoveMemberResult) aggregates(ctx context.Context, c client.Client, namespace string, services map[types.NamespacedName]bool) error {
 	var imports mcsv1beta1.ServiceImportList
 	if err := c.List(ctx, &imports, client.InNamespace(namespace)); err != nil {
 		return fmt.Errorf("list the aggregates: %w", err)
@@ -142,7 +142,7 @@ func (r *Removed) aggregates(ctx context.Context, c client.Client, namespace str
 	for i := range imports.Items {
 		si := &imports.Items[i]
 		service, ok := objects.ServiceOf(si)
-		if !ok || (!services[service] && !names(si, r.ClusterID)) {
+		if !ok || (!services[service] && !listsCluster(si, r.ClusterID)) {
 			continue
 		}
 		r.Found = true
@@ -151,11 +151,11 @@ func (r *Removed) aggregates(ctx context.Context, c client.Client, namespace str
 			return err
 		}
 		if len(left) == 0 {
-			r.Ended++
-			err = endAggregate(ctx, c, si)
+			r.ServicesEnded++
+			err = deleteAggregate(ctx, c, si)
 		} else {
-			r.Left++
-			err = leaveAggregate(ctx, c, si, r.ClusterID)
+			r.ServicesLeft++
+			err = removeFromAggregate(ctx, c, si, r.ClusterID)
 		}
 		if err != nil {
 			return err
@@ -165,21 +165,21 @@ func (r *Removed) aggregates(ctx context.Context, c client.Client, namespace str
 }
 
 // endAggregate deletes the aggregate that was read. If it changed meanwhile somebody exports the service again, and keeps it.
-func endAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.ServiceImport) error {
-	err := deleteSettled(ctx, c, si, client.Preconditions{UID: ptr.To(si.UID), ResourceVersion: ptr.To(si.ResourceVersion)})
+func deleteAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.ServiceImport) error {
+	err := deleteWithRetry(ctx, c, si, client.Preconditions{UID: ptr.To(si.UID), ResourceVersion: ptr.To(si.ResourceVersion)})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete aggregate %s: %w", si.Name, err)
 	}
 	return nil
 }
 
-func leaveAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.ServiceImport, id string) error {
+func removeFromAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.ServiceImport, id string) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		if !names(si, id) {
+		if !listsCluster(si, id) {
 			return nil
 		}
 		si.Status.Clusters = slices.DeleteFunc(si.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == id })
-		err := whilePoliciesSettle(ctx, func(ctx context.Context) error { return c.Status().Update(ctx, si) })
+		err := retryUntilPoliciesReady(ctx, func(ctx context.Context) error { return c.Status().Update(ctx, si) })
 		if apierrors.IsConflict(err) {
 			return errors.Join(err, c.Get(ctx, client.ObjectKeyFromObject(si), si))
 		}
@@ -191,6 +191,6 @@ func leaveAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.Service
 	return nil
 }
 
-func names(si *mcsv1beta1.ServiceImport, id string) bool {
+func listsCluster(si *mcsv1beta1.ServiceImport, id string) bool {
 	return slices.ContainsFunc(si.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == id })
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // Dismantled is what Dismantle did.
-type Dismantled struct {
+type RemoveBrokerResult struct {
 	Namespace  string `json:"namespace"`
 	ClusterSet string `json:"clusterSet,omitempty"`
 	// Found is false when there was no broker.
@@ -38,8 +38,8 @@ type Dismantled struct {
 // Dismantle undoes Deploy. It refuses while the clusterset has members unless force is set, and then removes them: their services vanish
 // everywhere. What other brokers on the same API server share, policies and our own kinds, goes with the last of them; ServiceImport,
 // which is everybody's, stays. An interrupted Dismantle is completed by doing it again.
-func Dismantle(ctx context.Context, c client.Client, namespace string, force bool) (Dismantled, error) {
-	d := Dismantled{Namespace: namespace}
+func RemoveBroker(ctx context.Context, c client.Client, namespace string, force bool) (RemoveBrokerResult, error) {
+	d := RemoveBrokerResult{Namespace: namespace}
 	set, err := findClusterSet(ctx, c, namespace)
 	if err != nil && !errors.Is(err, errNoClusterSet) {
 		return d, err
@@ -67,12 +67,12 @@ func Dismantle(ctx context.Context, c client.Client, namespace string, force boo
 	return d, removeNamespace(ctx, c, namespace)
 }
 
-func (d *Dismantled) members(ctx context.Context, c client.Client) error {
+func (d *RemoveBrokerResult) members(ctx context.Context, c client.Client) error {
 	for _, id := range d.Members {
 		if d.ClusterSet == "" {
 			break // an earlier Dismantle got that far; what is left has no rights
 		}
-		if _, err := Remove(ctx, c, d.Namespace, id); err != nil {
+		if _, err := RemoveMember(ctx, c, d.Namespace, id); err != nil {
 			return err
 		}
 		d.Steps = append(d.Steps, Step{Object: "Cluster " + id, Action: Deleted})
@@ -81,7 +81,7 @@ func (d *Dismantled) members(ctx context.Context, c client.Client) error {
 }
 
 // objects deletes what is left in the namespace. The ClusterSet goes last, since by it the broker is known.
-func (d *Dismantled) objects(ctx context.Context, c client.Client) error {
+func (d *RemoveBrokerResult) objects(ctx context.Context, c client.Client) error {
 	doomed := []client.Object{sharedRole(d.Namespace)}
 	for _, kind := range []client.Object{
 		&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &coordinationv1.Lease{}, &v1alpha1.Cluster{}, &v1alpha1.ClusterSet{},
@@ -91,7 +91,7 @@ func (d *Dismantled) objects(ctx context.Context, c client.Client) error {
 			return err
 		}
 		for i := range list {
-			if d.ours(kind, &list[i]) {
+			if d.isBrokerObject(kind, &list[i]) {
 				doomed = append(doomed, &list[i])
 			}
 		}
@@ -100,7 +100,7 @@ func (d *Dismantled) objects(ctx context.Context, c client.Client) error {
 }
 
 // ours tells a broker's objects from others of a kind that everybody has.
-func (d *Dismantled) ours(kind client.Object, obj metav1.Object) bool {
+func (d *RemoveBrokerResult) isBrokerObject(kind client.Object, obj metav1.Object) bool {
 	_, ofService := objects.ServiceOf(obj)
 	switch kind.(type) {
 	case *discoveryv1.EndpointSlice, *mcsv1beta1.ServiceImport:
@@ -112,7 +112,7 @@ func (d *Dismantled) ours(kind client.Object, obj metav1.Object) bool {
 }
 
 // shared deletes what all brokers on the API server need, when this was the last.
-func (d *Dismantled) shared(ctx context.Context, c client.Client) error {
+func (d *RemoveBrokerResult) shared(ctx context.Context, c client.Client) error {
 	for _, kind := range []client.Object{&v1alpha1.ClusterSet{}, &v1alpha1.Cluster{}, &v1alpha1.ExportRecord{}} {
 		others, err := listMetadata(ctx, c, kind)
 		if err != nil || len(others) > 0 {
@@ -145,7 +145,7 @@ func (d *Dismantled) shared(ctx context.Context, c client.Client) error {
 		if err := d.deleteAll(ctx, c, []client.Object{crd}); err != nil {
 			return err
 		}
-		if err := gone(ctx, c, crd); err != nil {
+		if err := waitForDeletion(ctx, c, crd); err != nil {
 			return err
 		}
 	}
@@ -153,8 +153,8 @@ func (d *Dismantled) shared(ctx context.Context, c client.Client) error {
 }
 
 // gone waits until the API server has finished deleting a definition: a broker deployed meanwhile would find it still there.
-func gone(ctx context.Context, c client.Client, crd *apiextensionsv1.CustomResourceDefinition) error {
-	err := wait.PollUntilContextTimeout(ctx, namespacePoll, namespacePatience, true, func(ctx context.Context) (bool, error) {
+func waitForDeletion(ctx context.Context, c client.Client, crd *apiextensionsv1.CustomResourceDefinition) error {
+	err := wait.PollUntilContextTimeout(ctx, deletionPoll, deletionTimeout, true, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd)
 		return absent(err), client.IgnoreNotFound(err)
 	})
@@ -164,9 +164,9 @@ func gone(ctx context.Context, c client.Client, crd *apiextensionsv1.CustomResou
 	return nil
 }
 
-func (d *Dismantled) deleteAll(ctx context.Context, c client.Client, doomed []client.Object) error {
+func (d *RemoveBrokerResult) deleteAll(ctx context.Context, c client.Client, doomed []client.Object) error {
 	for _, obj := range doomed {
-		steps, err := remove(ctx, c, obj)
+		steps, err := deleteObject(ctx, c, obj)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Dismantled is what Dismantle did.
+// RemoveBrokerResult is what RemoveBroker did.
 type RemoveBrokerResult struct {
 	Namespace  string `json:"namespace"`
 	ClusterSet string `json:"clusterSet,omitempty"`
@@ -30,77 +30,83 @@ type RemoveBrokerResult struct {
 	Found bool `json:"found"`
 	// Members were removed with it.
 	Members []string `json:"members,omitempty"`
-	// Last tells that no other broker is on this API server, so that kinds and policies went too.
+	// Last reports that no other broker is on this API server, so that CRDs and policies were deleted
+	// too.
 	Last  bool   `json:"last"`
 	Steps []Step `json:"steps"`
 }
 
-// Dismantle undoes Deploy. It refuses while the clusterset has members unless force is set, and then removes them: their services vanish
-// everywhere. What other brokers on the same API server share, policies and our own kinds, goes with the last of them; ServiceImport,
-// which is everybody's, stays. An interrupted Dismantle is completed by doing it again.
+// RemoveBroker undoes Deploy. While the clusterset has members it refuses, unless force is set;
+// then it removes them and their services disappear everywhere. Policies and Seamark's own CRDs are
+// shared by all brokers of an API server and are deleted with the last of them. The CRD of
+// ServiceImport stays, because other implementations of the MCS API use it. If RemoveBroker is
+// interrupted, running it again completes it.
 func RemoveBroker(ctx context.Context, c client.Client, namespace string, force bool) (RemoveBrokerResult, error) {
-	d := RemoveBrokerResult{Namespace: namespace}
+	r := RemoveBrokerResult{Namespace: namespace}
 	set, err := findClusterSet(ctx, c, namespace)
 	if err != nil && !errors.Is(err, errNoClusterSet) {
-		return d, err
+		return r, err
 	}
 	members, err := listMetadata(ctx, c, &v1alpha1.Cluster{}, client.InNamespace(namespace))
 	if err != nil {
-		return d, err
+		return r, err
 	}
 	for i := range members {
-		d.Members = append(d.Members, members[i].Name)
+		r.Members = append(r.Members, members[i].Name)
 	}
-	slices.Sort(d.Members)
+	slices.Sort(r.Members)
 	if set != nil {
-		d.Found, d.ClusterSet = true, set.Name
+		r.Found, r.ClusterSet = true, set.Name
 	}
-	if len(d.Members) > 0 && !force {
-		return d, fmt.Errorf("clusterset %s still has members (%s), whose services would vanish everywhere: let each leave first (seamark leave), "+
-			"or say --force", d.ClusterSet, strings.Join(d.Members, ", "))
+	if len(r.Members) > 0 && !force {
+		return r, fmt.Errorf("clusterset %s still has members (%s), whose services would vanish everywhere: "+
+			"let each leave first (seamark leave), or say --force", r.ClusterSet, strings.Join(r.Members, ", "))
 	}
-	for _, part := range []func(context.Context, client.Client) error{d.members, d.objects, d.shared} {
+	for _, part := range []func(context.Context, client.Client) error{r.removeMembers, r.deleteObjects, r.deleteShared} {
 		if err := part(ctx, c); err != nil {
-			return d, fmt.Errorf("remove the broker in namespace %s (run it again to complete it): %w", namespace, err)
+			return r, fmt.Errorf("remove the broker in namespace %s (run it again to complete it): %w", namespace, err)
 		}
 	}
-	return d, removeNamespace(ctx, c, namespace)
+	return r, deleteNamespace(ctx, c, namespace)
 }
 
-func (d *RemoveBrokerResult) members(ctx context.Context, c client.Client) error {
-	for _, id := range d.Members {
-		if d.ClusterSet == "" {
-			break // an earlier Dismantle got that far; what is left has no rights
+func (r *RemoveBrokerResult) removeMembers(ctx context.Context, c client.Client) error {
+	for _, id := range r.Members {
+		if r.ClusterSet == "" {
+			break // an earlier RemoveBroker got this far; the members have no access any more
 		}
-		if _, err := RemoveMember(ctx, c, d.Namespace, id); err != nil {
+		if _, err := RemoveMember(ctx, c, r.Namespace, id); err != nil {
 			return err
 		}
-		d.Steps = append(d.Steps, Step{Object: "Cluster " + id, Action: Deleted})
+		r.Steps = append(r.Steps, Step{Object: "Cluster " + id, Action: Deleted})
 	}
 	return nil
 }
 
-// objects deletes what is left in the namespace. The ClusterSet goes last, since by it the broker is known.
-func (d *RemoveBrokerResult) objects(ctx context.Context, c client.Client) error {
-	doomed := []client.Object{sharedRole(d.Namespace)}
+// deleteObjects deletes the remaining objects of the broker. The ClusterSet goes last, because a
+// broker is recognized by it.
+func (r *RemoveBrokerResult) deleteObjects(ctx context.Context, c client.Client) error {
+	toDelete := []client.Object{sharedRole(r.Namespace)}
 	for _, kind := range []client.Object{
-		&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &coordinationv1.Lease{}, &v1alpha1.Cluster{}, &v1alpha1.ClusterSet{},
+		&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &coordinationv1.Lease{},
+		&v1alpha1.Cluster{}, &v1alpha1.ClusterSet{},
 	} {
-		list, err := listMetadata(ctx, c, kind, client.InNamespace(d.Namespace))
+		list, err := listMetadata(ctx, c, kind, client.InNamespace(r.Namespace))
 		if err != nil {
 			return err
 		}
 		for i := range list {
-			if d.isBrokerObject(kind, &list[i]) {
-				doomed = append(doomed, &list[i])
+			if isBrokerObject(kind, &list[i]) {
+				toDelete = append(toDelete, &list[i])
 			}
 		}
 	}
-	return d.deleteAll(ctx, c, doomed)
+	return r.delete(ctx, c, toDelete)
 }
 
-// ours tells a broker's objects from others of a kind that everybody has.
-func (d *RemoveBrokerResult) isBrokerObject(kind client.Object, obj metav1.Object) bool {
+// isBrokerObject reports whether an object in the broker's namespace belongs to the broker. Slices,
+// ServiceImports and Leases may also belong to others.
+func isBrokerObject(kind client.Object, obj metav1.Object) bool {
 	_, ofService := objects.ServiceOf(obj)
 	switch kind.(type) {
 	case *discoveryv1.EndpointSlice, *mcsv1beta1.ServiceImport:
@@ -111,21 +117,22 @@ func (d *RemoveBrokerResult) isBrokerObject(kind client.Object, obj metav1.Objec
 	return true
 }
 
-// shared deletes what all brokers on the API server need, when this was the last.
-func (d *RemoveBrokerResult) shared(ctx context.Context, c client.Client) error {
+// deleteShared deletes the policies and CRDs that all brokers of the API server need, if this was
+// the last broker.
+func (r *RemoveBrokerResult) deleteShared(ctx context.Context, c client.Client) error {
 	for _, kind := range []client.Object{&v1alpha1.ClusterSet{}, &v1alpha1.Cluster{}, &v1alpha1.ExportRecord{}} {
 		others, err := listMetadata(ctx, c, kind)
 		if err != nil || len(others) > 0 {
 			return err
 		}
 	}
-	d.Last = true
+	r.Last = true
 	rules, err := policies.Load(policies.Broker)
 	if err != nil {
 		return err
 	}
-	slices.Reverse(rules) // bindings before what they bind
-	if err := d.deleteAll(ctx, c, rules); err != nil {
+	slices.Reverse(rules) // bindings before their policies
+	if err := r.delete(ctx, c, rules); err != nil {
 		return err
 	}
 	definitions, err := crds.Definitions(crds.Broker)
@@ -142,7 +149,7 @@ func (d *RemoveBrokerResult) shared(ctx context.Context, c client.Client) error 
 		} else if err != nil {
 			return fmt.Errorf("read CustomResourceDefinition %s: %w", definition.CRD.Name, err)
 		}
-		if err := d.deleteAll(ctx, c, []client.Object{crd}); err != nil {
+		if err := r.delete(ctx, c, []client.Object{crd}); err != nil {
 			return err
 		}
 		if err := waitForDeletion(ctx, c, crd); err != nil {
@@ -152,25 +159,21 @@ func (d *RemoveBrokerResult) shared(ctx context.Context, c client.Client) error 
 	return nil
 }
 
-// gone waits until the API server has finished deleting a definition: a broker deployed meanwhile would find it still there.
+// waitForDeletion waits until a CRD is gone. Otherwise a broker that is deployed right afterwards
+// would find it being deleted.
 func waitForDeletion(ctx context.Context, c client.Client, crd *apiextensionsv1.CustomResourceDefinition) error {
 	err := wait.PollUntilContextTimeout(ctx, deletionPoll, deletionTimeout, true, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd)
 		return absent(err), client.IgnoreNotFound(err)
 	})
 	if err != nil {
-		return fmt.Errorf("wait for the end of CustomResourceDefinition %s: %w", crd.Name, err)
+		return fmt.Errorf("wait for the deletion of CustomResourceDefinition %s: %w", crd.Name, err)
 	}
 	return nil
 }
 
-func (d *RemoveBrokerResult) deleteAll(ctx context.Context, c client.Client, doomed []client.Object) error {
-	for _, obj := range doomed {
-		steps, err := deleteObject(ctx, c, obj)
-		if err != nil {
-			return err
-		}
-		d.Steps = append(d.Steps, steps...)
-	}
-	return nil
+func (r *RemoveBrokerResult) delete(ctx context.Context, c client.Client, toDelete []client.Object) error {
+	steps, err := deleteAll(ctx, c, toDelete)
+	r.Steps = append(r.Steps, steps...)
+	return err
 }

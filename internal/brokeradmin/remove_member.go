@@ -21,120 +21,83 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Removed counts what Remove took away.
+// RemoveMemberResult counts what RemoveMember deleted.
 type RemoveMemberResult struct {
 	ClusterID string `json:"clusterID"`
-	// Found tells whether there was anything of the member.
+	// Found reports whether the broker had any object of the member.
 	Found bool `json:"found"`
-	// Records and Slices were the member's contribution.
+	// Records and Slices are how many ExportRecords and EndpointSlices of the member were deleted.
 	Records int `json:"exportRecords"`
 	Slices  int `json:"endpointSlices"`
-	// Left are services that go on without the member, Ended those that nobody else exported.
+	// ServicesLeft counts services that other members still export, ServicesEnded those that only
+	// this member exported.
 	ServicesLeft  int `json:"servicesLeft"`
 	ServicesEnded int `json:"servicesEnded"`
 }
 
-// Remove takes a member out of the clusterset, whether or not it still runs: first its rights, so that it cannot put anything
-// back, then what it contributed, then its registration, which frees its id and its blocks. Clusterset IPs of services that
-// live on stay. An interrupted removal is completed by doing it again.
+// RemoveMember removes a member from the clusterset, whether or not it still runs. Its access goes
+// first, so that it cannot publish again; then its exports; then its registration, which frees its
+// id and its blocks. Clusterset IPs of services that other members export stay. If it is
+// interrupted, running it again completes it.
 func RemoveMember(ctx context.Context, c client.Client, namespace, id string) (RemoveMemberResult, error) {
-	removed := RemoveMemberResult{ClusterID: id}
+	result := RemoveMemberResult{ClusterID: id}
 	if err := CheckClusterID(id); err != nil {
-		return removed, err
+		return result, err
 	}
 	if _, err := findClusterSet(ctx, c, namespace); err != nil {
-		return removed, err
+		return result, err
 	}
-	for _, part := range []func(context.Context, client.Client, string) error{removed.revoke, removed.contribution, removed.registration} {
+	for _, part := range []func(context.Context, client.Client, string) error{
+		result.revokeAccess, result.deleteExports, result.deleteRegistration,
+	} {
 		if err := part(ctx, c, namespace); err != nil {
-			return removed, fmt.Errorf("remove cluster %s (run it again to complete it): %w", id, err)
+			return result, fmt.Errorf("remove cluster %s (run it again to complete it): %w", id, err)
 		}
 	}
-	return removed, nil
+	return result, nil
 }
 
-// revoke works at once: without bindings the token is good for nothing, even while the API server still remembers it as valid.
-func (r *RemoveMemberResult) revoke(ctx context.Context, c client.Client, namespace string) error {
-	var doomed []client.Object
+// revokeAccess takes effect at once: without bindings the token allows nothing, even while the API
+// server still has it in its cache as valid.
+func (r *RemoveMemberResult) revokeAccess(ctx context.Context, c client.Client, namespace string) error {
+	var toDelete []client.Object
 	for _, binding := range memberBindings(namespace, r.ClusterID) {
-		doomed = append(doomed, binding)
+		toDelete = append(toDelete, binding)
 	}
-	doomed = append(doomed, memberAccount(namespace, r.ClusterID), ownRole(namespace, r.ClusterID))
+	toDelete = append(toDelete, memberAccount(namespace, r.ClusterID), ownRole(namespace, r.ClusterID))
 	// After the credential: without these bindings the member's grants would not be checked.
-	return r.deleteAll(ctx, c, append(doomed, policies.MemberBindings(namespace, v1alpha1.ClusterID(r.ClusterID))...))
+	return r.delete(ctx, c, append(toDelete, policies.MemberBindings(namespace, v1alpha1.ClusterID(r.ClusterID))...))
 }
 
-func (r *RemoveMemberResult) registration(ctx context.Context, c client.Client, namespace string) error {
+func (r *RemoveMemberResult) deleteRegistration(ctx context.Context, c client.Client, namespace string) error {
 	key := metav1.ObjectMeta{Namespace: namespace, Name: r.ClusterID}
-	return r.deleteAll(ctx, c, []client.Object{&coordinationv1.Lease{ObjectMeta: key}, &v1alpha1.Cluster{ObjectMeta: key}})
+	return r.delete(ctx, c, []client.Object{&coordinationv1.Lease{ObjectMeta: key}, &v1alpha1.Cluster{ObjectMeta: key}})
 }
 
-func (r *RemoveMemberResult) deleteAll(ctx context.Context, c client.Client, doomed []client.Object) error {
-	for _, obj := range doomed {
-		steps, err := deleteObject(ctx, c, obj)
-		if err != nil {
-			return err
-		}
-		r.Found = r.Found || len(steps) > 0
-	}
-	return nil
+func (r *RemoveMemberResult) delete(ctx context.Context, c client.Client, toDelete []client.Object) error {
+	steps, err := deleteAll(ctx, c, toDelete)
+	r.Found = r.Found || len(steps) > 0
+	return err
 }
 
-// contribution deletes the member's records and slices and takes it out of the aggregates.
-func (r *RemoveMemberResult) contribution(ctx context.Context, c client.Client, namespace string) error {
+// deleteExports deletes the member's records and slices and removes it from the aggregates.
+func (r *RemoveMemberResult) deleteExports(ctx context.Context, c client.Client, namespace string) (err error) {
 	own := client.MatchingLabels{mcsv1beta1.LabelSourceCluster: r.ClusterID}
-	services := map[types.NamespacedName]bool{}
-	records, err := deleteMatching(ctx, c, &v1alpha1.ExportRecord{}, namespace, own, services)
-	if err != nil {
+	services := serviceSet{}
+	if r.Records, err = deleteMatching(ctx, c, &v1alpha1.ExportRecord{}, namespace, own, services); err != nil {
 		return err
 	}
-	slicesGone, err := deleteMatching(ctx, c, &discoveryv1.EndpointSlice{}, namespace, own, nil)
-	if err != nil {
+	if r.Slices, err = deleteMatching(ctx, c, &discoveryv1.EndpointSlice{}, namespace, own, nil); err != nil {
 		return err
 	}
-	r.Records, r.Slices = records, slicesGone
-	r.Found = r.Found || records+slicesGone > 0
-	return r.aggregates(ctx, c, namespace, services)
+	r.Found = r.Found || r.Records+r.Slices > 0
+	return r.updateAggregates(ctx, c, namespace, services)
 }
 
-// deleteMatching deletes all objects of a kind with the labels and counts them; the services they belong to are noted. It looks
-// again until there are none: a write may have been under way when the rights were taken.
-func deleteMatching(ctx context.Context, c client.Client, kind client.Object, namespace string, labels client.MatchingLabels, services map[types.NamespacedName]bool) (int, error) {
-	count := 0
-	for {
-		list, err := listMetadata(ctx, c, kind, client.InNamespace(namespace), labels)
-		if err != nil || len(list) == 0 {
-			return count, err
-		}
-		for i := range list {
-			if service, ok := objects.ServiceOf(&list[i]); ok && services != nil {
-				services[service] = true
-			}
-		}
-		if err := c.DeleteAllOf(ctx, kind, client.InNamespace(namespace), labels); err != nil {
-			return count, fmt.Errorf("delete %T with %s: %w", kind, labels, err)
-		}
-		count += len(list)
-	}
-}
-
-// listMetadata lists the metadata of a kind; a kind that is not installed has no objects.
-func listMetadata(ctx context.Context, c client.Client, kind client.Object, o ...client.ListOption) ([]metav1.PartialObjectMetadata, error) {
-	gvk, err := c.GroupVersionKindFor(kind)
-	if err != nil {
-		return nil, err
-	}
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(gvk)
-	if err := c.List(ctx, list, o...); err != nil && !absent(err) {
-		return nil, fmt.Errorf("list %s: %w", gvk.Kind, err)
-	}
-	return list.Items, nil
-}
-
-// aggregates deletes those that no record stands behind any more and takes the member out of the others. services are those of
-// the records just deleted; aggregates that name the member are seen to as well, whatever became of its records before.
-func (r *RemoveMemberResult) aggregates(ctx context.Context, c client.Client, namespace string, services map[types.NamespacedName]bool) error {
+// updateAggregates deletes aggregates that have no record any more and removes the member from the
+// others. services are those of the records just deleted. Aggregates that list the member are
+// updated as well, because an interrupted removal may have deleted its records before.
+func (r *RemoveMemberResult) updateAggregates(ctx context.Context, c client.Client, namespace string, services serviceSet) error {
 	var imports mcsv1beta1.ServiceImportList
 	if err := c.List(ctx, &imports, client.InNamespace(namespace)); err != nil {
 		return fmt.Errorf("list the aggregates: %w", err)
@@ -146,11 +109,11 @@ func (r *RemoveMemberResult) aggregates(ctx context.Context, c client.Client, na
 			continue
 		}
 		r.Found = true
-		left, err := listMetadata(ctx, c, &v1alpha1.ExportRecord{}, client.InNamespace(namespace), client.MatchingLabels(objects.Labels(service, "")))
+		records, err := recordsOf(ctx, c, namespace, service)
 		if err != nil {
 			return err
 		}
-		if len(left) == 0 {
+		if len(records) == 0 {
 			r.ServicesEnded++
 			err = deleteAggregate(ctx, c, si)
 		} else {
@@ -164,7 +127,16 @@ func (r *RemoveMemberResult) aggregates(ctx context.Context, c client.Client, na
 	return nil
 }
 
-// endAggregate deletes the aggregate that was read. If it changed meanwhile somebody exports the service again, and keeps it.
+// recordsOf lists the records of a service, of all clusters.
+func recordsOf(
+	ctx context.Context, c client.Client, namespace string, service types.NamespacedName,
+) ([]metav1.PartialObjectMetadata, error) {
+	labels := client.MatchingLabels(objects.Labels(service, ""))
+	return listMetadata(ctx, c, &v1alpha1.ExportRecord{}, client.InNamespace(namespace), labels)
+}
+
+// deleteAggregate deletes the aggregate that was read. If it has changed since, another member
+// exports the service again and the aggregate stays.
 func deleteAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.ServiceImport) error {
 	err := deleteWithRetry(ctx, c, si, client.Preconditions{UID: ptr.To(si.UID), ResourceVersion: ptr.To(si.ResourceVersion)})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -173,6 +145,7 @@ func deleteAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.Servic
 	return nil
 }
 
+// removeFromAggregate removes a cluster from the exporters that an aggregate lists.
 func removeFromAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.ServiceImport, id string) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if !listsCluster(si, id) {
@@ -186,11 +159,12 @@ func removeFromAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.Se
 		return err
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("take cluster %s out of aggregate %s: %w", id, si.Name, err)
+		return fmt.Errorf("remove cluster %s from aggregate %s: %w", id, si.Name, err)
 	}
 	return nil
 }
 
+// listsCluster reports whether an aggregate lists the cluster among its exporters.
 func listsCluster(si *mcsv1beta1.ServiceImport, id string) bool {
 	return slices.ContainsFunc(si.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == id })
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Of two Clusters with a common block exactly one must keep it. The one that was created first must
-// never give it up while the other keeps it.
+// At most one of two Clusters with a common block keeps it, and the later one never keeps it while
+// the earlier gives it up.
 func TestMustGiveUpBlocks(t *testing.T) {
 	cluster := func(uid, version string, seconds int64, blocks ...v1alpha1.CIDR) *v1alpha1.Cluster {
 		return &v1alpha1.Cluster{

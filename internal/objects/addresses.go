@@ -2,9 +2,9 @@ package objects
 
 import "net/netip"
 
-// UnusableAddress returns why no endpoint of another cluster can have an address, or "" if one can:
-// every node gives these addresses a meaning of its own, so clients would be sent to themselves, to
-// their node or to their cloud's metadata service.
+// UnusableAddress returns why an endpoint of another cluster cannot have the address, or "" if it
+// can. Such addresses mean something else on every node: clients would reach themselves, their node
+// or their cloud's metadata service.
 func UnusableAddress(addr netip.Addr) string {
 	switch {
 	case addr.Is4In6() || addr.Zone() != "":

@@ -1,7 +1,8 @@
 package v1alpha1
 
-// ClusterID identifies a member within its clusterset: one RFC-1123 label, or two joined by a dot (the second tells apart
-// registries that reuse names). At most 63 characters, because it is also a label value.
+// ClusterID identifies a member within its clusterset: one RFC-1123 label, or two joined by a dot.
+// The second label distinguishes registries that use the same names. An id has at most 63
+// characters, because it is also a label value.
 //
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=63

@@ -1,23 +1,25 @@
-// Package deploy holds what an API server must know before Seamark works with it, embedded so that the command line and the
-// tests install exactly what the repository shows.
+// Package deploy embeds the CRDs, admission policies and chart that Seamark installs, so that the
+// command line and the tests install exactly the files of the repository.
 package deploy
 
 import "embed"
 
-// CRDs are the generated CustomResourceDefinitions of our own kinds and of those we serve for others (ClusterProperty,
-// ClusterClaim), one file each below crds/. Package internal/install/crds decides which of them to install, and when not to.
+// CRDs are the generated CRDs of Seamark's own kinds and of the shared kinds ClusterProperty and
+// ClusterClaim, one file each in crds/. Package internal/install/crds decides which of them to
+// install.
 //
 //go:embed crds/*.yaml
 var CRDs embed.FS
 
-// Policies are the ValidatingAdmissionPolicies and their bindings: policies/broker for the API server that holds the
-// broker, policies/member for each member. Package internal/install/policies applies them.
+// Policies are the ValidatingAdmissionPolicies and their bindings: policies/broker for the API
+// server of the broker, policies/member for each member. Package internal/install/policies applies
+// them.
 //
 //go:embed policies/broker/*.yaml policies/member/*.yaml
 var Policies embed.FS
 
-// Chart is the Helm chart without its CustomResourceDefinitions and admission policies, which are the two above. Package
-// internal/install/chart puts them together.
+// Chart is the Helm chart without its CRDs and admission policies. Package internal/install/chart
+// adds them.
 //
 //go:embed all:chart/seamark
 var Chart embed.FS

@@ -4,14 +4,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Cluster is a member of the clusterset. Its name is the cluster id. The admin creates it when inviting the member and owns
-// its spec; the member's agent writes its status and nothing else.
+// Cluster is a member of the clusterset. Its name is the cluster id. The admin of the broker
+// creates it with the invitation and owns its spec. The member's agent writes only its status.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=mcl,categories=multicluster
 // +kubebuilder:subresource:status
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=1"
-// +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.spec.clusterSetIPBlocks`,description="Addresses this cluster may hand out"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=2"
+// +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.spec.clusterSetIPBlocks`,description="Blocks from which this cluster allocates clusterset IPs"
 // +kubebuilder:printcolumn:name="Namespaces",type=string,JSONPath=`.spec.allowedNamespaces`,description="Namespaces this cluster may export from; empty means all but system namespaces"
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`
 // +kubebuilder:printcolumn:name="Data Plane",type=string,JSONPath=`.status.dataPlane`,priority=1
@@ -28,10 +28,10 @@ type Cluster struct {
 	Status ClusterStatus `json:"status,omitempty"`
 }
 
-// ClusterSpec is what the broker's admin grants a member.
+// ClusterSpec is what the admin of the broker grants a member.
 type ClusterSpec struct {
-	// ClusterSetIPBlocks are the address blocks from which this cluster allocates clusterset IPs: one per family at most,
-	// disjoint from every other member's.
+	// ClusterSetIPBlocks are the address blocks from which this cluster allocates clusterset IPs: at
+	// most one per family, disjoint from every other member's.
 	//
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:XValidation:rule="self.filter(r, isCIDR(r) && cidr(r).ip().family() == 4).size() <= 1 && self.filter(r, isCIDR(r) && cidr(r).ip().family() == 6).size() <= 1",message="at most one block per address family"
@@ -40,8 +40,8 @@ type ClusterSpec struct {
 	// +optional
 	ClusterSetIPBlocks []CIDR `json:"clusterSetIPBlocks,omitempty"`
 
-	// AllowedNamespaces are the namespaces this cluster may export services from. Empty means all but kube-* and
-	// Seamark's own; those are allowed only by naming them here.
+	// AllowedNamespaces are the namespaces this cluster may export services from. Empty means all but
+	// kube-* and seamark-*. Those are allowed only if they are named here.
 	//
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MinLength=1
@@ -52,7 +52,8 @@ type ClusterSpec struct {
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 }
 
-// ClusterStatus is what a member tells about itself. Nobody decides anything by it: it is for people and tools.
+// ClusterStatus is what a member reports about itself. It informs people and tools; Seamark bases
+// no decision on it.
 type ClusterStatus struct {
 	// AgentVersion is the version of the agent that last wrote this status.
 	//
@@ -65,8 +66,8 @@ type ClusterStatus struct {
 	// +optional
 	DataPlane DataPlane `json:"dataPlane,omitempty"`
 
-	// PodCIDRs are the ranges of this cluster's pods, as far as its nodes tell. Members whose ranges overlap cannot reach
-	// each other's pods.
+	// PodCIDRs are the ranges of this cluster's pods, as far as its nodes publish them. Members whose
+	// ranges overlap cannot reach each other's pods.
 	//
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
@@ -79,11 +80,6 @@ type ClusterStatus struct {
 	// +listType=atomic
 	// +optional
 	ServiceCIDRs []CIDR `json:"serviceCIDRs,omitempty"`
-
-	// +listType=map
-	// +listMapKey=type
-	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // DataPlane is how a cluster makes imported services reachable.
@@ -92,11 +88,12 @@ type ClusterStatus struct {
 type DataPlane string
 
 const (
-	// DataPlaneService gives each import a selectorless Service; the cluster's own Service implementation does the rest.
+	// DataPlaneService creates a selectorless Service for each import. The cluster's own Service
+	// implementation balances it.
 	DataPlaneService DataPlane = "service"
-	// DataPlaneNFTables lets seamark-proxy balance the clusterset-wide address on each node.
+	// DataPlaneNFTables runs seamark-proxy, which balances clusterset IPs on each node.
 	DataPlaneNFTables DataPlane = "nftables"
-	// DataPlaneNone publishes the address and leaves routing it to something else.
+	// DataPlaneNone publishes clusterset IPs; another component routes them.
 	DataPlaneNone DataPlane = "none"
 )
 

@@ -1,7 +1,8 @@
 package v1alpha1
 
-// ClusterID identifies a member within its clusterset: one RFC-1123 label, or two joined by a dot (the second tells apart
-// registries that reuse names). At most 63 characters, because it is also a label value.
+// ClusterID identifies a member within its clusterset: one RFC-1123 label, or two joined by a dot.
+// The second label distinguishes registries that use the same names. An id has at most 63
+// characters, because it is also a label value.
 //
 // +kubebuilder:validation:MinLength=1
 // +kubebuilder:validation:MaxLength=63
@@ -15,10 +16,3 @@ type ClusterID string
 // +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="must be an address range such as 243.0.0.0/16 or fd00:243::/112"
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self) || cidr(self).masked() == cidr(self)",message="must not have address bits set beyond its prefix length: write 243.1.0.0/16, not 243.1.2.3/16"
 type CIDR string
-
-// IP is a single IPv4 or IPv6 address.
-//
-// +kubebuilder:validation:MinLength=1
-// +kubebuilder:validation:MaxLength=39
-// +kubebuilder:validation:XValidation:rule="isIP(self)",message="must be an IPv4 or IPv6 address"
-type IP string

@@ -4,16 +4,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ClusterSet holds the settings that all members of a clusterset share. There is one in each broker namespace, written by
-// the broker's admin when the broker is deployed; members only read it.
+// ClusterSet holds the settings that all members of a clusterset share. Each broker namespace has
+// one. The admin of the broker writes it when the broker is deployed. Members only read it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=cset,categories=multicluster
-// +kubebuilder:subresource:status
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=1"
-// +kubebuilder:printcolumn:name="Clusterset IP",type=boolean,JSONPath=`.spec.clusterSetIP.enabledByDefault`,description="Whether an export gets a clusterset IP unless it asks otherwise"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=2"
+// +kubebuilder:printcolumn:name="Clusterset IP",type=boolean,JSONPath=`.spec.clusterSetIP.enabledByDefault`,description="Whether an export gets a clusterset IP by default"
 // +kubebuilder:printcolumn:name="Ranges",type=string,JSONPath=`.spec.clusterSetIP.ranges`,description="Address ranges of clusterset IPs"
-// +kubebuilder:printcolumn:name="Stale Endpoints",type=string,JSONPath=`.spec.staleEndpoints`,description="What happens to endpoints of a silent member"
+// +kubebuilder:printcolumn:name="Stale Endpoints",type=string,JSONPath=`.spec.staleEndpoints`,description="What happens to endpoints of a stale member"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 63",message="the name of a clusterset must be an RFC-1123 label of at most 63 characters: every member stores it"
 type ClusterSet struct {
@@ -21,16 +20,15 @@ type ClusterSet struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec ClusterSetSpec `json:"spec"`
-	// +optional
-	Status ClusterSetStatus `json:"status,omitempty"`
 }
 
-// ClusterSetSpec is what the admin decides for the whole clusterset.
+// ClusterSetSpec holds the admin's settings for the whole clusterset.
 type ClusterSetSpec struct {
-	// ClusterSetIP says whether services get an address of their own in the clusterset, and from which ranges.
+	// ClusterSetIP defines whether services get a clusterset IP, and from which ranges.
 	ClusterSetIP ClusterSetIPSettings `json:"clusterSetIP"`
 
-	// StaleEndpoints says what importers do with the endpoints of a member whose heartbeat has stopped.
+	// StaleEndpoints defines what importers do with the endpoints of a stale member: one whose lease
+	// has expired.
 	//
 	// +kubebuilder:default=Failover
 	// +optional
@@ -41,25 +39,25 @@ type ClusterSetSpec struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.ranges.all(r, !isCIDR(r) || (cidr(r).ip().family() == 4 ? self.blockPrefixLengths.ipv4 > cidr(r).prefixLength() : self.blockPrefixLengths.ipv6 > cidr(r).prefixLength()))",message="a block must be smaller than the range it is cut from: raise blockPrefixLengths or widen ranges"
 type ClusterSetIPSettings struct {
-	// EnabledByDefault is what an export gets when neither its annotation nor its cluster's flag says otherwise: a
-	// clusterset IP (true), or classic mode (false).
+	// EnabledByDefault applies to exports for which neither their annotation nor their cluster's flag
+	// decides: they get a clusterset IP (true) or classic mode (false).
 	//
 	// +kubebuilder:default=true
 	// +optional
 	EnabledByDefault *bool `json:"enabledByDefault,omitempty"`
 
-	// Ranges are the address ranges from which every member gets a block: one per family at most. A range can be added
-	// later, but one that is there stays: addresses of it are in use.
+	// Ranges are the address ranges from which every member gets a block: at most one per family. A
+	// range can be added later, but not changed or removed: its clusterset IPs are in use.
 	//
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
 	// +listType=atomic
 	// +kubebuilder:validation:XValidation:rule="self.filter(r, isCIDR(r) && cidr(r).ip().family() == 4).size() <= 1 && self.filter(r, isCIDR(r) && cidr(r).ip().family() == 6).size() <= 1",message="at most one range per address family"
 	// +kubebuilder:validation:XValidation:rule="self.all(r, !isCIDR(r) || !['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '::/127', 'fe80::/10', 'ff00::/8'].exists(b, cidr(b).containsCIDR(r) || cidr(r).containsCIDR(b)))",message="must not overlap loopback, link-local, multicast or unspecified addresses: importers refuse those"
-	// +kubebuilder:validation:XValidation:rule="oldSelf.all(r, r in self)",message="a range cannot be removed or changed while the clusterset exists: addresses of it are in use; deploy a new broker instead"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.all(r, r in self)",message="a range cannot be removed or changed while the clusterset exists: its clusterset IPs are in use; deploy a new broker instead"
 	Ranges []CIDR `json:"ranges"`
 
-	// BlockPrefixLengths are the sizes of the blocks members get by default.
+	// BlockPrefixLengths are the default sizes of members' blocks.
 	//
 	// +kubebuilder:default={ipv4: 16, ipv6: 112}
 	// +optional
@@ -80,25 +78,18 @@ type BlockPrefixLengths struct {
 	IPv6 int32 `json:"ipv6,omitempty"`
 }
 
-// StaleEndpointsPolicy is what happens to the endpoints of a member whose heartbeat has stopped.
+// StaleEndpointsPolicy defines what happens to the endpoints of a member whose lease has expired.
 //
 // +kubebuilder:validation:Enum=Failover;Remove
 type StaleEndpointsPolicy string
 
 const (
-	// StaleEndpointsFailover drops them where another live cluster serves the same service and keeps them where none does.
+	// StaleEndpointsFailover drops them where another live cluster serves the same service and keeps
+	// them where none does.
 	StaleEndpointsFailover StaleEndpointsPolicy = "Failover"
-	// StaleEndpointsRemove drops them always.
+	// StaleEndpointsRemove always drops them.
 	StaleEndpointsRemove StaleEndpointsPolicy = "Remove"
 )
-
-// ClusterSetStatus is what is observed of a clusterset.
-type ClusterSetStatus struct {
-	// +listType=map
-	// +listMapKey=type
-	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
-}
 
 // ClusterSetList is a list of ClusterSets.
 //

@@ -6,63 +6,57 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// ExportRecord is what one cluster contributes to one service. Its name is <service>.<namespace>.<cluster>: dots separate
-// the parts because neither a service nor a namespace may contain one. Only the member it names writes it; every member
-// merges all records of a service for itself and comes to the same result.
+// ExportRecord is what one cluster contributes to one service. Its name is
+// <service>.<namespace>.<cluster>. Dots separate the parts because neither a service nor a
+// namespace may contain one. Only the member it names writes it. Every member merges all records of
+// a service for itself and computes the same result.
 //
-// A record carries what a Service says, as it says it. Values this version does not know (a newer trafficDistribution, say)
-// pass through: they must never drop an export.
+// A record copies fields of a Service unchanged. Values that this version does not know, for
+// example of a newer trafficDistribution, pass through: they must never drop an export.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=xrec,categories=multicluster
-// +kubebuilder:subresource:status
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=1"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=2"
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.serviceName`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.serviceNamespace`
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.clusterID`
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`
 // +kubebuilder:printcolumn:name="Ports",type=string,JSONPath=`.spec.ports[*].port`,priority=1
-// +kubebuilder:printcolumn:name="Exported",type=date,JSONPath=`.spec.exportedAt`,description="When the ServiceExport was created: the oldest wins conflicts"
+// +kubebuilder:printcolumn:name="Exported",type=date,JSONPath=`.spec.exportedAt`,description="When the ServiceExport was created; the oldest wins conflicts"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.serviceName + '.' + self.spec.serviceNamespace + '.' + self.spec.clusterID",messageExpression="'the name must be <serviceName>.<serviceNamespace>.<clusterID> of its spec: ' + self.spec.serviceName + '.' + self.spec.serviceNamespace + '.' + self.spec.clusterID"
 type ExportRecord struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Spec ExportRecordSpec `json:"spec"`
-	// +optional
-	Status ExportRecordStatus `json:"status,omitempty"`
 }
 
 // ExportRecordSpec describes an exported service as its cluster has it.
 //
 // +kubebuilder:validation:XValidation:rule="self.type == 'Headless' || (has(self.ports) && self.ports.size() > 0)",message="a service that is not headless has at least one port"
-// +kubebuilder:validation:XValidation:rule="self.type != 'Headless' || !has(self.clusterIPs) || self.clusterIPs.size() == 0",message="a headless service has no clusterIPs"
-// +kubebuilder:validation:XValidation:rule="!has(self.clusterIPs) || self.clusterIPs.size() <= self.ipFamilies.size()",message="there must not be more clusterIPs than ipFamilies"
-// +kubebuilder:validation:XValidation:rule="!has(self.clusterIPs) || self.clusterIPs.size() < 1 || !isIP(self.clusterIPs[0]) || (ip(self.clusterIPs[0]).family() == 4) == (self.ipFamilies[0] == 'IPv4')",message="clusterIPs must be in the order of ipFamilies: the first is of another family"
-// +kubebuilder:validation:XValidation:rule="!has(self.clusterIPs) || self.clusterIPs.size() < 2 || self.ipFamilies.size() < 2 || !isIP(self.clusterIPs[1]) || (ip(self.clusterIPs[1]).family() == 4) == (self.ipFamilies[1] == 'IPv4')",message="clusterIPs must be in the order of ipFamilies: the second is of another family"
 // +kubebuilder:validation:XValidation:rule="self.exportedAt != oldSelf.exportedAt || self.useClusterSetIP == oldSelf.useClusterSetIP",message="useClusterSetIP is decided when a service is exported: delete the ServiceExport and create it again to change it"
 type ExportRecordSpec struct {
 	// ServiceName is the name of the Service and of its ServiceExport.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: what another service or cluster exports is a record of its own"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: every service and cluster has a record of its own"
 	ServiceName string `json:"serviceName"`
 
 	// ServiceNamespace is their namespace.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: what another service or cluster exports is a record of its own"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: every service and cluster has a record of its own"
 	ServiceNamespace string `json:"serviceNamespace"`
 
 	// ClusterID is the exporting cluster.
 	//
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: what another service or cluster exports is a record of its own"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: every service and cluster has a record of its own"
 	ClusterID ClusterID `json:"clusterID"`
 
-	// ExportedAt is the creation time of the ServiceExport. The oldest export wins conflicts; ties go to the smaller
-	// cluster id.
+	// ExportedAt is the creation time of the ServiceExport. The oldest export wins conflicts; ties go
+	// to the smaller cluster id.
 	ExportedAt metav1.Time `json:"exportedAt"`
 
 	// Type is ClusterSetIP for every Service with a ClusterIP, Headless for one without.
@@ -70,7 +64,7 @@ type ExportRecordSpec struct {
 	// +kubebuilder:validation:Enum=ClusterSetIP;Headless
 	Type mcsv1beta1.ServiceImportType `json:"type"`
 
-	// Ports are the ports of the Service, in its order. Each pair of protocol and number appears once.
+	// Ports are the ports of the Service, in its order. Each pair of protocol and number is unique.
 	//
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || self.all(p, has(p.name) && p.name != '')",message="every port needs a name when there is more than one"
@@ -111,30 +105,24 @@ type ExportRecordSpec struct {
 	// +optional
 	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
 
-	// ExportedLabels and ExportedAnnotations come from the spec of the ServiceExport, never from anybody's metadata.
+	// ExportedLabels and ExportedAnnotations are from the spec of the ServiceExport, never from the
+	// metadata of an object.
 	//
 	// +optional
 	ExportedLabels map[string]string `json:"exportedLabels,omitempty"`
 	// +optional
 	ExportedAnnotations map[string]string `json:"exportedAnnotations,omitempty"`
 
-	// UseClusterSetIP is what this export asked for when it was first published: a clusterset IP, or classic mode. It
-	// stays as long as the ServiceExport lives.
+	// UseClusterSetIP is what this export requested when it was first published: a clusterset IP, or
+	// classic mode. It does not change while the ServiceExport exists.
 	UseClusterSetIP bool `json:"useClusterSetIP"`
 
-	// RequestedClusterSetIP is what its annotation and its cluster's flag ask for now. Where it differs from what the
-	// service has, that is reported as a conflict and nothing else changes.
+	// RequestedClusterSetIP is what its annotation and its cluster's flag request now. If it differs
+	// from what the service has, a conflict is reported and nothing else changes.
 	RequestedClusterSetIP bool `json:"requestedClusterSetIP"`
 
-	// ClusterIPs are the addresses of the Service in its own cluster, in the order of ipFamilies: what clients reach in
-	// classic mode. Empty when headless.
-	//
-	// +kubebuilder:validation:MaxItems=2
-	// +listType=atomic
-	// +optional
-	ClusterIPs []IP `json:"clusterIPs,omitempty"`
-
-	// Prefer is the value of the annotation seamark.dev/prefer on the ServiceExport; any string passes through.
+	// Prefer is the value of the annotation seamark.dev/prefer on the ServiceExport; any string passes
+	// through.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
@@ -143,7 +131,7 @@ type ExportRecordSpec struct {
 
 // ServicePort is a port of a Service as clients see it.
 type ServicePort struct {
-	// Name within the service; may be empty only where the service has one port.
+	// Name of the port. It may be empty only if the service has one port.
 	//
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
@@ -154,7 +142,7 @@ type ServicePort struct {
 	// +kubebuilder:default=TCP
 	Protocol corev1.Protocol `json:"protocol"`
 
-	// AppProtocol is passed on as it is.
+	// AppProtocol passes through unchanged.
 	//
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
@@ -164,14 +152,6 @@ type ServicePort struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
-}
-
-// ExportRecordStatus is reserved for what importers may want to tell the exporter.
-type ExportRecordStatus struct {
-	// +listType=map
-	// +listMapKey=type
-	// +optional
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // ExportRecordList is a list of ExportRecords.

@@ -3,58 +3,64 @@ package v1alpha1
 // Labels on every object Seamark writes to the broker, beside the two labels of the MCS API
 // (multicluster.kubernetes.io/service-name and multicluster.kubernetes.io/source-cluster).
 const (
-	// LabelServiceNamespace is the namespace of the service that a broker object belongs to. The broker keeps all
-	// namespaces' services in one namespace, so an object's own namespace does not tell.
+	// LabelServiceNamespace is the namespace of the service that a broker object belongs to. All
+	// objects of a broker are in one namespace, so an object's own namespace is another.
 	LabelServiceNamespace = "seamark.dev/service-namespace"
-	// LabelWrittenBy is the cluster that last wrote an aggregated ServiceImport. The API server of the broker finds the
-	// writer's grants by it; who only differs in it from what should be there has nothing to write.
+	// LabelWrittenBy is the cluster that last wrote an aggregated ServiceImport. Admission on the
+	// broker finds the writer's grants by it. A difference in this label alone is not worth a write.
 	LabelWrittenBy = "seamark.dev/written-by"
-	// LabelSchemaRevision, on a CustomResourceDefinition, says that it is ours and how new. Raised with every change of a
-	// schema; an installer never replaces a higher one.
+	// LabelSchemaRevision, on a CRD, marks it as Seamark's and holds the revision of its schema. Every
+	// change of the schema raises it. An installer never replaces a CRD of a higher revision.
 	LabelSchemaRevision = "seamark.dev/schema-revision"
 )
 
-// Annotations people put on a ServiceExport.
+// Annotations that users put on a ServiceExport.
 const (
-	// AnnotationUseClusterSetIP ("true" or "false") asks for a clusterset IP, or for classic mode, for one service.
+	// AnnotationUseClusterSetIP ("true" or "false") requests a clusterset IP or classic mode for one
+	// service.
 	AnnotationUseClusterSetIP = "seamark.dev/use-clusterset-ip"
-	// AnnotationUseClusterSetIPAlias is the same in manifests written for Submariner Lighthouse. Seamark's own name wins
-	// where both are set.
+	// AnnotationUseClusterSetIPAlias is the same in manifests for Submariner Lighthouse. If both are
+	// set, AnnotationUseClusterSetIP applies.
 	AnnotationUseClusterSetIPAlias = "lighthouse.submariner.io/use-clusterset-ip"
-	// AnnotationPrefer ("region" or "cluster") asks the data plane to keep traffic near. The oldest export's wish counts; the
-	// local ServiceImport carries it for the data plane.
+	// AnnotationPrefer ("region" or "cluster") makes the data plane prefer near endpoints. The value
+	// of the oldest export applies. The ServiceImport in each member carries it for the data plane.
 	AnnotationPrefer = "seamark.dev/prefer"
-	// AnnotationWeight ("0" to "255") is this cluster's share of a classic service's answers, beside the other clusters'. The
-	// cluster's slices carry it; without it the weight is 1, and 0 takes the cluster out while any other serves.
+	// AnnotationWeight ("0" to "255") is the weight of this cluster in the DNS answers of a service in
+	// classic mode. The cluster's slices carry it. Without it the weight is 1. With 0 the cluster is
+	// left out while another cluster serves.
 	AnnotationWeight = "seamark.dev/weight"
 )
 
-// Annotations Seamark puts on what it imports, for the DNS server and the data plane.
+// Annotations that Seamark puts on imported objects, for the DNS server and the data plane.
 const (
-	// AnnotationMode tells on a ServiceImport that clients reach it in classic mode (ModeClassic): through each cluster's own
-	// ClusterIP.
+	// AnnotationMode is ModeClassic on a ServiceImport that clients reach in classic mode: through
+	// each cluster's own ClusterIP.
 	AnnotationMode = "seamark.dev/mode"
-	// ModeClassic is the one value of AnnotationMode.
+	// ModeClassic is the only value of AnnotationMode.
 	ModeClassic = "classic"
-	// AnnotationClusterSetIPs are, on a ServiceImport of a member, the addresses of its aggregate, separated by commas. With the data plane
-	// that derives Services spec.ips has others; and when the broker loses the aggregate, this is where they are known from.
+	// AnnotationClusterSetIPs are, on a ServiceImport of a member, the clusterset IPs of its
+	// aggregate, separated by commas. With a data plane that derives Services, spec.ips are the
+	// derived Service's. If the broker loses the aggregate, members restore the clusterset IPs from
+	// this annotation.
 	AnnotationClusterSetIPs = "seamark.dev/clusterset-ips"
-	// AnnotationRegion is the region of a slice's endpoints: an EndpointSlice has a field for the zone but none for the region.
+	// AnnotationRegion is the region of a slice's endpoints: an EndpointSlice has a field for the zone
+	// but none for the region.
 	AnnotationRegion = "seamark.dev/region"
-	// AnnotationNodeRegions is, on a slice, a JSON object from node to region for the nodes that are elsewhere.
+	// AnnotationNodeRegions is, on a slice, a JSON object from node to region, for nodes that are in
+	// another region than AnnotationRegion.
 	AnnotationNodeRegions = "seamark.dev/node-regions"
 )
 
-// AnnotationZone, on the Service seamark-dns, is the zone of the clusterset's names in that cluster.
-// Commands read it from there; without it the zone is clusterset.local.
+// AnnotationZone, on the Service seamark-dns, is the zone of the clusterset's names in that
+// cluster. Commands read it from there; without it the zone is clusterset.local.
 const AnnotationZone = "seamark.dev/zone"
 
-// Annotations Seamark puts on the aggregated ServiceImport on the broker.
+// Annotations that Seamark puts on the aggregated ServiceImport on the broker.
 const (
-	// AnnotationAllocatedBy names the cluster from whose block the clusterset IPs were taken.
+	// AnnotationAllocatedBy is the cluster from whose block the clusterset IPs were allocated.
 	AnnotationAllocatedBy = "seamark.dev/clusterset-ip-allocated-by"
-	// AnnotationMergeVersion is the version of the merge rules that wrote the aggregate. An agent never rewrites what a
-	// newer version wrote.
+	// AnnotationMergeVersion is the version of the merge rules that produced the aggregate. An agent
+	// never rewrites an aggregate of a newer version.
 	AnnotationMergeVersion = "seamark.dev/merge-version"
 )
 

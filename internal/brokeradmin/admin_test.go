@@ -18,15 +18,18 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// Of two Clusters with a common block, the one created first must never give way when the other does not, and both never stay.
-func TestMustYield(t *testing.T) {
+// At most one of two Clusters with a common block keeps it, and the later one never keeps it while
+// the earlier gives it up.
+func TestMustGiveUpBlocks(t *testing.T) {
 	cluster := func(uid, version string, seconds int64, blocks ...v1alpha1.CIDR) *v1alpha1.Cluster {
 		return &v1alpha1.Cluster{
-			ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: version, Generation: 1, CreationTimestamp: metav1.Unix(seconds, 0)},
-			Spec:       v1alpha1.ClusterSpec{ClusterSetIPBlocks: blocks},
+			ObjectMeta: metav1.ObjectMeta{
+				UID: types.UID(uid), ResourceVersion: version, Generation: 1, CreationTimestamp: metav1.Unix(seconds, 0),
+			},
+			Spec: v1alpha1.ClusterSpec{ClusterSetIPBlocks: blocks},
 		}
 	}
-	mine := cluster("mine", "100", 50, "243.1.0.0/16")
+	created := cluster("created", "100", 50, "243.1.0.0/16")
 	statusWritten := cluster("other", "120", 50, "243.1.0.0/16")
 	statusWritten.Status.AgentVersion = "v1"
 	specWritten := cluster("other", "120", 50, "243.1.0.0/16")
@@ -35,26 +38,26 @@ func TestMustYield(t *testing.T) {
 		other *v1alpha1.Cluster
 		want  bool
 	}{
-		"myself":                             {mine, false},
+		"itself":                             {created, false},
 		"nothing in common":                  {cluster("other", "90", 50, "243.2.0.0/16"), false},
 		"created before":                     {cluster("other", "90", 50, "243.1.0.0/16"), true},
 		"created after":                      {cluster("other", "110", 50, "243.1.0.0/16"), false},
-		"contained in mine, before":          {cluster("other", "90", 50, "243.1.7.0/24"), true},
-		"contains mine, before":              {cluster("other", "90", 50, "fd00::/112", "243.0.0.0/8"), true},
+		"contained in it, before":            {cluster("other", "90", 50, "243.1.7.0/24"), true},
+		"contains it, before":                {cluster("other", "90", 50, "fd00::/112", "243.0.0.0/8"), true},
 		"earlier second, changed since":      {cluster("other", "110", 49, "243.1.0.0/16"), true},
 		"same second, its agent wrote":       {statusWritten, true},
 		"same second, its spec was changed":  {specWritten, true},
 		"versions that cannot be compared":   {cluster("other", "x", 50, "243.1.0.0/16"), true},
 		"another family with equal versions": {cluster("other", "90", 50, "fd00::/112"), false},
 	} {
-		if got := mustYield(mine, tc.other); got != tc.want {
+		if got := mustGiveUpBlocks(created, tc.other); got != tc.want {
 			t.Errorf("%s: %t, want %t", name, got, tc.want)
 		}
 	}
 }
 
 func TestDesiredClusterSet(t *testing.T) {
-	existing := &v1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "hub", Name: "prod"}}
+	existing := &v1alpha1.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "broker", Name: "prod"}}
 	existing.Spec.ClusterSetIP.Ranges = []v1alpha1.CIDR{"243.0.0.0/8"}
 	existing.Spec.ClusterSetIP.EnabledByDefault = ptr.To(true)
 	ranges := func(texts ...string) []netip.Prefix {
@@ -65,7 +68,7 @@ func TestDesiredClusterSet(t *testing.T) {
 		return out
 	}
 	t.Run("new with defaults", func(t *testing.T) {
-		set, err := desiredClusterSet(nil, DeployOptions{Namespace: "hub"})
+		set, err := desiredClusterSet(nil, DeployOptions{Namespace: "broker"})
 		checkError(t, err)
 		want := v1alpha1.ClusterSetIPSettings{
 			EnabledByDefault: ptr.To(true), Ranges: []v1alpha1.CIDR{"243.0.0.0/8", "fd00:243::/48"},
@@ -82,8 +85,8 @@ func TestDesiredClusterSet(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	})
-	t.Run("nothing said changes nothing", func(t *testing.T) {
-		set, err := desiredClusterSet(existing, DeployOptions{Namespace: "hub"})
+	t.Run("no options change nothing", func(t *testing.T) {
+		set, err := desiredClusterSet(existing, DeployOptions{Namespace: "broker"})
 		checkError(t, err)
 		if diff := cmp.Diff(existing, set); diff != "" {
 			t.Error(diff)
@@ -97,11 +100,11 @@ func TestDesiredClusterSet(t *testing.T) {
 		}
 	})
 	t.Run("a range cannot be changed", func(t *testing.T) {
-		_, err := desiredClusterSet(existing, DeployOptions{Namespace: "hub", Ranges: ranges("242.0.0.0/8")})
+		_, err := desiredClusterSet(existing, DeployOptions{Namespace: "broker", Ranges: ranges("242.0.0.0/8")})
 		checkError(t, err, "has the ranges 243.0.0.0/8", "cannot be changed", "new broker")
 	})
 	t.Run("nor the name", func(t *testing.T) {
-		_, err := desiredClusterSet(existing, DeployOptions{Namespace: "hub", ClusterSet: "test"})
+		_, err := desiredClusterSet(existing, DeployOptions{Namespace: "broker", ClusterSet: "test"})
 		checkError(t, err, "clusterset prod", "another --namespace")
 	})
 }
@@ -134,7 +137,9 @@ func TestHeldByOther(t *testing.T) {
 }
 
 func TestPlanJoin(t *testing.T) {
-	invitation := objects.Membership{ClusterID: "east", ClusterSet: "prod", Namespace: "hub", Server: "https://a", CAData: []byte("a"), Token: "new"}
+	invitation := objects.Membership{
+		ClusterID: "east", ClusterSet: "prod", Namespace: "broker", Server: "https://a", CAData: []byte("a"), Token: "new",
+	}
 	member := invitation
 	member.Token, member.DataPlane, member.UseClusterSetIP = "old", v1alpha1.DataPlaneNone, ptr.To(false)
 	moved := member
@@ -147,20 +152,36 @@ func TestPlanJoin(t *testing.T) {
 		plane   v1alpha1.DataPlane
 		err     []string
 	}{
-		"first time":                         {Local{}, JoinOptions{}, v1alpha1.DataPlaneService, nil},
-		"with a data plane":                  {Local{}, JoinOptions{DataPlane: v1alpha1.DataPlaneNFTables}, v1alpha1.DataPlaneNFTables, nil},
-		"with no data plane there is":        {Local{}, JoinOptions{DataPlane: "ebpf"}, "", []string{"service, nftables or none"}},
-		"again keeps the choices":            {Local{ClusterID: "east", ClusterSet: "prod", Membership: &member}, JoinOptions{}, v1alpha1.DataPlaneNone, nil},
-		"the same broker by another address": {Local{ClusterID: "east", ClusterSet: "prod", Membership: &renamedServer}, JoinOptions{}, v1alpha1.DataPlaneNone, nil},
-		"another clusterset":                 {Local{ClusterID: "east", ClusterSet: "test"}, JoinOptions{}, "", []string{"member of clusterset test", "seamark leave"}},
-		"another id":                         {Local{ClusterID: "west", ClusterSet: "prod"}, JoinOptions{ClusterID: "east"}, "", []string{"as west, not as east", "seamark leave"}},
-		"half joined elsewhere":              {Local{Membership: &objects.Membership{ClusterID: "east", ClusterSet: "test"}}, JoinOptions{}, "", []string{"clusterset test", "seamark leave"}},
-		"a broker with the same names":       {Local{ClusterID: "east", ClusterSet: "prod", Membership: &moved}, JoinOptions{}, "", []string{"another broker (https://b)", "seamark leave"}},
-		"a former id":                        {Local{ClusterID: "west"}, JoinOptions{}, "", []string{"--clusterid east"}},
-		"a former id, given up":              {Local{ClusterID: "west"}, JoinOptions{ClusterID: "east"}, v1alpha1.DataPlaneService, nil},
+		"first time":                  {Local{}, JoinOptions{}, v1alpha1.DataPlaneService, nil},
+		"with a data plane":           {Local{}, JoinOptions{DataPlane: v1alpha1.DataPlaneNFTables}, v1alpha1.DataPlaneNFTables, nil},
+		"with no data plane there is": {Local{}, JoinOptions{DataPlane: "ebpf"}, "", []string{"service, nftables or none"}},
+		"again keeps the choices": {
+			Local{ClusterID: "east", ClusterSet: "prod", Membership: &member}, JoinOptions{}, v1alpha1.DataPlaneNone, nil,
+		},
+		"the same broker by another address": {
+			Local{ClusterID: "east", ClusterSet: "prod", Membership: &renamedServer}, JoinOptions{}, v1alpha1.DataPlaneNone, nil,
+		},
+		"another clusterset": {
+			Local{ClusterID: "east", ClusterSet: "test"}, JoinOptions{}, "",
+			[]string{"member of clusterset test", "seamark leave"},
+		},
+		"another id": {
+			Local{ClusterID: "west", ClusterSet: "prod"}, JoinOptions{ClusterID: "east"}, "",
+			[]string{"as west, not as east", "seamark leave"},
+		},
+		"half joined elsewhere": {
+			Local{Membership: &objects.Membership{ClusterID: "east", ClusterSet: "test"}}, JoinOptions{}, "",
+			[]string{"clusterset test", "seamark leave"},
+		},
+		"a broker with the same names": {
+			Local{ClusterID: "east", ClusterSet: "prod", Membership: &moved}, JoinOptions{}, "",
+			[]string{"another broker (https://b)", "seamark leave"},
+		},
+		"a former id":           {Local{ClusterID: "west"}, JoinOptions{}, "", []string{"--clusterid east"}},
+		"a former id, given up": {Local{ClusterID: "west"}, JoinOptions{ClusterID: "east"}, v1alpha1.DataPlaneService, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := tc.local.plan(invitation, tc.options)
+			got, err := tc.local.planMembership(invitation, tc.options)
 			checkError(t, err, tc.err...)
 			if err == nil && (got.DataPlane != tc.plane || got.Token != "new") {
 				t.Errorf("got %+v", got)
@@ -170,7 +191,9 @@ func TestPlanJoin(t *testing.T) {
 }
 
 func TestInvitationFile(t *testing.T) {
-	m := objects.Membership{ClusterID: "east", ClusterSet: "prod", Namespace: "hub", Server: "https://a:6443", CAData: []byte("ca"), Token: "secret"}
+	m := objects.Membership{
+		ClusterID: "east", ClusterSet: "prod", Namespace: "broker", Server: "https://a:6443", CAData: []byte("ca"), Token: "secret",
+	}
 	text, err := EncodeInvitation(m)
 	checkError(t, err)
 	read, err := DecodeInvitation(text)

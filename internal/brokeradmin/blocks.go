@@ -18,8 +18,8 @@ type Block struct {
 	Prefix  netip.Prefix
 }
 
-// NextBlock is the first block of the given prefix length in within that overlaps none of taken; ok is false when there is
-// none left, or when such a block would not fit at all.
+// NextBlock returns the first block of the given prefix length in within that overlaps none of
+// taken. ok is false when none is left, or when a block of that size does not fit at all.
 func NextBlock(within netip.Prefix, bits int, taken []netip.Prefix) (block netip.Prefix, ok bool) {
 	if bits < within.Bits() || bits > within.Addr().BitLen() {
 		return netip.Prefix{}, false
@@ -30,8 +30,8 @@ func NextBlock(within netip.Prefix, bits int, taken []netip.Prefix) (block netip
 		if i < 0 {
 			return candidate, true
 		}
-		// Past the larger of the two: its end is where the next block of our size begins, so every turn leaves at least
-		// one taken block behind for good.
+		// Continue after the larger of the two: the next block of this size begins at its end. Every
+		// turn passes at least one taken block for good.
 		obstacle := candidate
 		if taken[i].Bits() < bits {
 			obstacle = taken[i]
@@ -44,8 +44,9 @@ func NextBlock(within netip.Prefix, bits int, taken []netip.Prefix) (block netip
 	}
 }
 
-// ChooseBlocks gives a new member its blocks: the wanted ones, and the next free one of each range for which none is wanted.
-// It refuses, naming the free space, a wanted block outside the ranges or one that overlaps another member's.
+// ChooseBlocks returns the blocks of a new member: the wanted ones, and the next free one of each
+// range for which none is wanted. It fails, naming the free space, if a wanted block is outside the
+// ranges or overlaps another member's.
 func ChooseBlocks(settings v1alpha1.ClusterSetIPSettings, wanted []netip.Prefix, taken []Block) ([]netip.Prefix, error) {
 	ranges, err := ParseRanges(settings.Ranges)
 	if err != nil {
@@ -70,7 +71,7 @@ func ChooseBlocks(settings v1alpha1.ClusterSetIPSettings, wanted []netip.Prefix,
 		if !ok {
 			return nil, fmt.Errorf("the range %s has no free /%d block left (%s): remove members that are gone "+
 				"(seamark cluster list, seamark cluster remove ID), or choose a smaller block with --clusterset-ip-cidr",
-				r, bits, freeText(r, taken))
+				r, bits, describeFree(r, taken))
 		}
 		blocks = append(blocks, block)
 	}
@@ -85,19 +86,20 @@ func checkWanted(w netip.Prefix, ranges []netip.Prefix, taken []Block) error {
 	if i < 0 {
 		free := make([]string, len(ranges))
 		for j, r := range ranges {
-			free[j] = freeText(r, taken)
+			free[j] = describeFree(r, taken)
 		}
 		return fmt.Errorf("the block %s does not lie in the clusterset's range (%s): %s", w, join(ranges), strings.Join(free, "; "))
 	}
 	for _, t := range taken {
 		if t.Prefix.Overlaps(w) {
-			return fmt.Errorf("the block %s overlaps %s of cluster %s: %s", w, t.Prefix, t.Cluster, freeText(ranges[i], taken))
+			return fmt.Errorf("the block %s overlaps %s of cluster %s: %s", w, t.Prefix, t.Cluster, describeFree(ranges[i], taken))
 		}
 	}
 	return nil
 }
 
-// ParseRanges parses address ranges and refuses one that is not in canonical form, or two of one family.
+// ParseRanges parses address ranges. It fails on a range that is not in canonical form and on two
+// ranges of one family.
 func ParseRanges[S ~string](texts []S) ([]netip.Prefix, error) {
 	ranges := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
@@ -126,8 +128,8 @@ func blockBits(lengths v1alpha1.BlockPrefixLengths, r netip.Prefix) int {
 	return int(cmp.Or(lengths.IPv6, defaultBlockIPv6))
 }
 
-// freeText names the free space of a range, the largest pieces first; a few of them are enough to choose from.
-func freeText(r netip.Prefix, taken []Block) string {
+// describeFree lists free blocks of a range, the largest first. A few are enough to choose from.
+func describeFree(r netip.Prefix, taken []Block) string {
 	var set netipx.IPSetBuilder
 	set.AddPrefix(r)
 	for _, t := range taken {
@@ -142,22 +144,23 @@ func freeText(r netip.Prefix, taken []Block) string {
 		return "nothing of " + r.String() + " is free"
 	}
 	slices.SortStableFunc(pieces, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) })
-	const shown = 4
-	text := "free in " + r.String() + ": " + join(pieces[:min(shown, len(pieces))])
-	if len(pieces) > shown {
-		text += fmt.Sprintf(" and %d smaller pieces", len(pieces)-shown)
+	const listed = 4
+	text := "free in " + r.String() + ": " + join(pieces[:min(listed, len(pieces))])
+	if len(pieces) > listed {
+		text += fmt.Sprintf(" and %d smaller pieces", len(pieces)-listed)
 	}
 	return text
 }
 
-// blocksOf are the blocks of all members. A block that cannot be read would be handed out twice, so it is an error.
+// blocksOf returns the blocks of all members. A block that cannot be parsed is an error, because it
+// might be handed out twice.
 func blocksOf(clusters []v1alpha1.Cluster) ([]Block, error) {
 	var blocks []Block
 	for i := range clusters {
 		for _, text := range clusters[i].Spec.ClusterSetIPBlocks {
 			p, err := netip.ParsePrefix(string(text))
 			if err != nil {
-				return nil, fmt.Errorf("cluster %s has the block %q, which is no address range: correct it first", clusters[i].Name, text)
+				return nil, fmt.Errorf("cluster %s has the block %q, which is not an address range: correct it first", clusters[i].Name, text)
 			}
 			blocks = append(blocks, Block{Cluster: clusters[i].Name, Prefix: p})
 		}

@@ -42,7 +42,8 @@ func TestNextBlock(t *testing.T) {
 	}
 }
 
-// A block that is given out lies in the range, has the size asked for and overlaps nothing; and none is refused while one is free.
+// Every block that NextBlock returns lies in the range, has the requested size and overlaps none
+// that is taken. It returns one as long as one is free.
 func TestNextBlockNeverOverlapsAndNeverGivesUpEarly(t *testing.T) {
 	within := netip.MustParsePrefix("10.0.0.0/24")
 	rapid.Check(t, func(t *rapid.T) {
@@ -62,7 +63,7 @@ func TestNextBlockNeverOverlapsAndNeverGivesUpEarly(t *testing.T) {
 		}
 		got, ok := NextBlock(within, bits, taken)
 		if ok != (free > 0) {
-			t.Fatalf("%d are free, but it says %t", free, ok)
+			t.Fatalf("%d blocks are free, but NextBlock returns %t", free, ok)
 		}
 		if ok && (got.Bits() != bits || !within.Contains(got.Addr()) || overlapsAny(got, taken)) {
 			t.Fatalf("%s is not a free block", got)
@@ -90,13 +91,15 @@ func TestChooseBlocks(t *testing.T) {
 		want   string
 		err    []string
 	}{
-		"next of each":                 {nil, "243.1.0.0/16, fd00:243::1:0/112", nil},
-		"one chosen, the other next":   {[]string{"243.9.0.0/24"}, "243.9.0.0/24, fd00:243::1:0/112", nil},
-		"both chosen":                  {[]string{"fd00:243::9:0/112", "243.9.0.0/16"}, "243.9.0.0/16, fd00:243::9:0/112", nil},
-		"overlap names who and what":   {[]string{"243.0.128.0/17"}, "", []string{"overlaps 243.0.0.0/16 of cluster east", "243.128.0.0/9"}},
-		"outside names the free space": {[]string{"10.0.0.0/16"}, "", []string{"does not lie in the clusterset's range (243.0.0.0/8, fd00:243::/48)", "free in 243.0.0.0/8: 243.128.0.0/9"}},
-		"larger than the range":        {[]string{"0.0.0.0/0"}, "", []string{"does not lie"}},
-		"two of one family":            {[]string{"243.9.0.0/16", "243.10.0.0/16"}, "", []string{"one per family"}},
+		"next of each":               {nil, "243.1.0.0/16, fd00:243::1:0/112", nil},
+		"one chosen, the other next": {[]string{"243.9.0.0/24"}, "243.9.0.0/24, fd00:243::1:0/112", nil},
+		"both chosen":                {[]string{"fd00:243::9:0/112", "243.9.0.0/16"}, "243.9.0.0/16, fd00:243::9:0/112", nil},
+		"overlap names the cluster":  {[]string{"243.0.128.0/17"}, "", []string{"overlaps 243.0.0.0/16 of cluster east", "243.128.0.0/9"}},
+		"outside names the free space": {[]string{"10.0.0.0/16"}, "", []string{
+			"does not lie in the clusterset's range (243.0.0.0/8, fd00:243::/48)", "free in 243.0.0.0/8: 243.128.0.0/9",
+		}},
+		"larger than the range": {[]string{"0.0.0.0/0"}, "", []string{"does not lie"}},
+		"two of one family":     {[]string{"243.9.0.0/16", "243.10.0.0/16"}, "", []string{"one per family"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var wanted []netip.Prefix

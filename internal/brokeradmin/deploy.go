@@ -26,25 +26,26 @@ const (
 	// DefaultClusterSet is the name of a clusterset whose admin chose none.
 	DefaultClusterSet = "clusterset"
 
-	defaultRangeIPv4       = "243.0.0.0/8" // class E: routed nowhere, so it collides with nobody's network
+	defaultRangeIPv4       = "243.0.0.0/8" // class E: not routed, so it collides with no network
 	defaultRangeIPv6       = "fd00:243::/48"
 	defaultBlockIPv4 int32 = 16
 	defaultBlockIPv6 int32 = 112
 )
 
-// DeployOptions say what a broker should be. What is left empty stays as it is, or gets its default on a new broker.
+// DeployOptions are the settings of a broker. An empty option keeps the setting of an existing
+// broker and means the default for a new one.
 type DeployOptions struct {
 	// Namespace of the broker; DefaultNamespace when empty.
 	Namespace string
 	// ClusterSet is the name of the clusterset.
 	ClusterSet string
-	// EnableClusterSetIP is what exports get that do not say; true on a new broker.
+	// EnableClusterSetIP is the default of exports that do not choose. It is true on a new broker.
 	EnableClusterSetIP *bool
 	// Ranges are the ranges of clusterset IPs, one per family at most.
 	Ranges []netip.Prefix
 }
 
-// DeployResult is what Deploy found or made.
+// DeployResult is what Deploy found or created.
 type DeployResult struct {
 	Namespace          string          `json:"namespace"`
 	ClusterSet         string          `json:"clusterSet"`
@@ -53,9 +54,10 @@ type DeployResult struct {
 	Steps              []Step          `json:"steps"`
 }
 
-// Deploy makes a namespace of an API server a broker: kinds, policies, the members' role and the ClusterSet. Done again it
-// writes only what differs. It refuses to rename a clusterset and to change its ranges, from which addresses are in use; a
-// range of a family that had none can be added.
+// Deploy makes a namespace of an API server a broker: it installs CRDs, policies, the members' role
+// and the ClusterSet. On an existing broker it writes only what differs. It refuses to rename a
+// clusterset and to change its ranges, because their clusterset IPs are in use. A range of a family
+// that had none can be added.
 func Deploy(ctx context.Context, c client.Client, o DeployOptions) (DeployResult, error) {
 	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
 	result := DeployResult{Namespace: o.Namespace}
@@ -133,7 +135,8 @@ func (r *DeployResult) deploy(ctx context.Context, c client.Client, want *v1alph
 	return err
 }
 
-// desiredClusterSet is what there is with what the options ask for, or a refusal.
+// desiredClusterSet returns the existing ClusterSet with the options applied, or a new one. It
+// fails if an option asks for a change that is not allowed.
 func desiredClusterSet(existing *v1alpha1.ClusterSet, o DeployOptions) (*v1alpha1.ClusterSet, error) {
 	if existing == nil {
 		ranges := cidrs(o.Ranges)
@@ -173,7 +176,7 @@ func desiredClusterSet(existing *v1alpha1.ClusterSet, o DeployOptions) (*v1alpha
 		}
 	}
 	if len(asked) > len(existing.Spec.ClusterSetIP.Ranges) {
-		// Keep the order of what is there: it says which family comes first.
+		// Keep the existing order: the first family is the primary one.
 		for _, r := range asked {
 			if !slices.Contains(set.Spec.ClusterSetIP.Ranges, r) {
 				set.Spec.ClusterSetIP.Ranges = append(set.Spec.ClusterSetIP.Ranges, r)
@@ -183,14 +186,15 @@ func desiredClusterSet(existing *v1alpha1.ClusterSet, o DeployOptions) (*v1alpha
 	return set, nil
 }
 
-// blockLengths are the default sizes of blocks, smaller where the range would not hold at least 16 of them.
+// blockLengths returns the default sizes of blocks. They are smaller where the range would not hold
+// at least 16 of them.
 func blockLengths(ranges []v1alpha1.CIDR) v1alpha1.BlockPrefixLengths {
 	lengths := v1alpha1.BlockPrefixLengths{IPv4: defaultBlockIPv4, IPv6: defaultBlockIPv6}
 	const sixteen, smallestIPv4, smallestIPv6 = 4, 30, 126
 	for _, text := range ranges {
 		r, err := netip.ParsePrefix(string(text))
 		switch {
-		case err != nil: // refused by whoever asked
+		case err != nil: // the caller has checked the ranges
 		case r.Addr().Is4():
 			lengths.IPv4 = min(max(lengths.IPv4, int32(r.Bits()+sixteen)), smallestIPv4)
 		default:
@@ -202,7 +206,7 @@ func blockLengths(ranges []v1alpha1.CIDR) v1alpha1.BlockPrefixLengths {
 
 var errNoClusterSet = errors.New("there is no broker here")
 
-// findClusterSet is the ClusterSet of a broker namespace; errNoClusterSet when there is none.
+// findClusterSet returns the ClusterSet of a broker namespace, or errNoClusterSet.
 func findClusterSet(ctx context.Context, c client.Client, namespace string) (*v1alpha1.ClusterSet, error) {
 	var sets v1alpha1.ClusterSetList
 	if err := c.List(ctx, &sets, client.InNamespace(namespace)); err != nil && !absent(err) {

@@ -15,24 +15,26 @@ import (
 
 const (
 	discoveryPoll = 100 * time.Millisecond
-	// discoveryPatience is more than an API server takes to show a kind that it serves. Beyond it nothing is lost but the time saved.
-	discoveryPatience = 10 * time.Second
+	// discoveryTimeout is longer than an API server takes to list a kind that it serves. After it the
+	// policies are installed anyway; they become ready later then.
+	discoveryTimeout = 10 * time.Second
 
-	policyPatience = time.Minute
-	policyPoll     = 250 * time.Millisecond
+	policyTimeout = time.Minute
+	policyPoll    = 250 * time.Millisecond
 )
 
-// discovering is a client that can also ask which kinds an API server shows.
-type discovering struct {
+// discoveryClient is a client that can also list the kinds that an API server discovers.
+type discoveryClient struct {
 	client.Client
 	discovery discovery.DiscoveryInterface
 }
 
-// shown waits until the API server shows all kinds of a set in its discovery, which is a little after it serves them. Its admission looks there for the
-// parameter kinds of policies: at once for the first policy that has one, and then only every thirty seconds. A policy that is installed too
-// early therefore refuses whatever it matches for that long.
-func shown(ctx context.Context, c client.Client, set crds.Set) error {
-	asking, ok := c.(*discovering)
+// waitForDiscovery waits until the API server lists all kinds of a set in its discovery, which
+// happens shortly after it serves them. Admission looks up the parameter kinds of policies there:
+// at once for the first policy that has one, and then only every 30 seconds. A policy that is
+// installed too early therefore denies every request it matches for that long.
+func waitForDiscovery(ctx context.Context, c client.Client, set crds.Set) error {
+	discovering, ok := c.(*discoveryClient)
 	if !ok {
 		return nil
 	}
@@ -44,37 +46,38 @@ func shown(ctx context.Context, c client.Client, set crds.Set) error {
 	for _, d := range definitions {
 		wanted = append(wanted, schema.GroupKind{Group: d.CRD.Spec.Group, Kind: d.CRD.Spec.Names.Kind})
 	}
-	err = wait.PollUntilContextTimeout(ctx, discoveryPoll, discoveryPatience, true, func(context.Context) (bool, error) {
-		// Groups of others that cannot be asked just now are no reason to wait or to fail.
-		_, lists, _ := asking.discovery.ServerGroupsAndResources()
-		there := map[schema.GroupKind]bool{}
+	err = wait.PollUntilContextTimeout(ctx, discoveryPoll, discoveryTimeout, true, func(context.Context) (bool, error) {
+		// Ignore the error: API groups of others may be unavailable at the moment.
+		_, lists, _ := discovering.discovery.ServerGroupsAndResources()
+		served := map[schema.GroupKind]bool{}
 		for _, list := range lists {
 			version, err := schema.ParseGroupVersion(list.GroupVersion)
 			if err != nil {
 				continue
 			}
 			for _, r := range list.APIResources {
-				there[schema.GroupKind{Group: version.Group, Kind: r.Kind}] = true
+				served[schema.GroupKind{Group: version.Group, Kind: r.Kind}] = true
 			}
 		}
 		for _, kind := range wanted {
-			if !there[kind] {
+			if !served[kind] {
 				return false, nil
 			}
 		}
 		return true, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		return nil // the policies will settle later
+		return nil // the policies become ready later
 	}
 	return err
 }
 
-// whilePoliciesSettle tries again while the API server cannot yet evaluate a policy whose parameter is of a kind that was
-// installed a moment ago: its admission looks for new kinds only every thirty seconds, and refuses until then.
-func whilePoliciesSettle(ctx context.Context, try func(context.Context) error) error {
+// retryUntilPoliciesReady retries while the API server cannot evaluate a policy because the CRD of
+// its parameter was installed a moment ago. Admission looks for new kinds only every 30 seconds and
+// denies every matching request until then.
+func retryUntilPoliciesReady(ctx context.Context, try func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, policyPoll, policyPatience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, policyPoll, policyTimeout, true, func(ctx context.Context) (bool, error) {
 		last = try(ctx)
 		if objects.IsPolicyNotReady(last) {
 			return false, nil

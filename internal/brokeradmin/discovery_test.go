@@ -6,22 +6,24 @@ import (
 	"testing"
 )
 
-// A cluster that joined a moment ago, or whose API server has just started, can be left and joined all the same: what is refused for
-// want of a policy's parameter is tried again, and nothing else is.
-func TestWhilePoliciesSettle(t *testing.T) {
-	unsettled := errors.New(`clusterproperties.about.k8s.io "clusterset.k8s.io" is forbidden: ValidatingAdmissionPolicy 'seamark-identity-locked' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'about.k8s.io/v1beta1, Kind=ClusterProperty'`)
+// Right after a join, or after the API server has started, policies deny requests because their
+// parameter kind is not known yet. Only such denials are retried.
+func TestRetryUntilPoliciesReady(t *testing.T) {
+	notReady := errors.New(`clusterproperties.about.k8s.io "clusterset.k8s.io" is forbidden: ValidatingAdmissionPolicy ` +
+		`'seamark-identity-locked' denied request: failed to configure policy: failed to find resource referenced by paramKind: ` +
+		`'about.k8s.io/v1beta1, Kind=ClusterProperty'`)
 	denied := errors.New(`is forbidden: ValidatingAdmissionPolicy 'seamark-identity-locked' denied request: the identity is locked`)
 	for name, c := range map[string]struct {
 		answers []error
 		want    error
 	}{
-		"settles":        {[]error{unsettled, unsettled, nil}, nil},
+		"ready later":    {[]error{notReady, notReady, nil}, nil},
 		"denied":         {[]error{denied}, denied},
-		"denied at last": {[]error{unsettled, denied}, denied},
+		"denied at last": {[]error{notReady, denied}, denied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			err := whilePoliciesSettle(context.Background(), func(context.Context) error {
+			err := retryUntilPoliciesReady(context.Background(), func(context.Context) error {
 				asked++
 				return c.answers[asked-1]
 			})
@@ -31,7 +33,7 @@ func TestWhilePoliciesSettle(t *testing.T) {
 		})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := whilePoliciesSettle(ctx, func(context.Context) error { cancel(); return unsettled }); !errors.Is(err, unsettled) {
-		t.Errorf("an interrupted wait must tell what it waited for: %v", err)
+	if err := retryUntilPoliciesReady(ctx, func(context.Context) error { cancel(); return notReady }); !errors.Is(err, notReady) {
+		t.Errorf("an interrupted wait must return the last error: %v", err)
 	}
 }

@@ -1,2 +1,3 @@
-// Package brokeradmin sets up a broker, invites members to it, and removes them; on the side of a member it joins and leaves.
+// Package brokeradmin administers a clusterset: on the broker it deploys the broker, invites
+// members and removes them; in a member it joins and leaves.
 package brokeradmin

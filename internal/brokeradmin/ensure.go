@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// Action is what became of an object.
+// Action is what a command did with an object.
 type Action string
 
-// What can become of an object.
+// Actions of a command.
 const (
 	Created   Action = "created"
 	Updated   Action = "updated"
@@ -21,14 +21,14 @@ const (
 	Deleted   Action = "deleted"
 )
 
-// Step is one object that a command saw to.
+// Step is what a command did with one object.
 type Step struct {
 	Object string `json:"object"`
 	Action Action `json:"action"`
 }
 
-// ensure creates obj, or lets adjust change what is there. Adjust tells whether it changed anything; when not, nothing is
-// written. On return obj is what the server has.
+// ensure creates obj, or lets adjust change the object that exists. Nothing is written unless
+// adjust reports that it changed the object. On return obj is what the API server has.
 func ensure[T client.Object](ctx context.Context, c client.Client, obj T, adjust func(have T) bool) (Step, error) {
 	step := Step{Object: describe(c, obj), Action: Unchanged}
 	key := client.ObjectKeyFromObject(obj)
@@ -40,7 +40,7 @@ func ensure[T client.Object](ctx context.Context, c client.Client, obj T, adjust
 		if err == nil {
 			return step, c.Get(ctx, key, obj)
 		}
-		if apierrors.IsAlreadyExists(err) { // somebody else was faster: see whether it is as it should be
+		if apierrors.IsAlreadyExists(err) { // another client was faster: adjust what it created
 			step.Action, err = Unchanged, c.Get(ctx, key, obj)
 		}
 	}
@@ -56,25 +56,13 @@ func ensure[T client.Object](ctx context.Context, c client.Client, obj T, adjust
 	return step, nil
 }
 
-// remove deletes an object; one that is not there is as good as deleted, and gives no step.
-func remove(ctx context.Context, c client.Client, obj client.Object) ([]Step, error) {
-	step := Step{Object: describe(c, obj), Action: Deleted}
-	err := deleteSettled(ctx, c, obj)
-	if absent(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("delete %s: %w", step.Object, err)
-	}
-	return []Step{step}, nil
+// deleteWithRetry deletes an object. It retries while the API server cannot evaluate its policies
+// yet.
+func deleteWithRetry(ctx context.Context, c client.Client, obj client.Object, o ...client.DeleteOption) error {
+	return retryUntilPoliciesReady(ctx, func(ctx context.Context) error { return c.Delete(ctx, obj, o...) })
 }
 
-// deleteSettled deletes an object, also of an API server that cannot evaluate its policies yet.
-func deleteSettled(ctx context.Context, c client.Client, obj client.Object, o ...client.DeleteOption) error {
-	return whilePoliciesSettle(ctx, func(ctx context.Context) error { return c.Delete(ctx, obj, o...) })
-}
-
-// absent tells that an object, or its kind, is not there.
+// absent reports whether err means that an object does not exist or that its kind is not installed.
 func absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
 func describe(c client.Client, obj client.Object) string {

@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxIDLength is that of a label value, which a cluster id also is.
+// maxIDLength is the longest label value: a cluster id is also used as one.
 const maxIDLength = 63
 
 var clusterIDForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`)
 
-// CheckClusterID refuses what cannot be a cluster id and says what can.
+// CheckClusterID returns an error that says what is allowed if id cannot be a cluster id.
 func CheckClusterID(id string) error {
 	const allowed = "a cluster id is a name of lower-case letters, digits and '-' that begins and ends with a letter or digit, " +
 		"or two such names joined by a dot; at most 63 characters"
@@ -27,7 +27,8 @@ func CheckClusterID(id string) error {
 	return nil
 }
 
-// CheckClusterSetName refuses what cannot be the name of a clusterset and says what can.
+// CheckClusterSetName returns an error that says what is allowed if name cannot be the name of a
+// clusterset.
 func CheckClusterSetName(name string) error {
 	if len(validation.IsDNS1123Label(name)) > 0 {
 		return fmt.Errorf("%q cannot be the name of a clusterset: use at most 63 lower-case letters, digits and '-', "+
@@ -36,7 +37,7 @@ func CheckClusterSetName(name string) error {
 	return nil
 }
 
-// CheckNamespaces refuses what cannot be the name of a namespace.
+// CheckNamespaces returns an error if one of the names cannot be the name of a namespace.
 func CheckNamespaces(names []string) error {
 	for _, name := range names {
 		if len(validation.IsDNS1123Label(name)) > 0 {
@@ -46,9 +47,9 @@ func CheckNamespaces(names []string) error {
 	return nil
 }
 
-// ChooseID is the id a cluster joins with: the one the user gives, or else the one it already has, or else the one it is
-// invited as, or else the uid of its kube-system namespace. With an invitation (invited is not empty) any other id than the
-// invitation's is refused.
+// ChooseID returns the id a cluster joins with: the one the user gives, else the one it already
+// has, else the one it is invited as, else the uid of its kube-system namespace. With an invitation
+// (invited is not empty) it fails for any id but the invitation's.
 func ChooseID(explicit, existing, invited, kubeSystemUID string) (string, error) {
 	id := kubeSystemUID
 	for _, candidate := range []string{explicit, existing, invited} {

@@ -11,7 +11,9 @@ func TestCheckClusterID(t *testing.T) {
 			t.Errorf("%q is refused: %v", id, err)
 		}
 	}
-	for _, id := range []string{"", "East", "-east", "east-", "a_b", "a..b", "a.b.c", ".a", "a.", "ost√", "a b", "a/b", "a:b", "*", strings.Repeat("a", 64)} {
+	for _, id := range []string{
+		"", "East", "-east", "east-", "a_b", "a..b", "a.b.c", ".a", "a.", "ost√", "a b", "a/b", "a:b", "*", strings.Repeat("a", 64),
+	} {
 		err := CheckClusterID(id)
 		if err == nil {
 			t.Errorf("%q is accepted", id)
@@ -28,17 +30,17 @@ func TestChooseID(t *testing.T) {
 		want                        string
 		err                         []string
 	}{
-		"nothing said: the uid":                  {"", "", "", uid, nil},
-		"what the cluster has":                   {"", "east", "", "east", nil},
-		"what the user says wins":                {"west", "east", "", "west", nil},
-		"the invitation's":                       {"", "", "east", "east", nil},
-		"all agree":                              {"east", "east", "east", "east", nil},
-		"the user may change a former id":        {"west", "east", "west", "west", nil},
-		"the user and the invitation differ":     {"west", "", "east", "", []string{"for cluster east, not west", "seamark broker invite west"}},
-		"the former id and the invitation":       {"", "east", "west", "", []string{"the id of this cluster is east", "--clusterid west"}},
-		"what the user says cannot be an id":     {"West!", "", "", "", []string{"cannot be a cluster id"}},
-		"what the cluster has cannot be an id":   {"", "a.b.c", "", "", []string{"cannot be a cluster id"}},
-		"what the invitation says cannot be one": {"", "", "A", "", []string{"cannot be a cluster id"}},
+		"no choice: the uid":                 {"", "", "", uid, nil},
+		"what the cluster has":               {"", "east", "", "east", nil},
+		"the user's choice wins":             {"west", "east", "", "west", nil},
+		"the invitation's":                   {"", "", "east", "east", nil},
+		"all agree":                          {"east", "east", "east", "east", nil},
+		"the user may change a former id":    {"west", "east", "west", "west", nil},
+		"the user and the invitation differ": {"west", "", "east", "", []string{"for cluster east, not west", "seamark broker invite west"}},
+		"the former id and the invitation":   {"", "east", "west", "", []string{"the id of this cluster is east", "--clusterid west"}},
+		"the user's choice is invalid":       {"West!", "", "", "", []string{"cannot be a cluster id"}},
+		"the cluster's id is invalid":        {"", "a.b.c", "", "", []string{"cannot be a cluster id"}},
+		"the invitation's id is invalid":     {"", "", "A", "", []string{"cannot be a cluster id"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ChooseID(tc.explicit, tc.existing, tc.invited, uid)

@@ -22,7 +22,8 @@ type invitation struct {
 	objects.Membership
 }
 
-// EncodeInvitation is the text of an invitation file. It holds that member's credential and nothing else that is secret.
+// EncodeInvitation returns the text of an invitation file. The member's own credential is the only
+// secret in it.
 func EncodeInvitation(m objects.Membership) ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -30,7 +31,8 @@ func EncodeInvitation(m objects.Membership) ([]byte, error) {
 	return yaml.Marshal(invitation{APIVersion: v1alpha1.GroupVersion.String(), Kind: InvitationKind, Membership: m})
 }
 
-// DecodeInvitation reads an invitation file, YAML or JSON. It refuses other files, other versions, unknown and missing fields.
+// DecodeInvitation reads an invitation file, YAML or JSON. It fails on other files, other versions,
+// and unknown or missing fields.
 func DecodeInvitation(text []byte) (objects.Membership, error) {
 	var header struct {
 		APIVersion string `json:"apiVersion"`
@@ -40,7 +42,8 @@ func DecodeInvitation(text []byte) (objects.Membership, error) {
 		return objects.Membership{}, fmt.Errorf("not an invitation: %w", err)
 	}
 	if want := v1alpha1.GroupVersion.String(); header.Kind != InvitationKind || header.APIVersion != want {
-		return objects.Membership{}, fmt.Errorf("not an invitation (kind %q of %q): it must be of kind %s of %s, as seamark broker invite writes it",
+		return objects.Membership{}, fmt.Errorf(
+			"not an invitation (kind %q of %q): it must be of kind %s of %s, as seamark broker invite writes it",
 			header.Kind, header.APIVersion, InvitationKind, want)
 	}
 	var in invitation
@@ -53,10 +56,11 @@ func DecodeInvitation(text []byte) (objects.Membership, error) {
 	return in.Membership, CheckClusterID(in.ClusterID)
 }
 
-// WriteInvitation writes an invitation file that only its owner can read. An existing file is replaced only with force.
+// WriteInvitation writes an invitation file that only its owner can read. An existing file is
+// replaced only with force.
 func WriteInvitation(path string, text []byte, force bool) error {
 	if force {
-		// Not written over: the old file may be open to others.
+		// Not overwritten: other users may be able to read the old file.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("replace %s: %w", path, err)
 		}

@@ -26,79 +26,84 @@ import (
 )
 
 const (
-	// DefaultTokenLifetime is how long an invitation can be used, and how long a member may be out of touch.
+	// DefaultTokenLifetime is how long an invitation can be used, and how long a member can be away
+	// from the broker before its credential expires.
 	DefaultTokenLifetime = 72 * time.Hour
-	// minTokenLifetime is the shortest an API server grants.
+	// minTokenLifetime is the shortest lifetime that an API server grants.
 	minTokenLifetime = 10 * time.Minute
-	// blockRounds bounds how often an invitation starts over because others took its block. In each round at least one
-	// of those who compete gets through.
+	// blockRounds is how often an invitation retries when others take its blocks. In each round at
+	// least one of the competing invitations succeeds.
 	blockRounds = 64
-	// annotationInvitedFor is the kube-system uid of the cluster an invitation was made for by `join --broker-context`,
-	// so that the same command can be run again after it was interrupted.
+	// annotationInvitedFor is the kube-system uid of the cluster that `join --broker-context` created
+	// the invitation for, so that an interrupted command can be run again.
 	annotationInvitedFor = "seamark.dev/invited-for"
 )
 
-// InviteOptions say how to invite a member.
+// InviteOptions are the options of an invitation.
 type InviteOptions struct {
 	// Namespace of the broker; DefaultNamespace when empty.
 	Namespace string
-	// Server and CAData are how the member will reach the broker's API server.
+	// Server and CAData are the URL and the CA by which the member reaches the broker's API server.
 	Server string
 	CAData []byte
-	// Blocks are chosen address blocks, one per family at most; the next free ones otherwise.
+	// Blocks are the wanted address blocks, at most one per family. Without them the member gets the
+	// next free ones.
 	Blocks []netip.Prefix
-	// AllowedNamespaces are all the namespaces the member may exchange services of. Nil allows all but system namespaces,
-	// and leaves an existing member's as they are; an existing member's are replaced by a list, empty or not.
+	// AllowedNamespaces are the namespaces whose services the member may exchange. For a new member,
+	// nil allows all but system namespaces. For an existing member, nil changes nothing and a list,
+	// empty or not, replaces what it had.
 	AllowedNamespaces []string
 	// TokenLifetime is DefaultTokenLifetime when zero.
 	TokenLifetime time.Duration
-	// Renew issues a new credential for an existing member and completes what an interrupted invitation left out.
+	// Renew issues a new credential for an existing member and completes what an interrupted
+	// invitation left out.
 	Renew bool
 	// Revoke makes all earlier credentials of the member invalid.
 	Revoke bool
-	// For is the kube-system uid of the cluster that is going to join, where it is known. A cluster invited for the same one
-	// before, or held by it, is taken up again as with Renew.
+	// For is the kube-system uid of the cluster that is going to join, if it is known. If the member
+	// was invited for that cluster before, or that cluster holds its lease, Invite continues as with
+	// Renew.
 	For string
 }
 
-// Invited is the outcome of an invitation.
-type Invited struct {
+// InviteResult is the outcome of an invitation.
+type InviteResult struct {
 	Membership objects.Membership
 	Blocks     []v1alpha1.CIDR
 	Namespaces []string
-	// Renewed tells that the member existed.
+	// Renewed reports that the member existed before.
 	Renewed bool
 	// Expires is when the credential ends unless the agent renews it.
 	Expires time.Time
 }
 
-// ErrInUse is wrapped by the refusal of an id that another member has.
+// ErrInUse is wrapped by the error of Invite for an id that another member has.
 var ErrInUse = errors.New("the id is in use")
 
-// Invite makes a cluster a member as far as the broker is concerned and returns its credential. It refuses ids that are invalid
-// or in use and blocks that are not free. The Cluster object is what counts: when a later step fails, the member exists and
-// Invite with Renew completes it.
-func Invite(ctx context.Context, c client.Client, id string, o InviteOptions) (Invited, error) {
+// Invite registers a member on the broker and returns its credential. It refuses ids that are
+// invalid or in use and blocks that are not free. The member exists as soon as its Cluster object
+// does: if a later step fails, Invite with Renew completes it.
+func Invite(ctx context.Context, c client.Client, id string, o InviteOptions) (InviteResult, error) {
 	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
 	o.TokenLifetime = cmp.Or(o.TokenLifetime, DefaultTokenLifetime)
 	if err := checkInvite(id, o); err != nil {
-		return Invited{}, err
+		return InviteResult{}, err
 	}
 	set, err := findClusterSet(ctx, c, o.Namespace)
 	if err != nil {
-		return Invited{}, err
+		return InviteResult{}, err
 	}
-	cluster, renewed, err := enlist(ctx, c, set, id, o)
+	cluster, renewed, err := findOrRegister(ctx, c, set, id, o)
 	if err != nil {
-		return Invited{}, err
+		return InviteResult{}, err
 	}
 	membership := objects.Membership{ClusterID: id, ClusterSet: set.Name, Namespace: o.Namespace, Server: o.Server, CAData: o.CAData}
-	expires, err := admit(ctx, c, &membership, o)
+	expires, err := issueCredential(ctx, c, &membership, o)
 	if err != nil {
-		return Invited{}, fmt.Errorf("cluster %s is registered, but its credential is not complete: run seamark broker invite %s --renew: %w",
-			id, id, err)
+		return InviteResult{}, fmt.Errorf(
+			"cluster %s is registered, but its credential is not complete: run seamark broker invite %s --renew: %w", id, id, err)
 	}
-	return Invited{
+	return InviteResult{
 		Membership: membership, Renewed: renewed, Expires: expires,
 		Blocks: cluster.Spec.ClusterSetIPBlocks, Namespaces: cluster.Spec.AllowedNamespaces,
 	}, nil
@@ -124,8 +129,10 @@ func checkInvite(id string, o InviteOptions) error {
 	return nil
 }
 
-// enlist returns the Cluster of the member: a new one, or with Renew the one that is there.
-func enlist(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id string, o InviteOptions) (cluster *v1alpha1.Cluster, renewed bool, err error) {
+// findOrRegister returns the Cluster of the member: a new one, or the existing one with Renew.
+func findOrRegister(
+	ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id string, o InviteOptions,
+) (cluster *v1alpha1.Cluster, renewed bool, err error) {
 	cluster = &v1alpha1.Cluster{}
 	err = c.Get(ctx, types.NamespacedName{Namespace: set.Namespace, Name: id}, cluster)
 	switch {
@@ -138,7 +145,7 @@ func enlist(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id s
 		return nil, false, fmt.Errorf("look for cluster %s: %w", id, err)
 	}
 	if !o.Renew {
-		own, err := isFor(ctx, c, cluster, o.For)
+		own, err := belongsTo(ctx, c, cluster, o.For)
 		if err != nil {
 			return nil, false, err
 		}
@@ -164,8 +171,9 @@ func inUse(id, clusterSet string) error {
 		"cluster remove %s first; or, if it needs a new credential, say seamark broker invite %s --renew", ErrInUse, clusterSet, id, id, id)
 }
 
-// isFor tells whether a Cluster was made for the cluster with the given kube-system uid, or is used by it.
-func isFor(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster, uid string) (bool, error) {
+// belongsTo reports whether the cluster with the given kube-system uid holds the member's lease or,
+// while no cluster holds it, whether the member was invited for that cluster.
+func belongsTo(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster, uid string) (bool, error) {
 	if uid == "" {
 		return false, nil
 	}
@@ -179,8 +187,9 @@ func isFor(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster, uid 
 	return cluster.Annotations[annotationInvitedFor] == uid, nil
 }
 
-// register creates the Cluster with blocks nobody else has. Creating it takes the blocks; whoever took one of them before us
-// shows in a list made afterwards, and then we give way and start over.
+// register creates the Cluster with blocks that no other member has. Creating it claims the blocks.
+// A member that claimed one of them earlier is in the list that is read afterwards; then this
+// Cluster is deleted and the next round chooses other blocks.
 func register(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id string, o InviteOptions) (*v1alpha1.Cluster, error) {
 	for range blockRounds {
 		clusters := &v1alpha1.ClusterList{}
@@ -204,16 +213,16 @@ func register(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id
 			return nil, fmt.Errorf("register cluster %s: %w", id, err)
 		}
 		if err := c.List(ctx, clusters, client.InNamespace(set.Namespace)); err != nil {
-			return nil, errors.Join(fmt.Errorf("list the members: %w", err), withdraw(ctx, c, cluster))
+			return nil, errors.Join(fmt.Errorf("list the members: %w", err), unregister(ctx, c, cluster))
 		}
-		if !slices.ContainsFunc(clusters.Items, func(other v1alpha1.Cluster) bool { return mustYield(cluster, &other) }) {
+		if !slices.ContainsFunc(clusters.Items, func(other v1alpha1.Cluster) bool { return mustGiveUpBlocks(cluster, &other) }) {
 			return cluster, nil
 		}
-		if err := withdraw(ctx, c, cluster); err != nil {
+		if err := unregister(ctx, c, cluster); err != nil {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("cluster %s got no address block: others took it %d times over; try again", id, blockRounds)
+	return nil, fmt.Errorf("cluster %s got no address block: other invitations took it %d times; try again", id, blockRounds)
 }
 
 func newCluster(namespace, id string, blocks []netip.Prefix, o InviteOptions) *v1alpha1.Cluster {
@@ -227,17 +236,19 @@ func newCluster(namespace, id string, blocks []netip.Prefix, o InviteOptions) *v
 	return cluster
 }
 
-// mustYield tells whether mine, just created, must give way to other because both have a block in common. Of two, the later
-// one always sees the earlier in the list it makes after creating, while the earlier may have listed too soon: so the
-// later gives way, and so does everybody who cannot prove to be the earlier. Times have seconds only and prove nothing; the
-// resource version of an object nobody has changed since is its place in the order of creations.
-func mustYield(mine, other *v1alpha1.Cluster) bool {
-	if mine.UID == other.UID || !overlap(mine.Spec.ClusterSetIPBlocks, other.Spec.ClusterSetIPBlocks) {
+// mustGiveUpBlocks reports whether created, a new Cluster, must be deleted because it has a block
+// in common with other. Of two Clusters, the later one always sees the earlier in the list it reads
+// after creating; the earlier may have listed too soon. So the later gives up its blocks, and so
+// does one that is not certain to be the earlier. Creation times have a resolution of one second
+// and do not decide. The resource version of an object that has not changed since is its place in
+// the order of creations.
+func mustGiveUpBlocks(created, other *v1alpha1.Cluster) bool {
+	if created.UID == other.UID || !overlap(created.Spec.ClusterSetIPBlocks, other.Spec.ClusterSetIPBlocks) {
 		return false
 	}
 	unchanged := other.Generation == 1 && equality.Semantic.DeepEqual(other.Status, v1alpha1.ClusterStatus{})
-	later := objects.OlderVersion(mine, other) && unchanged && !other.CreationTimestamp.Before(&mine.CreationTimestamp)
-	return !later
+	otherIsLater := objects.OlderVersion(created, other) && unchanged && !other.CreationTimestamp.Before(&created.CreationTimestamp)
+	return !otherIsLater
 }
 
 func overlap(a, b []v1alpha1.CIDR) bool {
@@ -253,25 +264,27 @@ func overlap(a, b []v1alpha1.CIDR) bool {
 	return false
 }
 
-// withdraw takes back exactly the Cluster we created.
-func withdraw(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster) error {
+// unregister deletes exactly the Cluster that was created, not a new one of the same name.
+func unregister(ctx context.Context, c client.Client, cluster *v1alpha1.Cluster) error {
 	err := c.Delete(ctx, cluster, client.Preconditions{UID: ptr.To(cluster.UID)})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("take back cluster %s (run seamark cluster remove %s): %w", cluster.Name, cluster.Name, err)
+		return fmt.Errorf("delete cluster %s (run seamark cluster remove %s): %w", cluster.Name, cluster.Name, err)
 	}
 	return nil
 }
 
-// admit gives the member its account, rights and lease, whichever of them are missing, and a token.
-func admit(ctx context.Context, c client.Client, m *objects.Membership, o InviteOptions) (expires time.Time, err error) {
+// issueCredential creates the member's account, role, bindings and lease, as far as they are
+// missing, and requests a token.
+func issueCredential(ctx context.Context, c client.Client, m *objects.Membership, o InviteOptions) (expires time.Time, err error) {
 	namespace, id := m.Namespace, m.ClusterID
-	// The policies first: from the first moment of the credential the member is held to its grants.
+	// The policy bindings come first, so that the member's grants are enforced as soon as it has a
+	// credential.
 	if _, err := policies.Apply(ctx, c, policies.MemberBindings(namespace, v1alpha1.ClusterID(id))...); err != nil {
 		return expires, err
 	}
 	account := memberAccount(namespace, id)
 	if o.Revoke {
-		if _, err := remove(ctx, c, account); err != nil {
+		if _, err := deleteObject(ctx, c, account); err != nil {
 			return expires, err
 		}
 		account = memberAccount(namespace, id)

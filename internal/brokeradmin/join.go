@@ -28,24 +28,24 @@ import (
 const (
 	brokerTimeout = 15 * time.Second
 
-	namespacePatience = 30 * time.Second
-	namespacePoll     = 200 * time.Millisecond
+	deletionTimeout = 30 * time.Second
+	deletionPoll    = 200 * time.Millisecond
 )
 
-// Local is what a cluster is before it joins or leaves.
+// Local is the state of a cluster before it joins or leaves.
 type Local struct {
-	// KubeSystemUID identifies the cluster, whatever its id.
+	// KubeSystemUID identifies the cluster independently of its cluster id.
 	KubeSystemUID string
-	// ClusterID and ClusterSet are what its identity objects say.
+	// ClusterID and ClusterSet are the values of its ClusterProperties.
 	ClusterID  string
 	ClusterSet string
-	// Membership is nil when there is none, or none that can be read.
+	// Membership is nil when there is none, or when its Secret is invalid.
 	Membership *objects.Membership
-	// Secret is the one the membership is kept in, nil when there is none.
+	// Secret holds the membership. It is nil when there is none.
 	Secret *corev1.Secret
 }
 
-// ReadLocal reads it. Kinds that are not installed yet count as no objects.
+// ReadLocal reads the state of a cluster. A kind that is not installed yet has no objects.
 func ReadLocal(ctx context.Context, c client.Client) (Local, error) {
 	var l Local
 	kubeSystem := &corev1.Namespace{}
@@ -75,8 +75,9 @@ func ReadLocal(ctx context.Context, c client.Client) (Local, error) {
 	return l, nil
 }
 
-// MayJoin refuses a cluster that is already a member of something else: of another clusterset, with another id, or of a
-// clusterset of the same name at another broker. Joining again what it already is a member of is allowed.
+// MayJoin returns an error if the cluster is already a member in another way: of another
+// clusterset, with another id, or of a clusterset of the same name at another broker. Joining the
+// same clusterset again is allowed.
 func (l Local) MayJoin(m objects.Membership) error {
 	const leave = "run seamark leave first"
 	if l.ClusterSet != "" && l.ClusterSet != m.ClusterSet {
@@ -97,18 +98,19 @@ func (l Local) MayJoin(m objects.Membership) error {
 	return nil
 }
 
-// JoinOptions are the member's own choices.
+// JoinOptions are the choices of the user who joins a cluster.
 type JoinOptions struct {
-	// ClusterID is empty unless the user insists on an id.
+	// ClusterID is empty unless the user names an id.
 	ClusterID string
-	// DataPlane is DataPlaneService when empty, or what the cluster had.
+	// DataPlane, when empty, is what the cluster had, or else DataPlaneService.
 	DataPlane v1alpha1.DataPlane
-	// UseClusterSetIP is what exports of this cluster get that do not say; nil leaves it to the clusterset, or as it was.
+	// UseClusterSetIP is the default of this cluster's exports that do not choose. When nil, it is
+	// what the cluster had, or else the clusterset's default.
 	UseClusterSetIP *bool
 }
 
-// Joined is what Join made.
-type Joined struct {
+// JoinResult is what Join created or found.
+type JoinResult struct {
 	ClusterID  string             `json:"clusterID"`
 	ClusterSet string             `json:"clusterSet"`
 	Broker     string             `json:"broker"`
@@ -116,23 +118,25 @@ type Joined struct {
 	Steps      []Step             `json:"steps"`
 }
 
-// Join makes the cluster a member: kinds, the credential, the identity that says so with the membership last, and the policies that guard it. Before anything is written it makes sure that the cluster is free to join, that the broker accepts the credential, and that
-// no other cluster uses the id. Joining again writes only what differs.
-func Join(ctx context.Context, c client.Client, m objects.Membership, o JoinOptions) (Joined, error) {
+// Join makes the cluster a member. It installs the CRDs, the credential, the identity objects (with
+// the name of the clusterset last) and the policies that guard them. Before it writes anything it
+// checks that the cluster may join, that the broker accepts the credential, and that no other
+// cluster uses the id. Joining again writes only what differs.
+func Join(ctx context.Context, c client.Client, m objects.Membership, o JoinOptions) (JoinResult, error) {
 	if err := m.Validate(); err != nil {
-		return Joined{}, err
+		return JoinResult{}, err
 	}
 	local, err := ReadLocal(ctx, c)
 	if err != nil {
-		return Joined{}, err
+		return JoinResult{}, err
 	}
-	if m, err = local.plan(m, o); err != nil {
-		return Joined{}, err
+	if m, err = local.planMembership(m, o); err != nil {
+		return JoinResult{}, err
 	}
 	if err := checkBroker(ctx, m, local.KubeSystemUID); err != nil {
-		return Joined{}, err
+		return JoinResult{}, err
 	}
-	joined := Joined{ClusterID: m.ClusterID, ClusterSet: m.ClusterSet, Broker: m.Server, DataPlane: m.DataPlane}
+	joined := JoinResult{ClusterID: m.ClusterID, ClusterSet: m.ClusterSet, Broker: m.Server, DataPlane: m.DataPlane}
 	joined.Steps, err = install(ctx, c, m)
 	if err != nil {
 		return joined, fmt.Errorf("join clusterset %s (run it again to complete it): %w", m.ClusterSet, err)
@@ -140,11 +144,11 @@ func Join(ctx context.Context, c client.Client, m objects.Membership, o JoinOpti
 	return joined, nil
 }
 
-// plan is the membership as it will be stored, or the reason why not.
-func (l Local) plan(m objects.Membership, o JoinOptions) (objects.Membership, error) {
+// planMembership returns the membership to store, or an error if the cluster must not join with it.
+func (l Local) planMembership(m objects.Membership, o JoinOptions) (objects.Membership, error) {
 	existing := l.ClusterID
 	if l.ClusterSet != "" && existing != "" && existing != m.ClusterID {
-		return m, l.MayJoin(m) // a member's id cannot be changed, so do not ask for --clusterid
+		return m, l.MayJoin(m) // a member's id cannot change, so do not suggest --clusterid
 	}
 	if _, err := ChooseID(o.ClusterID, existing, m.ClusterID, l.KubeSystemUID); err != nil {
 		return m, err
@@ -166,7 +170,7 @@ func (l Local) plan(m objects.Membership, o JoinOptions) (objects.Membership, er
 	return m, nil
 }
 
-// checkBroker asks the broker, as the member, for what the agent will need first.
+// checkBroker reads from the broker, as the member, what the agent needs first.
 func checkBroker(ctx context.Context, m objects.Membership, holder string) error {
 	config := m.Config()
 	config.Timeout = brokerTimeout
@@ -186,7 +190,8 @@ func checkBroker(ctx context.Context, m objects.Membership, holder string) error
 	}
 	if heldByOther(lease, holder, time.Now()) {
 		return fmt.Errorf("the id %s is used by another cluster, which renewed its lease a moment ago: get an invitation for another id "+
-			"(seamark broker invite ID); if that cluster is gone for good, run seamark cluster remove %s and invite this one anew", m.ClusterID, m.ClusterID)
+			"(seamark broker invite ID); if that cluster is gone for good, run seamark cluster remove %s and invite this one anew",
+			m.ClusterID, m.ClusterID)
 	}
 	return nil
 }
@@ -212,8 +217,8 @@ func brokerProblem(m objects.Membership, err error) (what, remedy string) {
 		"check that its address can be reached (seamark broker invite --server sets another)"
 }
 
-// heldByOther tells whether another cluster keeps the lease alive. Its renewTime is by that cluster's clock, so the API server's own
-// record of the last write counts too.
+// heldByOther reports whether another cluster holds the lease and renews it. The renewTime is by
+// that cluster's clock, so the API server's record of the last write counts too.
 func heldByOther(lease *coordinationv1.Lease, holder string, now time.Time) bool {
 	other := ptr.Deref(lease.Spec.HolderIdentity, "")
 	if other == "" || other == holder {
@@ -231,8 +236,8 @@ func heldByOther(lease *coordinationv1.Lease, holder string, now time.Time) bool
 	return now.Sub(last) <= objects.LeaseDurationOf(lease)
 }
 
-// install writes what makes the cluster a member. The policies come last: they guard the identity from then on, but for up to half a minute the API server
-// may not know the kind of their parameter, and refuse what they match.
+// install writes the objects that make the cluster a member. The policies come last: for up to 30
+// seconds the API server may not know the kind of their parameter and deny what they match.
 func install(ctx context.Context, c client.Client, m objects.Membership) ([]Step, error) {
 	steps, err := installKinds(ctx, c, crds.Member)
 	if err != nil {
@@ -257,7 +262,7 @@ func install(ctx context.Context, c client.Client, m objects.Membership) ([]Step
 	for _, obj := range objects.Identity(m) {
 		want := objects.IdentityValue(obj)
 		var step Step
-		err := whilePoliciesSettle(ctx, func(ctx context.Context) (err error) {
+		err := retryUntilPoliciesReady(ctx, func(ctx context.Context) (err error) {
 			step, err = ensure(ctx, c, obj, func(have client.Object) bool { return setIdentity(have, want) })
 			return err
 		})
@@ -270,10 +275,11 @@ func install(ctx context.Context, c client.Client, m objects.Membership) ([]Step
 	return append(steps, rules...), err
 }
 
-// ensureAgentNamespace waits for the end of a namespace that a Leave just before has deleted.
+// ensureAgentNamespace creates the agent's namespace. If an earlier Leave is still deleting it,
+// ensureAgentNamespace waits until it is gone.
 func ensureAgentNamespace(ctx context.Context, c client.Client) (Step, error) {
 	var step Step
-	err := wait.PollUntilContextTimeout(ctx, namespacePoll, namespacePatience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, deletionPoll, deletionTimeout, true, func(ctx context.Context) (bool, error) {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: objects.AgentNamespace, Labels: managedLabels("")}}
 		var err error
 		step, err = ensure(ctx, c, namespace, nil)
@@ -285,6 +291,7 @@ func ensureAgentNamespace(ctx context.Context, c client.Client) (Step, error) {
 	return step, err
 }
 
+// setIdentity sets the value of an identity object and reports whether it changed.
 func setIdentity(obj client.Object, value string) bool {
 	if objects.IdentityValue(obj) == value {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// Member is what the broker knows of a member.
+// Member is a member as the broker records it.
 type Member struct {
 	ClusterID string          `json:"clusterID"`
 	Blocks    []v1alpha1.CIDR `json:"clusterSetIPBlocks"`
@@ -20,7 +20,8 @@ type Member struct {
 	AllowedNamespaces []string           `json:"allowedNamespaces"`
 	AgentVersion      string             `json:"agentVersion,omitempty"`
 	DataPlane         v1alpha1.DataPlane `json:"dataPlane,omitempty"`
-	// LastHeartbeat is the time of the last renewal of its lease, by the member's own clock; nil when it never joined.
+	// LastHeartbeat is when the member last renewed its lease, by its own clock. It is nil when the
+	// cluster never joined.
 	LastHeartbeat *time.Time `json:"lastHeartbeat,omitempty"`
 	// Exports is how many services it exports.
 	Exports int `json:"exports"`
@@ -68,7 +69,8 @@ func ListClusters(ctx context.Context, c client.Client, namespace string) ([]Mem
 	return members, nil
 }
 
-// ClusterSetName is the name of the clusterset whose broker a namespace is. It fails where there is none.
+// ClusterSetName returns the name of the clusterset whose broker is in the namespace. It fails if
+// there is no broker.
 func ClusterSetName(ctx context.Context, c client.Client, namespace string) (string, error) {
 	set, err := findClusterSet(ctx, c, namespace)
 	if err != nil {

@@ -11,12 +11,13 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// MemberRole is the Role on the broker that all members share. What it cannot express, that a member touches only its own
-// objects, the admission policies enforce.
+// MemberRole is the Role on the broker that all members share. A Role cannot confine a member to
+// its own objects; the admission policies do.
 const MemberRole = "seamark-member"
 
-// memberRoleRules let a member read the clusterset and write the kinds members write. No Secrets, ConfigMaps or Events: a
-// member that is taken over learns nobody's credential. No deletecollection: the policies see each deletion by itself.
+// memberRoleRules let a member read the clusterset and write the kinds that members publish. They
+// grant no Secrets, ConfigMaps or Events, so that a compromised member cannot read other
+// credentials. They grant no deletecollection, so that the policies check each deletion on its own.
 func memberRoleRules() []rbacv1.PolicyRule {
 	seamark, mcs := v1alpha1.GroupVersion.Group, mcsv1beta1.GroupName
 	read := []string{"get", "list", "watch"}
@@ -33,13 +34,14 @@ func memberRoleRules() []rbacv1.PolicyRule {
 	}
 }
 
-// ownRoleRules let one member keep its heartbeat and its status, and renew its own token.
+// ownRoleRules let one member renew its lease, update its status and renew its own token.
 func ownRoleRules(id string) []rbacv1.PolicyRule {
-	rewrite := []string{"get", "update", "patch"}
+	own, rewrite := []string{id}, []string{"get", "update", "patch"}
+	account := []string{objects.MemberAccount(id)}
 	return []rbacv1.PolicyRule{
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{id}, Verbs: rewrite},
-		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusters/status"}, ResourceNames: []string{id}, Verbs: rewrite},
-		{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: []string{objects.MemberAccount(id)}, Verbs: []string{"create"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: own, Verbs: rewrite},
+		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusters/status"}, ResourceNames: own, Verbs: rewrite},
+		{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: account, Verbs: []string{"create"}},
 	}
 }
 
@@ -66,8 +68,10 @@ func memberBindings(namespace, id string) []*rbacv1.RoleBinding {
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: objects.MemberAccount(id)}},
 		}
 	}
-	// The colon is legal in names of RBAC objects and in no cluster id, so the two can never meet another member's.
-	return []*rbacv1.RoleBinding{binding(objects.MemberAccount(id)+":shared", MemberRole), binding(objects.MemberAccount(id)+":own", objects.MemberAccount(id))}
+	// Names of RBAC objects may contain a colon and cluster ids may not, so these names cannot collide
+	// with another member's.
+	account := objects.MemberAccount(id)
+	return []*rbacv1.RoleBinding{binding(account+":shared", MemberRole), binding(account+":own", account)}
 }
 
 func memberAccount(namespace, id string) *corev1.ServiceAccount {
@@ -76,14 +80,16 @@ func memberAccount(namespace, id string) *corev1.ServiceAccount {
 	}
 }
 
-// memberLease is created for the member, which may renew it but not create one: so it can never take another's name.
+// memberLease returns the lease of a member. The admin creates it and the member only renews it, so
+// a member can never take another's lease.
 func memberLease(namespace, id string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: id, Labels: managedLabels(id)},
 	}
 }
 
-// managedLabels are the labels of administrative objects on the broker; id is empty for those of all members.
+// managedLabels returns the labels of administrative objects on the broker. id is empty for objects
+// that all members share.
 func managedLabels(id string) map[string]string {
 	labels := map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}
 	if id != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// NewScheme knows every kind that administration of brokers and members deals in.
+// NewScheme returns a scheme with every kind that brokers and members use.
 func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -28,16 +28,16 @@ func NewScheme() *runtime.Scheme {
 	return scheme
 }
 
-// NewClient is a client without a cache that knows the kinds of NewScheme. It fails only on an unusable configuration; whether
-// the API server answers is seen at the first request.
+// NewClient returns a client without a cache and with the kinds of NewScheme. It fails only on an
+// unusable configuration. The API server is not contacted before the first request.
 func NewClient(config *rest.Config) (client.Client, error) {
 	c, err := client.New(config, client.Options{Scheme: NewScheme()})
 	if err != nil {
 		return nil, err
 	}
-	asking, err := discovery.NewDiscoveryClientForConfig(config)
+	discovering, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	return &discovering{Client: c, discovery: asking}, nil
+	return &discoveryClient{Client: c, discovery: discovering}, nil
 }

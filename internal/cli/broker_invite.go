@@ -110,7 +110,7 @@ func (f *invitationFile) prepare(id string) error {
 	return nil
 }
 
-func (f *invitationFile) write(s *session, result brokeradmin.Invited) error {
+func (f *invitationFile) write(s *session, result brokeradmin.InviteResult) error {
 	text, err := brokeradmin.EncodeInvitation(result.Membership)
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func newBrokerRemove(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := brokeradmin.Dismantle(cmd.Context(), connection.client, namespace, force)
+			result, err := brokeradmin.RemoveBroker(cmd.Context(), connection.client, namespace, force)
 			if err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ func newBrokerRemove(s *session) *cobra.Command {
 	return cmd
 }
 
-func tellDismantled(w io.Writer, r brokeradmin.Dismantled) {
+func tellDismantled(w io.Writer, r brokeradmin.RemoveBrokerResult) {
 	if !r.Found && len(r.Steps) == 0 {
 		fmt.Fprintf(w, "There is no broker in namespace %s.\n", r.Namespace)
 		return

@@ -28,7 +28,7 @@ func newClusterRemove(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			removed, err := brokeradmin.Remove(cmd.Context(), connection.client, namespace, args[0])
+			removed, err := brokeradmin.RemoveMember(cmd.Context(), connection.client, namespace, args[0])
 			if err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ func newClusterRemove(s *session) *cobra.Command {
 	return cmd
 }
 
-func tellRemoved(w io.Writer, r brokeradmin.Removed, known []brokeradmin.Member) {
+func tellRemoved(w io.Writer, r brokeradmin.RemoveMemberResult, known []brokeradmin.Member) {
 	if !r.Found {
 		ids := make([]string, len(known))
 		for i, m := range known {
@@ -60,5 +60,5 @@ func tellRemoved(w io.Writer, r brokeradmin.Removed, known []brokeradmin.Member)
 	}
 	fmt.Fprintf(w, "Cluster %s is removed and its credential revoked.\n", r.ClusterID)
 	details(w, field{"withdrawn", fmt.Sprintf("%s, %s", plural(r.Records, "export"), plural(r.Slices, "slice"))},
-		field{"services that go on", fmt.Sprint(r.Left)}, field{"services that ended", fmt.Sprint(r.Ended)})
+		field{"services that go on", fmt.Sprint(r.ServicesLeft)}, field{"services that ended", fmt.Sprint(r.ServicesEnded)})
 }

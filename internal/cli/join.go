@@ -19,7 +19,7 @@ import (
 
 // joined is what is told of a join.
 type joined struct {
-	brokeradmin.Joined
+	brokeradmin.JoinResult
 	// Release is the installed chart, DNS what became of the cluster's DNS; nil where that was not asked for.
 	Release *chart.Release `json:"release,omitempty"`
 	DNS     *dnsHook       `json:"dns,omitempty"`
@@ -82,7 +82,7 @@ func newJoin(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			told := joined{Joined: result}
+			told := joined{JoinResult: result}
 			if f.install.noInstall {
 				told.AgentCommand = s.agentCommand()
 			} else {

@@ -105,7 +105,7 @@ func splitImage(image string) (repository, tag string, err error) {
 }
 
 // install brings the workloads to a cluster that has joined, and its DNS to them.
-func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *session, local connection, member brokeradmin.Joined) (chart.Release, *dnsHook, error) {
+func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *session, local connection, member brokeradmin.JoinResult) (chart.Release, *dnsHook, error) {
 	values, err := f.values(cmd, member.DataPlane)
 	if err != nil {
 		return chart.Release{}, nil, err

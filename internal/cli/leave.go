@@ -15,12 +15,12 @@ import (
 
 // left is what is told of leaving.
 type left struct {
-	brokeradmin.Left
+	brokeradmin.LeaveResult
 	// Release is the chart that was uninstalled, DNS what became of the cluster's DNS.
 	Release chart.Release `json:"release"`
 	DNS     *dnsHook      `json:"dns,omitempty"`
 	// Removed is what was removed on the broker with --broker-context.
-	Removed *brokeradmin.Removed `json:"removed,omitempty"`
+	Removed *brokeradmin.RemoveMemberResult `json:"removed,omitempty"`
 	// AdminCommand is what the broker's admin should run, if anything.
 	AdminCommand string `json:"adminCommand,omitempty"`
 }
@@ -59,9 +59,9 @@ func newLeave(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result := told.Left
+			result := told.LeaveResult
 			if result.Member && brokerContext != "" {
-				removed, err := brokeradmin.Remove(cmd.Context(), hub.client, brokerNamespace, result.ClusterID)
+				removed, err := brokeradmin.RemoveMember(cmd.Context(), hub.client, brokerNamespace, result.ClusterID)
 				if err != nil {
 					return fmt.Errorf("this cluster left, but its registration is still on the broker: %w", err)
 				}
@@ -91,7 +91,7 @@ func takeDown(ctx context.Context, local connection, patience time.Duration) (to
 	if err := chart.StopAgent(ctx, local.client, patience); err != nil {
 		return told, err
 	}
-	if told.Left, err = brokeradmin.Leave(ctx, local.client); err != nil {
+	if told.LeaveResult, err = brokeradmin.Leave(ctx, local.client); err != nil {
 		return told, err
 	}
 	if patience > 0 {

@@ -37,7 +37,7 @@ new     243.3.0.0/16                   (default)     -        -            never
 func TestLeftWithoutTheBroker(t *testing.T) {
 	var out bytes.Buffer
 	tellLeft(&out, left{
-		Left:         brokeradmin.Left{Member: true, ClusterID: "east", ClusterSet: "prod", Problem: "the broker at https://hub cannot be asked from here", Imports: 1, ImportedSlices: 2, Exports: 1},
+		LeaveResult:  brokeradmin.LeaveResult{Member: true, ClusterID: "east", ClusterSet: "prod", Problem: "the broker at https://hub cannot be asked from here", Imports: 1, ImportedSlices: 2, Exports: 1},
 		AdminCommand: "seamark cluster remove east",
 	})
 	want := strings.TrimPrefix(`

@@ -10,7 +10,8 @@ import (
 )
 
 // DataPlane is what varies between the ways in which a cluster reaches imported services. Code asks
-// for these properties instead of comparing names, so that another data plane is one more row below.
+// for these properties instead of comparing names, so that another data plane is one more row
+// below.
 type DataPlane struct {
 	Name v1alpha1.DataPlane
 	// Summary says in half a sentence what it does, for help texts.

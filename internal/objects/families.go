@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ServiceCIDRs are the ranges of this cluster's ClusterIPs, sorted; none where the API server is too old to tell.
+// ServiceCIDRs returns the ranges of this cluster's ClusterIPs, sorted. It returns none if the API
+// server is too old to publish them.
 func ServiceCIDRs(ctx context.Context, c client.Reader) []string {
 	var list networkingv1.ServiceCIDRList
 	if err := c.List(ctx, &list); err != nil {
@@ -26,8 +27,8 @@ func ServiceCIDRs(ctx context.Context, c client.Reader) []string {
 	return slices.Compact(out)
 }
 
-// Families are the address families Services of this cluster can have: those of its service ranges, or where the API server
-// does not tell those, the family of its own Service.
+// Families returns the address families that Services of this cluster can have: those of its
+// service ranges or, if the API server does not publish them, those of the Service kubernetes.
 func Families(ctx context.Context, c client.Reader) ([]corev1.IPFamily, error) {
 	var out []corev1.IPFamily
 	add := func(addr netip.Addr) {
@@ -46,7 +47,7 @@ func Families(ctx context.Context, c client.Reader) ([]corev1.IPFamily, error) {
 	}
 	svc := &corev1.Service{}
 	if err := c.Get(ctx, types.NamespacedName{Namespace: corev1.NamespaceDefault, Name: "kubernetes"}, svc); err != nil {
-		return nil, fmt.Errorf("find out this cluster's address families: %w", err)
+		return nil, fmt.Errorf("read this cluster's address families from Service default/kubernetes: %w", err)
 	}
 	return svc.Spec.IPFamilies, nil
 }

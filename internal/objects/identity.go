@@ -7,8 +7,9 @@ import (
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 )
 
-// Identity is what a member's identity objects say: the id under the names of both kinds, and which clusterset it belongs to.
-// The membership objects come last, because admission makes the id immutable from then on.
+// Identity returns a member's identity objects: its id under the names of both kinds, and its
+// clusterset. The objects of the clusterset come last, because admission makes the id immutable
+// once they exist.
 func Identity(m Membership) []client.Object {
 	ids := []client.Object{
 		clusterProperty(aboutv1beta1.PropertyClusterID, m.ClusterID),
@@ -18,7 +19,8 @@ func Identity(m Membership) []client.Object {
 	return append(ids, MembershipClaims(m.ClusterSet)...)
 }
 
-// MembershipClaims are the objects that exist exactly while the cluster is a member of the clusterset.
+// MembershipClaims returns the objects that exist exactly while the cluster is a member of the
+// clusterset.
 func MembershipClaims(clusterSet string) []client.Object {
 	return []client.Object{
 		clusterProperty(aboutv1beta1.PropertyClusterSet, clusterSet),
@@ -38,7 +40,7 @@ func clusterClaim(name, value string) *claimsv1.ClusterClaim {
 	return c
 }
 
-// IdentityValue is what an identity object says.
+// IdentityValue returns the value of an identity object.
 func IdentityValue(obj client.Object) string {
 	switch typed := obj.(type) {
 	case *aboutv1beta1.ClusterProperty:

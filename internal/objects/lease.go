@@ -10,7 +10,8 @@ import (
 const (
 	// RenewEvery is how often a member renews its lease.
 	RenewEvery = 5 * time.Second
-	// LeaseDuration is how long after its last renewal others take it for alive: three renewals may be lost.
+	// LeaseDuration is how long after its last renewal a member counts as alive: three renewals may
+	// be lost.
 	LeaseDuration = 20 * time.Second
 
 	shortestLease = time.Second

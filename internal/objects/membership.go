@@ -12,7 +12,8 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// MembershipSecret is the Secret in the agent's namespace that holds how this cluster reaches its broker, and as whom.
+// MembershipSecret is the Secret in the agent's namespace that holds this cluster's id, the address
+// of its broker and its credential there.
 const MembershipSecret = "seamark-broker"
 
 // Keys of the membership Secret.
@@ -27,8 +28,8 @@ const (
 	keyDataPlane       = "dataPlane"
 )
 
-// Membership is what makes a cluster a member: its id, its broker, and its own credential there, which is good for nothing
-// but that member's work.
+// Membership makes a cluster a member: its id, its broker, and its credential there, which grants
+// only what that member needs.
 type Membership struct {
 	ClusterID  string `json:"clusterID"`
 	ClusterSet string `json:"clusterSet"`
@@ -38,16 +39,18 @@ type Membership struct {
 	Server string `json:"server"`
 	CAData []byte `json:"caData,omitempty"`
 	Token  string `json:"token"`
-	// UseClusterSetIP is this member's default; nil leaves it to the clusterset.
+	// UseClusterSetIP is the default of this member's exports. When nil, the clusterset's default
+	// applies.
 	UseClusterSetIP *bool `json:"useClusterSetIP,omitempty"`
 	// DataPlane is how imported services are reached in this cluster.
 	DataPlane v1alpha1.DataPlane `json:"dataPlane,omitempty"`
 }
 
-// Validate names the first thing that is missing.
+// Validate returns an error that names the first required field that is empty.
 func (m Membership) Validate() error {
 	for _, field := range []struct{ name, value string }{
-		{keyClusterID, m.ClusterID}, {keyClusterSet, m.ClusterSet}, {keyNamespace, m.Namespace}, {keyServer, m.Server}, {keyToken, m.Token},
+		{keyClusterID, m.ClusterID}, {keyClusterSet, m.ClusterSet}, {keyNamespace, m.Namespace},
+		{keyServer, m.Server}, {keyToken, m.Token},
 	} {
 		if field.value == "" {
 			return fmt.Errorf("the membership has no %s: join the cluster again (seamark join)", field.name)
@@ -56,18 +59,18 @@ func (m Membership) Validate() error {
 	return nil
 }
 
-// Config is a client configuration for the broker as this member, with the token of m.
+// Config returns a client configuration for the broker with the member's own token.
 func (m Membership) Config() *rest.Config {
 	return &rest.Config{
 		Host:            m.Server,
 		BearerToken:     m.Token,
 		TLSClientConfig: rest.TLSClientConfig{CAData: m.CAData},
-		QPS:             -1, // the API server's own fairness limits us; a second limit here would only add delay
+		QPS:             -1, // the API server's priority and fairness limits clients; a limit here would only add delay
 		UserAgent:       "seamark-agent/" + m.ClusterID,
 	}
 }
 
-// Secret is the membership as it is stored in the member.
+// Secret returns the Secret that stores the membership in the member.
 func (m Membership) Secret() *corev1.Secret {
 	data := map[string][]byte{
 		keyClusterID: []byte(m.ClusterID), keyClusterSet: []byte(m.ClusterSet), keyNamespace: []byte(m.Namespace),

@@ -2,8 +2,8 @@ package objects
 
 import "time"
 
-// Where a seamark-agent answers why a service is not up to date, on the port of its metrics. The
-// service, as namespace/name, is the query's value of ServiceParameter.
+// WaitingPath is where a seamark-agent serves, on its metrics port, why a service is not up to
+// date. The query parameter ServiceParameter names the service as namespace/name.
 const (
 	WaitingPath      = "/waiting"
 	ServiceParameter = "service"
@@ -40,7 +40,7 @@ const (
 	WaitForService WaitReason = "service-being-replaced"
 )
 
-// Waiting says that a reconciler waits, why, and since when.
+// Waiting is the state of a reconciler that waits.
 type Waiting struct {
 	// Reconciler is export, import or aggregate.
 	Reconciler string     `json:"reconciler"`

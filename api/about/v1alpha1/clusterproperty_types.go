@@ -19,7 +19,7 @@ type ClusterProperty struct {
 
 // ClusterPropertySpec holds the value of a property.
 type ClusterPropertySpec struct {
-	// Value is a string of 1 to 128,000 bytes; what it means depends on the property's name.
+	// Value is a string of 1 to 128,000 bytes. Its meaning depends on the name of the property.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128000

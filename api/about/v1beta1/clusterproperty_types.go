@@ -4,13 +4,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Names of the properties that every multi-cluster tool understands.
+// Well-known names of properties.
 const (
-	// PropertyClusterID is the id of this cluster: unique in its clusterset, immutable while the cluster is a member.
+	// PropertyClusterID is the id of this cluster: unique in its clusterset, immutable while the
+	// cluster is a member.
 	PropertyClusterID = "cluster.clusterset.k8s.io"
-	// PropertyClusterIDOld is the name KEP-2149 first gave to the same id. It always has the same value.
+	// PropertyClusterIDOld is the first name of the same id in KEP-2149. It always has the same value.
 	PropertyClusterIDOld = "id.k8s.io"
-	// PropertyClusterSet is the clusterset this cluster belongs to. It exists exactly while the cluster is a member.
+	// PropertyClusterSet is the clusterset this cluster belongs to. It exists exactly while the
+	// cluster is a member.
 	PropertyClusterSet = "clusterset.k8s.io"
 )
 
@@ -38,7 +40,7 @@ type ClusterProperty struct {
 
 // ClusterPropertySpec holds the value of a property.
 type ClusterPropertySpec struct {
-	// Value is a string of 1 to 128,000 bytes; what it means depends on the property's name.
+	// Value is a string of 1 to 128,000 bytes. Its meaning depends on the name of the property.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128000
@@ -46,8 +48,8 @@ type ClusterPropertySpec struct {
 	Value string `json:"value"`
 }
 
-// ClusterPropertyStatus is empty. The kind's owners reserved it, and a status subresource that one tool's CRD has and
-// another's lacks would make clients fail.
+// ClusterPropertyStatus is empty. SIG Multicluster reserved it, and clients would fail if the CRD
+// of one tool had a status subresource and the CRD of another did not.
 type ClusterPropertyStatus struct{}
 
 // ClusterPropertyList is a list of ClusterProperties.

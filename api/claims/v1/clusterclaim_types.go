@@ -4,15 +4,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Names of the claims that every multi-cluster tool understands.
+// Well-known names of claims.
 const (
-	// ClaimClusterID is the id of this cluster: unique in its clusterset, immutable while the cluster is a member.
+	// ClaimClusterID is the id of this cluster: unique in its clusterset, immutable while the cluster
+	// is a member.
 	ClaimClusterID = "id.k8s.io"
-	// ClaimClusterSet is the clusterset this cluster belongs to. It exists exactly while the cluster is a member.
+	// ClaimClusterSet is the clusterset this cluster belongs to. It exists exactly while the cluster
+	// is a member.
 	ClaimClusterSet = "clusterset.k8s.io"
 )
 
-// MaxValueBytes is the longest value a claim may have: the 128 KB of KEP-2149, counted as its successor counts them.
+// MaxValueBytes is the longest value a claim may have: the 128 KB of KEP-2149, in bytes as for
+// ClusterProperty.
 const MaxValueBytes = 128000
 
 // ClusterClaim is one fact about this cluster, under a well-known name or one of your own.
@@ -32,7 +35,7 @@ type ClusterClaim struct {
 
 // ClusterClaimSpec holds the value of a claim.
 type ClusterClaimSpec struct {
-	// Value is a string of at most 128,000 bytes; what it means depends on the claim's name.
+	// Value is a string of at most 128,000 bytes. Its meaning depends on the name of the claim.
 	//
 	// +kubebuilder:validation:MaxLength=128000
 	// +kubebuilder:validation:XValidation:rule="bytes(self).size() <= 128000",message="must be at most 128000 bytes long in UTF-8"

@@ -9,7 +9,7 @@ import (
 // GroupVersion is the API group and version of every type in this package.
 var GroupVersion = schema.GroupVersion{Group: "multicluster.k8s.io", Version: "v1"}
 
-// AddToScheme makes a client understand the types of this package.
+// AddToScheme registers the types of this package.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &ClusterClaim{}, &ClusterClaimList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)

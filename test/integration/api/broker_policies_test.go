@@ -242,7 +242,7 @@ func (b *broker) attacksOnAggregates(t *testing.T, shared *mcsv1beta1.ServiceImp
 	fresh := func(ips ...string) func(client.Client) error {
 		return b.create(t, b.serviceImport("api", "shop", "east", ips...))
 	}
-	const keep, block = "must keep its addresses 243.1.0.7", "its Cluster object grants 243.0.0.0/16, fd00:243::0:0/112"
+	const keep, block = "must keep its clusterset IPs 243.1.0.7", "its Cluster object grants 243.0.0.0/16, fd00:243::0:0/112"
 	return []attack{
 		{"replace the address", "east", ips("243.0.0.7"), keep},
 		{"replace the address by an owner", "east2", change(t, shared.DeepCopy(), func(o *mcsv1beta1.ServiceImport) {

@@ -160,7 +160,7 @@ func TestIdentity(t *testing.T) {
 		check(t, c.DeleteAllOf(ctx, &claimsv1.ClusterClaim{}, client.MatchingFields{"metadata.name": idClaim.Name}), locked)
 	})
 	t.Run("its clusterset stays", func(t *testing.T) {
-		const locked = "clusterset.k8s.io says that this cluster is a member of clusterset prod and cannot change: run `seamark leave` first"
+		const locked = "clusterset.k8s.io records that this cluster is a member of clusterset prod and cannot change: run `seamark leave` first"
 		check(t, setValue(t, c, property(aboutv1beta1.PropertyClusterSet, ""), "test"), locked)
 		check(t, setValue(t, c, claim(claimsv1.ClaimClusterSet, ""), "test"), locked)
 	})

@@ -21,6 +21,7 @@ import (
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -234,8 +235,8 @@ func TestRemove(t *testing.T) {
 	env.publishService("b-remove", shared, "243.0.0.1", "east", "west")
 	env.publishService("b-remove", alone, "243.0.0.2", "east")
 
-	removed := decode[brokeradmin.Removed](env, "cluster remove east --context broker -n b-remove")
-	if want := (brokeradmin.Removed{ClusterID: "east", Found: true, Records: 2, Slices: 2, Left: 1, Ended: 1}); removed != want {
+	removed := decode[brokeradmin.RemoveMemberResult](env, "cluster remove east --context broker -n b-remove")
+	if want := (brokeradmin.RemoveMemberResult{ClusterID: "east", Found: true, Records: 2, Slices: 2, ServicesLeft: 1, ServicesEnded: 1}); removed != want {
 		t.Errorf("got %+v, want %+v", removed, want)
 	}
 	si := &mcsv1beta1.ServiceImport{}
@@ -257,7 +258,7 @@ func TestRemove(t *testing.T) {
 	if err := tryToken(t, east); !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		t.Errorf("its credential still works: %v", err)
 	}
-	if again := decode[brokeradmin.Removed](env, "cluster remove east --context broker -n b-remove"); again.Found {
+	if again := decode[brokeradmin.RemoveMemberResult](env, "cluster remove east --context broker -n b-remove"); again.Found {
 		t.Errorf("a second removal found %+v", again)
 	}
 	// A removal that was interrupted after the records is completed by the next one.
@@ -266,8 +267,8 @@ func TestRemove(t *testing.T) {
 	if err := broker.Delete(ctx, newRecord("b-remove", "east", alone)); err != nil {
 		t.Fatal(err)
 	}
-	removed = decode[brokeradmin.Removed](env, "cluster remove east --context broker -n b-remove")
-	if removed.Ended != 1 || removed.Slices != 1 || removed.Records != 0 {
+	removed = decode[brokeradmin.RemoveMemberResult](env, "cluster remove east --context broker -n b-remove")
+	if removed.ServicesEnded != 1 || removed.Slices != 1 || removed.Records != 0 {
 		t.Errorf("%+v", removed)
 	}
 }
@@ -303,8 +304,8 @@ func TestLeave(t *testing.T) {
 			&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "web"}})
 	}
 	prepare()
-	left := decode[brokeradmin.Left](env, "leave --context east")
-	want := brokeradmin.Left{
+	left := decode[brokeradmin.LeaveResult](env, "leave --context east")
+	want := brokeradmin.LeaveResult{
 		Member: true, ClusterID: "east", ClusterSet: "clusterset", Withdrawn: true,
 		Records: 2, Slices: 2, Imports: 1, ImportedSlices: 1, Exports: 1,
 	}
@@ -347,7 +348,8 @@ func TestLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	ready := meta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
-	if ready == nil || ready.Status != metav1.ConditionFalse || ready.Message != brokeradmin.LeftMessage {
+	if ready == nil || ready.Status != metav1.ConditionFalse ||
+		ready.Reason != string(v1alpha1.ServiceExportReasonNotMember) || ready.Message != brokeradmin.LeftMessage {
 		t.Errorf("the Ready condition of the ServiceExport is %+v", ready)
 	}
 	namespace := &corev1.Namespace{}

@@ -158,7 +158,7 @@ func TestAReusedBlockGivesNoAddressInUse(t *testing.T) {
 		return nil
 	})
 	old.Stop()
-	if _, err := brokeradmin.Remove(context.Background(), shared.Admin, objects.DefaultNamespace, "old"); err != nil {
+	if _, err := brokeradmin.RemoveMember(context.Background(), shared.Admin, objects.DefaultNamespace, "old"); err != nil {
 		t.Fatal(err)
 	}
 	fresh := joined(1, "fresh")

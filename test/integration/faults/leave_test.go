@@ -87,14 +87,14 @@ func TestRemovalOfADeadMember(t *testing.T) {
 	credential := asMember(t, membershipOf(t, west))
 	t.Cleanup(func() { invite(t, f, west); start(t, west) })
 	checkGaps := watchForGaps(t, &fleet.Fleet{Members: []*fleet.Member{east, north}}, ns, map[string]sources{"both": {"east": {"10.1.0.1"}}})
-	removed, err := brokeradmin.Remove(context.Background(), f.Admin, objects.DefaultNamespace, "west")
+	removed, err := brokeradmin.RemoveMember(context.Background(), f.Admin, objects.DefaultNamespace, "west")
 	must(t, err)
 	err = credential.List(context.Background(), &v1alpha1.ExportRecordList{}, client.InNamespace(objects.DefaultNamespace))
 	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		t.Errorf("the credential of a removed member can still read: %v", err)
 	}
 	must(t, nothingLeftOf(f, "west"))
-	if !removed.Found || removed.Left < 1 || removed.Ended < 1 {
+	if !removed.Found || removed.ServicesLeft < 1 || removed.ServicesEnded < 1 {
 		t.Errorf("removed %+v", removed)
 	}
 	for _, m := range []*fleet.Member{east, north} {
@@ -117,7 +117,7 @@ func TestRemovalOfALivingMember(t *testing.T) {
 	east, west := f.Members[0], f.Members[1]
 	serve(t, west, ns, "solo", "10.2.0.2")
 	east.AwaitImport(t, ns, "solo", sources{"west": {"10.2.0.2"}})
-	_, err := brokeradmin.Remove(context.Background(), f.Admin, objects.DefaultNamespace, "west")
+	_, err := brokeradmin.RemoveMember(context.Background(), f.Admin, objects.DefaultNamespace, "west")
 	must(t, err)
 	t.Cleanup(func() { west.Stop(); invite(t, f, west); start(t, west) })
 	east.AwaitNoImport(t, ns, "solo")

@@ -170,7 +170,7 @@ var onRecords = []attack{
 		if err := s.east.Get(ctx, client.ObjectKeyFromObject(r), r); err != nil {
 			return err
 		}
-		r.Status.Conditions = []metav1.Condition{{Type: "X", Status: "True", Reason: "X", LastTransitionTime: metav1.Now()}}
+		r.Spec.Ports[0].Port = 81
 		return s.east.Status().Update(ctx, r)
 	}},
 }

@@ -1,4 +1,4 @@
-{{- /* Labels of every object; the argument is a dict of root and, where it is one workload's, component. */ -}}
+{{- /* Labels of every object. The argument is a dict of root and, for objects of one workload, component. */ -}}
 {{- define "seamark.labels" -}}
 app.kubernetes.io/name: seamark
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -11,14 +11,16 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | replace "+" "_" | trunc 6
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* Labels by which a workload finds its pods: they never change, because a selector cannot. */ -}}
+{{- /* Labels by which a workload selects its pods. They never change, because a selector is immutable. */ -}}
 {{- define "seamark.selector" -}}
 app.kubernetes.io/name: seamark
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{- /* Labels of pods: nothing that an upgrade of the chart alone would change, or every pod would be replaced for a label. */ -}}
+{{- /*
+Labels of pods. They do not change with the version of the chart: an upgrade would replace every pod only for a label.
+*/ -}}
 {{- define "seamark.pod.labels" -}}
 {{ include "seamark.selector" . }}
 app.kubernetes.io/part-of: seamark
@@ -29,7 +31,7 @@ image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default (
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 
-{{- /* What all pods have in common, of root and component. */ -}}
+{{- /* Fields of all pods. The argument is a dict of root and component. */ -}}
 {{- define "seamark.pod" -}}
 serviceAccountName: seamark-{{ .component }}
 {{- with .root.Values.image.pullSecrets }}
@@ -45,7 +47,7 @@ nodeSelector:
   kubernetes.io/os: linux
 {{- end }}
 
-{{- /* What the pods of Deployments have in common: the strictest security there is, and replicas apart from each other. */ -}}
+{{- /* Fields of pods of Deployments: they meet the restricted security standard, and replicas are spread over nodes and zones. */ -}}
 {{- define "seamark.deployment.pod" -}}
 {{ include "seamark.pod" . }}
 {{- with .root.Values.tolerations }}

@@ -1,10 +1,11 @@
-// Command dataplane measures seamark-proxy beside kube-proxy's nftables mode: the same endpoints from the same API server, each on a node
-// made of network namespaces, and both against connections straight to the pod.
+// Command dataplane measures seamark-proxy and kube-proxy's nftables mode with the same endpoints
+// from the same API server, each on a node made of network namespaces, and compares both with
+// connections directly to the pod.
 //
 //	go run ./test/bench/dataplane            # 10,000 services with 5 endpoints; about five minutes
 //	go run ./test/bench/dataplane -quick     # 1,000 services; about one
 //
-// It needs root. See package report for what all benchmarks have in common.
+// It needs root. Package report has what all benchmarks share.
 package main
 
 import (
@@ -15,12 +16,12 @@ import (
 	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
-// sizes are how much is measured.
+// sizes is how much is measured.
 type sizes struct {
 	few, many  int // services
 	endpoints  int // of each
-	updates    int // of one service, for ours
-	slowUpdate int // the same for kube-proxy, which takes its time
+	updates    int // of one service, with seamark-proxy
+	slowUpdate int // the same with kube-proxy, which is slower
 	rounds     int // of connections
 	round      time.Duration
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/seamark-dev/seamark/test/integration/proxy/netbed"
 )
 
-// load is what was measured with one number of services.
+// loadFigures are the measurements with one number of services.
 type loadFigures struct {
 	full      time.Duration   // the first sync, as the program itself measures it
 	first     time.Duration   // from the start of the process to the first connection
@@ -31,9 +31,9 @@ type loadFigures struct {
 
 const timeout = 5 * time.Minute
 
-// measure starts a proxy, changes one service several times and ends it. Its rules stay.
+// measure starts a proxy, changes one service several times and stops the proxy. Its rules stay.
 func measure(ctx context.Context, b *testbed, s *contender, updates int, out *loadFigures) error {
-	// Each begins on a node without rules, so that its first sync is a full load.
+	// Each proxy starts on a node without rules, so that its first sync is a full load.
 	if err := s.clean(); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *contender) change(ctx context.Context, b *testbed) (noticed, took time.
 		return 0, 0, err
 	}
 	noticed = time.Since(changed)
-	// The program counts a sync when it is done, a moment after its effect.
+	// The program counts a sync after its effect.
 	for until := time.Now().Add(timeout); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
 		page, err := s.node.Get(s.metrics)
 		if err != nil {
@@ -101,7 +101,7 @@ func (s *contender) change(ctx context.Context, b *testbed) (noticed, took time.
 	return 0, 0, fmt.Errorf("%s does not count its sync", s.name)
 }
 
-// reaches waits until a service leads to the pod with the given number.
+// waitReaches waits until a service leads to the pod with the given number.
 func (s *contender) waitReaches(service, pod int) error {
 	var last error
 	for until := time.Now().Add(timeout); time.Now().Before(until); time.Sleep(time.Millisecond) {
@@ -139,12 +139,12 @@ func (s *contender) kill() {
 	}
 }
 
-// clean removes the rules, whoever made them.
+// clean removes the proxy's rules.
 func (s *contender) clean() error {
 	return s.node.Do(func() error {
 		for _, table := range s.tables {
 			family, name, _ := strings.Cut(table, " ")
-			// The first makes sure that there is something to delete.
+			// Adding the table first makes sure that the deletion finds one.
 			for _, args := range [][]string{{"add", "table", family, name}, {"delete", "table", family, name}} {
 				if out, err := exec.Command("nft", args...).CombinedOutput(); err != nil {
 					return fmt.Errorf("nft %v: %w: %s", args, err, out)
@@ -155,13 +155,13 @@ func (s *contender) clean() error {
 	})
 }
 
-// rate is what the rounds of connections gave.
+// rate is the result of the rounds of connections.
 type rate struct {
 	rounds    []float64 // connections per second of each
 	latencies []time.Duration
 }
 
-// perSecond is the median of the rounds: one that was disturbed does not count.
+// perSecond returns the median of the rounds, so that one disturbed round does not count.
 func (r *rate) perSecond() float64 {
 	if len(r.rounds) == 0 {
 		return 0
@@ -177,7 +177,8 @@ func (r *rate) percentile(p int) time.Duration {
 	return r.latencies[(len(r.latencies)-1)*p/100]
 }
 
-// connections measures new connections, in turns so that each sees the same machine. The rules are those of many services.
+// connections measures new connections with the rules of many services, in turns so that all share
+// the same conditions.
 func connections(_ context.Context, b *testbed, r *results) error {
 	time.Sleep(5 * time.Second) // what the programs left the kernel to do in the background is done
 	for range b.size.rounds {
@@ -194,7 +195,7 @@ func connections(_ context.Context, b *testbed, r *results) error {
 	return nil
 }
 
-// connect makes connections from two threads for a while.
+// connect opens connections from two threads for a while.
 func (s *contender) connect(throughVIP bool, d time.Duration, into *rate) error {
 	var mu sync.Mutex
 	var made int
@@ -229,7 +230,7 @@ func (s *contender) connect(throughVIP bool, d time.Duration, into *rate) error 
 	return joined
 }
 
-// memory measures what the kernel gets back when the rules go.
+// memory measures how much memory the kernel frees when the rules are removed.
 func memory(_ context.Context, b *testbed, r *results) error {
 	for _, m := range []struct {
 		side *contender
@@ -247,14 +248,14 @@ func memory(_ context.Context, b *testbed, r *results) error {
 	return nil
 }
 
-// kernelMemory is what the kernel has allocated for itself, in bytes.
+// kernelMemory returns what the kernel has allocated for itself, in bytes.
 func kernelMemory() int64 {
 	return field("/proc/meminfo", "Slab:") + field("/proc/meminfo", "VmallocUsed:") + field("/proc/meminfo", "Percpu:")
 }
 
 func resident(pid int) int64 { return field(fmt.Sprintf("/proc/%d/status", pid), "VmRSS:") }
 
-// field reads a line such as "Slab:   1234 kB" and returns bytes; zero when there is none.
+// field parses a line such as "Slab: 1234 kB" and returns bytes, zero if there is none.
 func field(path, name string) int64 {
 	text, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(text)) {

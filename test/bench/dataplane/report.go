@@ -8,7 +8,7 @@ import (
 	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
-// results are everything that was measured.
+// results are all measurements.
 type results struct {
 	size               sizes
 	seamark, kubeProxy contenderResults
@@ -29,14 +29,15 @@ func median(d []time.Duration) time.Duration {
 	return sorted[len(sorted)/2]
 }
 
-// add makes rows of what was measured. Peers are kube-proxy and, for connections, the pod's own address.
+// add adds the rows of the report. Peers are kube-proxy and, for connections, the pod's own
+// address.
 func (m *results) add(r *report.Report) {
 	n, few := count(m.size.many), count(m.size.few)
 	o, t := &m.seamark, &m.kubeProxy
 	const mib = 1 << 20
-	faster := func(name string, ours, theirs time.Duration, budget float64) {
+	faster := func(name string, seamark, kubeProxy time.Duration, budget float64) {
 		line := report.Row{
-			Name: name, Value: report.Milliseconds(ours), Unit: "ms", Peers: []float64{report.Milliseconds(theirs)}, Faster: true, Budget: fmt.Sprintf("≥ %.0f × faster", budget),
+			Name: name, Value: report.Milliseconds(seamark), Unit: "ms", Peers: []float64{report.Milliseconds(kubeProxy)}, Faster: true, Budget: fmt.Sprintf("≥ %.0f × faster", budget),
 		}
 		line.Over = line.Ratio(0) < budget
 		r.Add(line)
@@ -69,7 +70,7 @@ func (m *results) add(r *report.Report) {
 
 func micros(r *rate, p int) float64 { return float64(r.percentile(p).Microseconds()) }
 
-// count writes 10000 as 10,000.
+// count formats 10000 as 10,000.
 func count(n int) string {
 	if n < 1000 {
 		return fmt.Sprint(n)

@@ -29,12 +29,12 @@ const (
 	servicePort = 80
 	targetPort  = 8080
 	workers     = 16
-	// movingService is the one that is changed: it has one endpoint at a time. loadService is the one connections are made to: its
-	// endpoints are pods that answer.
+	// movingService is the service that changes: it has one endpoint at a time. loadService is the one
+	// that gets connections: its endpoints are pods that answer.
 	movingService, loadService = 0, 1
 )
 
-// bed is what everything is measured on.
+// testbed is the control plane and the two nodes that are measured.
 type testbed struct {
 	dir                string
 	size               sizes
@@ -45,7 +45,7 @@ type testbed struct {
 	seamark, kubeProxy *contender
 }
 
-// side is one of the two that are compared, on a node of its own.
+// contender is one of the two compared proxies, on a node of its own.
 type contender struct {
 	name   string
 	node   *netbed.Node
@@ -53,7 +53,7 @@ type contender struct {
 	pods   []*netbed.Pod
 	vip    func(service int) netip.AddrPort
 	cmd    func() *exec.Cmd
-	// elements of the page of metrics.
+	// Names of samples on the page of metrics.
 	metrics             string
 	fullSum, fullCount  string
 	oneSum, oneCount    string
@@ -114,7 +114,8 @@ func seamarkMetric(what, kind string) string {
 	return fmt.Sprintf("seamark_proxy_sync_duration_seconds_%s{kind=%q}", what, kind)
 }
 
-// startTheirs sets kube-proxy up to be as quick as it can: no least time between two syncs, no periodic ones.
+// addKubeProxy configures kube-proxy to be as fast as it can: no minimum time between two syncs, no
+// periodic ones.
 func (b *testbed) addKubeProxy(kube string) (err error) {
 	if b.kubeProxy, err = b.newContender("kube-proxy"); err != nil {
 		return err
@@ -181,8 +182,8 @@ func (b *testbed) createNode(ctx context.Context) error {
 	return b.api.Status().Update(ctx, node)
 }
 
-// createServices creates services up to the given number: for ours a ServiceImport, for theirs a Service, and one EndpointSlice that belongs
-// to both.
+// createServices creates services up to the given number: a ServiceImport for seamark-proxy, a
+// Service for kube-proxy, and one EndpointSlice for both.
 func (b *testbed) createServices(ctx context.Context, upTo int) error {
 	numbers, errs := make(chan int), make(chan error, workers)
 	for range workers {
@@ -240,7 +241,7 @@ func (b *testbed) createService(ctx context.Context, i int) error {
 	return errors.Join(b.api.Create(ctx, si), b.api.Create(ctx, svc), b.api.Create(ctx, slice))
 }
 
-// address is the n-th address from a.b.0.0 on, and may well run over into the next b.
+// address returns the n-th address from a.b.0.0 on; it may run over into the next b.
 func address(a, b byte, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a, b + byte(n>>16), byte(n >> 8), byte(n)})
 }

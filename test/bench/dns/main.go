@@ -1,13 +1,14 @@
-// Command dns measures seamark-dns beside two others, one after another in turns on the same machine and the same API server: CoreDNS with a
-// plugin that gives every question the same answer (the ceiling), and CoreDNS's own `kubernetes … multicluster` (in the same binary as
-// ours). Needs dnsperf and taskset (Debian: dnsperf, util-linux).
+// Command dns measures seamark-dns and two other servers in turns, on the same machine and with the
+// same API server: CoreDNS with a plugin that gives every query the same answer (the ceiling), and
+// CoreDNS's own `kubernetes … multicluster` (in the binary of seamark-dns). It needs dnsperf and
+// taskset (Debian: dnsperf, util-linux).
 //
 //	go run ./test/bench/dns            # 1,000 and 10,000 services, about five minutes
 //	go run ./test/bench/dns -quick     # 1,000 services, about a minute
 //	go run ./test/bench/dns -o json
 //
-// Server and dnsperf are pinned to different cores where the machine has two. CPU per query is the steadiest figure. See package report for
-// what all benchmarks have in common.
+// Server and dnsperf are pinned to different cores if the machine has two. CPU per query varies
+// least. Package report has what all benchmarks share.
 package main
 
 import (
@@ -18,7 +19,7 @@ import (
 	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
-// sizes are how much is measured.
+// sizes is how much is measured.
 type sizes struct {
 	services []int         // each number in turn, growing
 	rounds   int           // of load on each server

@@ -17,7 +17,7 @@ import (
 	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
-// figures are what was measured of one server.
+// figures are the measurements of one server.
 type figures struct {
 	answerable        time.Duration
 	denied            int
@@ -28,10 +28,11 @@ type figures struct {
 	resident          int64
 }
 
-// latencyRate is the load under which latencies are taken: well below what any of the servers can do.
+// latencyRate is the load under which latencies are measured: well below the capacity of all
+// servers.
 const latencyRate = 5000
 
-// measure measures all servers with as many services as there are.
+// measure measures all servers with n services.
 func (b *testbed) measure(ctx context.Context, n int, size sizes, r *report.Report) error {
 	queries, err := b.queryFile("services", n, func() string { return serviceName(rand.IntN(n)) })
 	if err != nil {
@@ -57,7 +58,7 @@ func (b *testbed) measure(ctx context.Context, n int, size sizes, r *report.Repo
 	return nil
 }
 
-// queryFile writes questions for dnsperf.
+// queryFile writes queries for dnsperf.
 func (b *testbed) queryFile(name string, n int, service func() string) (string, error) {
 	var text strings.Builder
 	for range max(n, 1000) {
@@ -106,8 +107,8 @@ func (b *testbed) round(ctx context.Context, k server, n, round int, size sizes,
 	return err
 }
 
-// changeAnswers gives a service another address, again and again, and measures how long each takes from the API server's answer until the name
-// has it.
+// changeAnswers changes the address of a service several times and measures how long each change
+// takes, from the API server's response until the name has the new address.
 func (b *testbed) changeAnswers(ctx context.Context, p *process, n int) (took []time.Duration, err error) {
 	si := &mcsv1beta1.ServiceImport{}
 	if err := b.client.Get(ctx, client.ObjectKey{Namespace: benchNamespace, Name: serviceName(0)}, si); err != nil {

@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// used is what a process has used of the machine.
+// usage is the CPU and memory of a process.
 type usage struct {
 	cpu           time.Duration
 	anonymousOnly int64 // resident bytes that no file backs: without the program itself
 }
 
-// usageOf reads a process's use of the machine from /proc; all zero where that cannot be read. Times of all its threads are taken from
-// schedstat, in nanoseconds: the ticks of stat are too coarse for a few seconds.
+// usageOf reads a process's CPU and memory from /proc; all zero if they cannot be read. The CPU
+// time of all threads comes from schedstat, in nanoseconds: the ticks of stat are too coarse for a
+// few seconds.
 func usageOf(pid int) usage {
 	var u usage
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

@@ -6,12 +6,12 @@ import (
 	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
-// compare makes rows of what was measured with n services.
+// compare adds the rows of the measurements with n services.
 func compare(r *report.Report, n int, found map[string]*figures) {
 	const mib = 1 << 20
-	ours, ceiling, theirs := found["seamark"], found["constant"], found["in-tree"]
-	add := func(name, unit string, value func(*figures) float64, budget string, over func(ours, ceiling, theirs float64) bool) {
-		line := report.Row{Name: fmt.Sprintf("%s, %d services", name, n), Unit: unit, Value: value(ours), Peers: []float64{value(ceiling), value(theirs)}, Budget: budget}
+	seamark, constant, inTree := found["seamark"], found["constant"], found["in-tree"]
+	add := func(name, unit string, value func(*figures) float64, budget string, over func(seamark, constant, inTree float64) bool) {
+		line := report.Row{Name: fmt.Sprintf("%s, %d services", name, n), Unit: unit, Value: value(seamark), Peers: []float64{value(constant), value(inTree)}, Budget: budget}
 		line.Over = over != nil && over(line.Value, line.Peers[0], line.Peers[1])
 		r.Add(line)
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/seamark-dev/seamark/test/controlplane"
 )
 
-// kind is one of the servers that are compared.
+// server is one of the compared servers.
 type server struct{ name, binary, corefile string }
 
-// kinds are compared in this order; the first is the ceiling.
+// servers are compared in this order; the first is the ceiling.
 var servers = []server{
 	{"constant", "constant", "clusterset.local:%d {\n bind 127.0.0.1\n constant\n}\n"},
 	{"seamark", "seamark-dns", "clusterset.local:%d {\n bind 127.0.0.1\n clusterset {\n  kubeconfig %s\n }\n}\n"},
@@ -64,7 +64,7 @@ func (p *process) stop() {
 	_ = p.cmd.Wait()
 }
 
-// freePort is free for TCP and UDP, as far as one can tell.
+// freePort returns a port that is free for TCP and UDP at the moment.
 func freePort() (int, error) {
 	for range 20 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -89,8 +89,8 @@ func (p *process) query(name string) (*dns.Msg, error) {
 	return reply, err
 }
 
-// answerable waits until every service has its answer and returns how long after the start that was. An answer that a name does not exist,
-// given before that, is an error of the server; how many there were is told.
+// answerable waits until every service is answered and returns how long that took from the start,
+// and how many names were denied before. A denial is an error of the server.
 func (p *process) answerable(ctx context.Context, services int) (took time.Duration, denied int, err error) {
 	for i := 0; i < services; {
 		if ctx.Err() != nil || time.Since(p.started) > 2*time.Minute {
@@ -109,14 +109,15 @@ func (p *process) answerable(ctx context.Context, services int) (took time.Durat
 	return time.Since(p.started), denied, nil
 }
 
-// loaded is what one run of dnsperf found.
+// loadResult is the result of one run of dnsperf.
 type loadResult struct {
 	perSecond float64
 	cpu       time.Duration // of the server, per query
 	latencies []time.Duration
 }
 
-// load asks for random services for a while. With a limit, queries come at that rate and their latencies are kept.
+// load sends queries for random services. With a limit, it sends at that rate and records
+// latencies.
 func (b *testbed) load(ctx context.Context, p *process, queries string, d time.Duration, limit int) (loadResult, error) {
 	core := strconv.Itoa(min(1, runtime.NumCPU()-1))
 	args := []string{"-c", core, "dnsperf", "-s", "127.0.0.1", "-p", strconv.Itoa(p.port), "-d", queries, "-l", strconv.Itoa(int(d.Seconds())), "-c", "4", "-q", "100"}
@@ -132,7 +133,8 @@ func (b *testbed) load(ctx context.Context, p *process, queries string, d time.D
 	return parsePerf(string(out), after.cpu-before.cpu)
 }
 
-// parsePerf reads dnsperf's report and, with -v, the line of each query: "> NOERROR name A 0.000123".
+// parsePerf parses dnsperf's report and, with -v, the line of each query: "> NOERROR name A
+// 0.000123".
 func parsePerf(text string, cpu time.Duration) (loadResult, error) {
 	var l loadResult
 	var completed float64

@@ -31,7 +31,7 @@ const (
 	writers        = 16
 )
 
-// bed is what everything is measured on.
+// testbed is the control plane and the binaries that are measured.
 type testbed struct {
 	dir      string
 	plane    *controlplane.ControlPlane
@@ -83,7 +83,8 @@ func (b *testbed) start(ctx context.Context) error {
 	return b.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: benchNamespace}})
 }
 
-// close ends the control plane and removes everything. What cannot be ended ends with this process.
+// close stops the control plane and removes all files. A process that cannot be stopped ends with
+// this one.
 func (b *testbed) close() {
 	if b.plane != nil {
 		_ = b.plane.Stop()
@@ -122,7 +123,7 @@ func newSlice(service, name, network string, n int) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// addServices makes services with a clusterset IP and two endpoints each, until there are n.
+// addServices creates services with a clusterset IP and two endpoints each, until there are n.
 func (b *testbed) addServices(ctx context.Context, n int) error {
 	err := parallel(b.services, n, func(i int) error {
 		if err := b.client.Create(ctx, newImport(serviceName(i), mcsv1beta1.ClusterSetIP, address(i))); err != nil {
@@ -134,7 +135,7 @@ func (b *testbed) addServices(ctx context.Context, n int) error {
 	return err
 }
 
-// addHeadless makes one headless service of a thousand endpoints.
+// addHeadless creates one headless service of a thousand endpoints.
 func (b *testbed) addHeadless(ctx context.Context) error {
 	if err := b.client.Create(ctx, newImport(headlessName, mcsv1beta1.Headless)); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (b *testbed) addHeadless(ctx context.Context) error {
 	})
 }
 
-// side runs f for from…to-1 by some workers and returns all errors.
+// parallel runs f for from…to-1 with several workers and returns all errors.
 func parallel(from, to int, f func(i int) error) error {
 	var (
 		next  atomic.Int64

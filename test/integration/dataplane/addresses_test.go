@@ -49,13 +49,13 @@ func TestAddressOfTheFirstExporterStays(t *testing.T) {
 		return nil
 	})
 	if now := waitReachable(t, north, ns, "web", 1); !slices.Equal(now.Spec.IPs, si.Spec.IPs) {
-		t.Errorf("the address changed from %v to %v when the one that gave it left", si.Spec.IPs, now.Spec.IPs)
+		t.Errorf("the address changed from %v to %v when its exporter left", si.Spec.IPs, now.Spec.IPs)
 	}
 	west.Unexport(t, ns, "web")
 	waitGone(t, "aggregate", func() (client.Object, error) { return aggregateOf(shared, ns, "web") })
 }
 
-func TestALostAggregateComesBackAsItWas(t *testing.T) {
+func TestLostAggregateIsRestored(t *testing.T) {
 	east, west, _ := clusterset(t)
 	ns := fleet.NewNamespace(t, east, west)
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
@@ -63,7 +63,7 @@ func TestALostAggregateComesBackAsItWas(t *testing.T) {
 	before := waitAllocated(t, shared, ns, "web", 1)
 	waitReachable(t, west, ns, "web", 1)
 	waitReachable(t, east, ns, "web", 1)
-	for range 2 { // twice: the second time the free address that comes next is another
+	for range 2 { // the second time the next free address is another one
 		if err := shared.Admin.Delete(context.Background(), &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: before.Namespace, Name: before.Name}}); err != nil {
 			t.Fatal(err)
 		}
@@ -83,8 +83,9 @@ func TestALostAggregateComesBackAsItWas(t *testing.T) {
 	}
 }
 
-// Two addresses, three services: the third says what is wrong, and gets one when another goes.
-func TestExhaustionIsToldAndHeals(t *testing.T) {
+// With two addresses and three services, the third service reports the exhaustion, and gets an
+// address when another is deleted.
+func TestExhaustionIsReportedAndRecovers(t *testing.T) {
 	_, west, north := clusterset(t)
 	ns := fleet.NewNamespace(t, west, north)
 	for _, name := range []string{"one", "two"} {
@@ -94,14 +95,14 @@ func TestExhaustionIsToldAndHeals(t *testing.T) {
 	}
 	north.Serve(t, fleet.NewService(ns, "three"), "10.3.0.3")
 	north.Export(t, ns, "three")
-	harness.Eventually(t, "the export says that there is no address left", func() error {
+	harness.Eventually(t, "the export reports that no address is left", func() error {
 		c, err := north.Condition(ns, "three", mcsv1beta1.ServiceExportConditionReady)
 		if err != nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "all 2 addresses of this cluster's block 243.9.0.0/30 are in use") {
 			return fmt.Errorf("%+v: %w", c, err)
 		}
 		return nil
 	})
-	harness.Eventually(t, "the import says what it waits for", func() error {
+	harness.Eventually(t, "the import reports what it waits for", func() error {
 		si, err := west.Import(ns, "three")
 		if err != nil || len(si.Status.Conditions) == 0 || si.Status.Conditions[0].Status != metav1.ConditionFalse ||
 			!strings.Contains(si.Status.Conditions[0].Message, "waiting for a clusterset IP") {
@@ -125,7 +126,8 @@ func TestExhaustionIsToldAndHeals(t *testing.T) {
 	}
 }
 
-// A new cluster gets a block that was another's, whose service lives on: it never gives that address again.
+// A new cluster gets the block of a removed one. It does not allocate the address of a service that
+// still exists.
 func TestAReusedBlockGivesNoAddressInUse(t *testing.T) {
 	east, west, _ := clusterset(t)
 	ns := fleet.NewNamespace(t, east, west)
@@ -173,7 +175,8 @@ func TestAReusedBlockGivesNoAddressInUse(t *testing.T) {
 	}
 }
 
-// Clusters of one family and of two: what they have in common counts, and who has nothing in common says so.
+// Services have the families that their clusters have in common. A cluster without a common family
+// reports it.
 func TestFamilies(t *testing.T) {
 	cps := startWithRanges(t, "10.96.0.0/16", "10.97.0.0/16,fd00:97::/112", "10.98.0.0/16,fd00:98::/112")
 	f, err := fleet.New(context.Background(), cps[0], cps, fleet.Options{
@@ -206,7 +209,8 @@ func TestFamilies(t *testing.T) {
 	}
 	was := waitDerived(t, both, ns, "", func(*corev1.Service) error { return nil })
 
-	// A cluster of one family joins in: only that is common, and everybody is told.
+	// An exporter of one family leaves only that family in common, and all exporters report a
+	// conflict.
 	four.Create(t, fleet.NewService(ns, "web"))
 	four.Export(t, ns, "web")
 	for _, m := range []*fleet.Member{four, both} {
@@ -309,7 +313,8 @@ func TestChangingTheDataPlane(t *testing.T) {
 	})
 }
 
-// Classic services have no clusterset IP: slices hold the clusters' own addresses, with the weight the export asks for.
+// Classic services have no clusterset IP: slices hold the clusters' own addresses, with the weight
+// of the export.
 func TestClassicModeObjects(t *testing.T) {
 	east, west, north := clusterset(t)
 	ns := fleet.NewNamespace(t, east, west, north)

@@ -17,7 +17,7 @@ import (
 	"github.com/seamark-dev/seamark/test/fleet"
 )
 
-// kubeconfig has a context for each member, named after it.
+// kubeconfig writes a kubeconfig with a context for each member, named after it.
 func kubeconfig(t *testing.T, members ...*fleet.Member) string {
 	t.Helper()
 	merged := clientcmdapi.NewConfig()
@@ -34,7 +34,7 @@ func kubeconfig(t *testing.T, members ...*fleet.Member) string {
 	return path
 }
 
-// `seamark bench` measures every step of a service's way, and leaves nothing behind.
+// `seamark bench` measures every step from export to import, and leaves nothing behind.
 func TestBenchCommand(t *testing.T) {
 	east, west, _ := clusterset(t)
 	path := kubeconfig(t, east, west)

@@ -140,7 +140,7 @@ func TestHintsKeepTrafficNear(t *testing.T) {
 	hints("[ ]")
 }
 
-func TestDerivedServiceIsPutBack(t *testing.T) {
+func TestDerivedServiceIsRestored(t *testing.T) {
 	east, west, _ := clusterset(t)
 	ns := fleet.NewNamespace(t, east, west)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
@@ -148,38 +148,38 @@ func TestDerivedServiceIsPutBack(t *testing.T) {
 	waitReachable(t, east, ns, "web", 1)
 	svc := waitDerived(t, east, ns, "", func(*corev1.Service) error { return nil })
 	fleet.Update(t, east, ns, svc.Name, &corev1.Service{}, func(s *corev1.Service) {
-		s.Spec.Selector = map[string]string{"app": "mine"}
+		s.Spec.Selector = map[string]string{"app": "other"}
 		s.Spec.Ports[0].Port = 81
-		s.Annotations = map[string]string{"someone/else": "keeps this"}
+		s.Annotations = map[string]string{"another.example/controller": "keeps this"}
 	})
 	waitDerived(t, east, ns, svc.UID, func(s *corev1.Service) error {
-		if len(s.Spec.Selector) > 0 || s.Spec.Ports[0].Port != 80 || s.Annotations["someone/else"] == "" {
+		if len(s.Spec.Selector) > 0 || s.Spec.Ports[0].Port != 80 || s.Annotations["another.example/controller"] == "" {
 			return fmt.Errorf("spec %+v, annotations %v", s.Spec, s.Annotations)
 		}
 		return nil
 	})
 	east.Delete(t, svc)
-	harness.Eventually(t, "the Service is back and the import has its address", func() error {
-		again, err := derived(east, ns)
+	harness.Eventually(t, "the Service is restored and the import has its address", func() error {
+		restored, err := derived(east, ns)
 		if err != nil {
 			return err
 		}
 		si, err := east.Import(ns, "web")
-		if err != nil || again.UID == svc.UID || !slices.Equal(si.Spec.IPs, again.Spec.ClusterIPs) {
-			return fmt.Errorf("Service %s, ips %v: %w", again.Spec.ClusterIP, si.Spec.IPs, err)
+		if err != nil || restored.UID == svc.UID || !slices.Equal(si.Spec.IPs, restored.Spec.ClusterIPs) {
+			return fmt.Errorf("Service %s, ips %v: %w", restored.Spec.ClusterIP, si.Spec.IPs, err)
 		}
 		return nil
 	})
 }
 
-func TestAForeignServiceOfThatNameIsLeftAlone(t *testing.T) {
+func TestForeignServiceIsLeftAlone(t *testing.T) {
 	east, west, _ := clusterset(t)
 	ns := fleet.NewNamespace(t, east, west)
-	theirs := fleet.NewService(ns, objects.DerivedServiceName("web"))
-	east.Create(t, theirs)
+	foreign := fleet.NewService(ns, objects.DerivedServiceName("web"))
+	east.Create(t, foreign)
 	west.Serve(t, fleet.NewService(ns, "web"), "10.2.0.1")
 	west.Export(t, ns, "web")
-	harness.Eventually(t, "the import says what is in its way", func() error {
+	harness.Eventually(t, "the import reports the Service in its way", func() error {
 		si, err := east.Import(ns, "web")
 		if err != nil || len(si.Status.Conditions) == 0 {
 			return fmt.Errorf("no condition yet: %w", err)
@@ -191,12 +191,13 @@ func TestAForeignServiceOfThatNameIsLeftAlone(t *testing.T) {
 		}
 		return nil
 	})
-	east.Delete(t, theirs)
-	fleet.Update(t, west, ns, "web", &corev1.Service{}, func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 }) // anything that is looked at
+	east.Delete(t, foreign)
+	fleet.Update(t, west, ns, "web", &corev1.Service{}, func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 }) // any change makes the agent reconcile
 	waitReachable(t, east, ns, "web", 1)
 }
 
-// A service becomes headless, and is one with an address again: both addresses are what they were.
+// After a service was headless for a while, its clusterset IP and its derived ClusterIP are the
+// same as before.
 func TestAddressesSurviveAHeadlessWhile(t *testing.T) {
 	east, west, _ := clusterset(t)
 	ns := fleet.NewNamespace(t, east, west)

@@ -1,5 +1,6 @@
-// Package dataplane_test checks what makes an imported service reachable: clusterset IPs, derived Services and what the data planes read,
-// on real API servers. Traffic is tested where there is a kernel to carry it: in package proxy and end to end.
+// Package dataplane_test checks what makes an imported service reachable, on real API servers:
+// clusterset IPs, derived Services and the objects that data planes read. Traffic is tested in
+// package proxy and end to end.
 package dataplane_test
 
 import (
@@ -36,8 +37,8 @@ var (
 	northBlock = netip.MustParsePrefix("243.9.0.0/30") // two addresses
 )
 
-// clusterset is shared by the tests of this package: east derives Services, west leaves the clusterset IP to its proxies, north to
-// something else, and has two addresses to give.
+// clusterset returns the members that the tests of this package share: east derives Services, west
+// runs proxies, and north has no data plane of Seamark's and a block of two addresses.
 func clusterset(t *testing.T) (east, west, north *fleet.Member) {
 	t.Helper()
 	cps := harness.Clusters(t, 3)
@@ -56,7 +57,7 @@ func clusterset(t *testing.T) (east, west, north *fleet.Member) {
 	return shared.Members[0], shared.Members[1], shared.Members[2]
 }
 
-// derived is the Service that a member derived from web.
+// derived returns the Service that a member derived from web.
 func derived(m *fleet.Member, ns string) (*corev1.Service, error) {
 	svc := &corev1.Service{}
 	return svc, m.Client.Get(context.Background(), types.NamespacedName{Namespace: ns, Name: objects.DerivedServiceName("web")}, svc)
@@ -68,7 +69,7 @@ func aggregateOf(f *fleet.Fleet, ns, name string) (*mcsv1beta1.ServiceImport, er
 	return si, f.Admin.Get(context.Background(), key, si)
 }
 
-// allocated waits for the clusterset IPs of a service.
+// waitAllocated waits for the clusterset IPs of a service.
 func waitAllocated(t *testing.T, f *fleet.Fleet, ns, name string, count int) *mcsv1beta1.ServiceImport {
 	t.Helper()
 	var si *mcsv1beta1.ServiceImport
@@ -84,7 +85,7 @@ func waitAllocated(t *testing.T, f *fleet.Fleet, ns, name string, count int) *mc
 	return si
 }
 
-// reachable waits until the member's ServiceImport is ready and has count addresses.
+// waitReachable waits until the member's ServiceImport is ready and has count addresses.
 func waitReachable(t *testing.T, m *fleet.Member, ns, name string, count int) *mcsv1beta1.ServiceImport {
 	t.Helper()
 	var si *mcsv1beta1.ServiceImport
@@ -101,7 +102,8 @@ func waitReachable(t *testing.T, m *fleet.Member, ns, name string, count int) *m
 	return si
 }
 
-// followed waits until check finds nothing wrong with the Service derived from web, which must still be the one it was.
+// waitDerived waits until check succeeds for the Service derived from web, and fails the test if
+// that Service was recreated.
 func waitDerived(t *testing.T, m *fleet.Member, ns string, uid types.UID, check func(*corev1.Service) error) *corev1.Service {
 	t.Helper()
 	var svc *corev1.Service
@@ -127,7 +129,7 @@ func waitGone(t *testing.T, what string, get func() (client.Object, error)) {
 	})
 }
 
-// stacks starts a control plane for each service range.
+// startWithRanges starts a control plane for each service range.
 func startWithRanges(t *testing.T, ranges ...string) []*controlplane.ControlPlane {
 	t.Helper()
 	cps := make([]*controlplane.ControlPlane, len(ranges))

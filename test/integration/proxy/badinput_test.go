@@ -15,12 +15,12 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// What is wrong is left out and named once; the rest works.
+// Invalid inputs are left out and logged once; the rest works.
 func TestBadInput(t *testing.T) {
 	env := newTestEnv(t)
 	si := service(func(si *mcsv1beta1.ServiceImport) {
 		si.Spec.IPs = append(si.Spec.IPs, "127.0.0.1")
-		si.Spec.Ports = append(si.Spec.Ports, mcsv1beta1.ServicePort{Name: "zero", Port: 0}, mcsv1beta1.ServicePort{Name: "again", Port: servicePort})
+		si.Spec.Ports = append(si.Spec.Ports, mcsv1beta1.ServicePort{Name: "zero", Port: 0}, mcsv1beta1.ServicePort{Name: "duplicate", Port: servicePort})
 	})
 	good := slicesOf("here", env.pods[:1])
 	bad := slicesOf("there", nil)
@@ -76,7 +76,8 @@ func TestFiveThousandEndpoints(t *testing.T) {
 			t.Errorf("%d endpoints are programmed", got)
 		}
 	}
-	// One pod comes in place of the last: two elements of each of the maps, for each port and family.
+	// One pod replaces the last endpoint: that changes two elements of each of the maps, for each port
+	// and family.
 	for _, slice := range s {
 		slice.Endpoints[n-1].Addresses[0] = env.pods[0].IP(slice.AddressType == discoveryv1.AddressTypeIPv6).String()
 	}
@@ -85,8 +86,8 @@ func TestFiveThousandEndpoints(t *testing.T) {
 	}
 }
 
-// Two services that claim one VIP: the older has it on every node; the other gets it afterwards.
-func TestOneVIPForTwo(t *testing.T) {
+// If two services have the same VIP, the older owns it on every node. The other gets it afterwards.
+func TestTwoServicesWithOneVIP(t *testing.T) {
 	env := newTestEnv(t)
 	younger := service(func(si *mcsv1beta1.ServiceImport) {
 		si.Name, si.CreationTimestamp = "another", metav1.NewTime(time.Unix(2, 0))

@@ -16,7 +16,7 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// dropped tells that a connection attempt is neither answered nor refused.
+// isDropped reports whether a connection attempt is neither answered nor refused.
 func (env *testEnv) isDropped(to netip.AddrPort) bool {
 	env.t.Helper()
 	err := env.client.Do(func() error {
@@ -64,7 +64,8 @@ func TestRemovedEndpointGetsNothing(t *testing.T) {
 	}
 }
 
-// A client that sent before the service was known has a tracked connection to nowhere.
+// A client that sent packets before the service was programmed has a tracked connection without
+// translation.
 func TestUDPFlowFromBefore(t *testing.T) {
 	env := newTestEnv(t)
 	flow, err := env.client.UDP(frontend(false))
@@ -106,7 +107,7 @@ func TestAffinityHoldsAndExpires(t *testing.T) {
 		if got := env.countServers(100, ipv6); got[first] != 100 {
 			t.Errorf("%s: the client went to %s and then %v", name, first, got)
 		}
-		// Another client has a choice of its own; that many clients do not agree by chance.
+		// Another client gets a choice of its own; that many clients do not agree by chance.
 		others := map[string]bool{}
 		for _, p := range env.pods {
 			a, err := p.TCP(frontend(ipv6))
@@ -120,7 +121,7 @@ func TestAffinityHoldsAndExpires(t *testing.T) {
 			others[a.Server] = true
 		}
 		harness.Eventually(t, name+": after the timeout the client goes elsewhere", func() error {
-			time.Sleep((timeout*1000 + 200) * time.Millisecond) // is the subject of the test: nobody may come before
+			time.Sleep((timeout*1000 + 200) * time.Millisecond) // the subject of the test: a connection before would restart the timeout
 			if server := env.connect(ipv6).Server; server == first {
 				return errors.New("still to " + server)
 			}
@@ -154,7 +155,7 @@ func TestAffinityMovesWithItsEndpoint(t *testing.T) {
 	}
 }
 
-// A restart finds everything in place: it sends nothing, and clients keep their affinity.
+// A restart finds everything in place: it sends no elements, and clients keep their affinity.
 func TestRestartChangesNothing(t *testing.T) {
 	env := newTestEnv(t)
 	slices := slicesOf("here", env.pods)
@@ -171,12 +172,13 @@ func TestRestartChangesNothing(t *testing.T) {
 	env.syncer = env.newSyncer()
 	o = env.program(service(withAffinity(3600)), slicesOf("here", env.pods[1:])...)
 	if o.Added+o.Deleted == 0 || env.countServers(30, false)["a"] > 0 {
-		t.Errorf("what changed while nobody was there was not found: %+v", o)
+		t.Errorf("a change while no proxy was running was not found: %+v", o)
 	}
 }
 
-// What others do to the table is put back at the next full sync; a transaction that meets it leads to one.
-func TestSomebodyElseChangesTheTable(t *testing.T) {
+// The next full sync restores what other programs changed in the table. A transaction that fails
+// because of such a change leads to a full sync.
+func TestTableChangedByAnotherProgram(t *testing.T) {
 	env := newTestEnv(t)
 	env.program(service(), slicesOf("here", env.pods)...)
 	for _, command := range []string{
@@ -215,7 +217,7 @@ func (env *testEnv) nft(args ...string) string {
 	return string(out)
 }
 
-// People list the ruleset with nft; what we make must not be more than it can take.
+// Users list the ruleset with nft, which must be able to parse our rules.
 func TestListedByNft(t *testing.T) {
 	env := newTestEnv(t)
 	env.program(service(withAffinity(10)), slicesOf("here", env.pods)...)

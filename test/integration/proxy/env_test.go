@@ -1,5 +1,5 @@
-// Package proxy_test sends real traffic through the data plane: pods and a node made of network namespaces, real sockets, the kernel's own
-// nftables. Nothing of the kernel is imitated. It needs root.
+// Package proxy_test sends real traffic through the data plane: pods and a node made of network
+// namespaces, real sockets, the kernel's own nftables. It needs root.
 package proxy_test
 
 import (
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 var (
 	vip4 = netip.MustParseAddr("243.1.2.3")
 	vip6 = netip.MustParseAddr("fd43::1:2:3")
-	// families are run by the tests that have no reason to differ between them.
+	// families are both run by tests that treat them alike.
 	families = map[string]bool{"IPv4": false, "IPv6": true}
 )
 
@@ -45,7 +45,7 @@ func vip(ipv6 bool) netip.Addr {
 
 func frontend(ipv6 bool) netip.AddrPort { return netip.AddrPortFrom(vip(ipv6), servicePort) }
 
-// world is a node of cluster "here" with three serving pods and a client.
+// testEnv is a node of cluster "here" with three serving pods and a client.
 type testEnv struct {
 	t        *testing.T
 	node     *netbed.Node
@@ -114,7 +114,8 @@ func (env *testEnv) serve(n *netbed.Namespace, name string, at netip.AddrPort) {
 	env.t.Cleanup(func() { u.Close() })
 }
 
-// service is an imported service with TCP, UDP and SCTP ports of the same number, in both families.
+// service returns an imported service with TCP, UDP and SCTP ports of the same number, in both
+// families.
 func service(change ...func(*mcsv1beta1.ServiceImport)) *mcsv1beta1.ServiceImport {
 	si := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc", CreationTimestamp: metav1.NewTime(time.Unix(1, 0))},
@@ -140,7 +141,7 @@ func withAffinity(seconds int32) func(*mcsv1beta1.ServiceImport) {
 	}
 }
 
-// slicesOf are the slices of some pods of one cluster, one per family.
+// slicesOf returns the slices of some pods of one cluster, one for each family.
 func slicesOf(cluster string, pods []*netbed.Pod, change ...func(*discoveryv1.Endpoint)) []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
 	for name, ipv6 := range families {
@@ -165,7 +166,7 @@ func slicesOf(cluster string, pods []*netbed.Pod, change ...func(*discoveryv1.En
 	return out
 }
 
-// program decides about a service and brings it to the kernel.
+// program rebuilds a service and syncs it to the kernel.
 func (env *testEnv) program(si *mcsv1beta1.ServiceImport, slices ...*discoveryv1.EndpointSlice) proxy.Outcome {
 	env.t.Helper()
 	env.syncer.Set(types.NamespacedName{Namespace: si.Namespace, Name: si.Name}, si.CreationTimestamp.Time, model.Build(si, slices, env.location))
@@ -176,7 +177,7 @@ func (env *testEnv) program(si *mcsv1beta1.ServiceImport, slices ...*discoveryv1
 	return o
 }
 
-// ask connects from the client pod and fails the test when that does not work.
+// connect connects from the client pod and fails the test if that does not work.
 func (env *testEnv) connect(ipv6 bool) netbed.Answer {
 	env.t.Helper()
 	a, err := env.client.TCP(frontend(ipv6))
@@ -186,7 +187,7 @@ func (env *testEnv) connect(ipv6 bool) netbed.Answer {
 	return a
 }
 
-// servers connects n times and counts who answered.
+// countServers connects n times and counts the connections to each server.
 func (env *testEnv) countServers(n int, ipv6 bool) map[string]int {
 	env.t.Helper()
 	counts := map[string]int{}

@@ -17,7 +17,8 @@ import (
 	"github.com/seamark-dev/seamark/test/integration/proxy/netbed"
 )
 
-// On the node of a real cluster kube-proxy works beside us. Each serves its own addresses, and neither minds the other's rules.
+// On the node of a real cluster kube-proxy runs too. Each of the two serves its own addresses, and
+// neither disturbs the other's rules.
 func TestBesideKubeProxy(t *testing.T) {
 	c := newCluster(t)
 	c.start()
@@ -37,11 +38,11 @@ func TestBesideKubeProxy(t *testing.T) {
 			c.create(s)
 		}
 	}
-	for who, client := range map[string]*netbed.Namespace{
+	for origin, client := range map[string]*netbed.Namespace{
 		"a pod": c.client.Namespace, "the node": c.node.Namespace, "the endpoint itself": c.pods[0].Namespace,
 	} {
 		for _, to := range []netip.AddrPort{frontend(false), frontend(true), netip.AddrPortFrom(clusterIP, servicePort)} {
-			harness.Eventually(t, fmt.Sprintf("%s reaches %s", who, to), func() error {
+			harness.Eventually(t, fmt.Sprintf("%s reaches %s", origin, to), func() error {
 				_, err := client.TCP(to)
 				return err
 			})
@@ -75,7 +76,7 @@ func (c *testCluster) startKubeProxy() {
 		_ = cmd.Process.Kill()
 		<-exited
 		if text, err := os.ReadFile(log.Name()); c.t.Failed() && err == nil {
-			c.t.Logf("kube-proxy said:\n%s", text)
+			c.t.Logf("log of kube-proxy:\n%s", text)
 		}
 	})
 }

@@ -31,7 +31,8 @@ const (
 	healthURL  = "http://127.0.0.1:9442/healthz"
 )
 
-// cluster is a world whose table is kept by seamark-proxy, from the objects of a real API server.
+// testCluster is a testEnv whose table seamark-proxy manages, from the objects of a real API
+// server.
 type testCluster struct {
 	*testEnv
 	api        client.Client
@@ -73,7 +74,8 @@ func newCluster(t *testing.T) *testCluster {
 	return c
 }
 
-// prepare builds the program and puts it and its kubeconfig where a user without rights can read them.
+// prepare builds the program and puts it and its kubeconfig where an unprivileged user can read
+// them.
 func (c *testCluster) prepare() {
 	c.t.Helper()
 	relay, err := c.node.Relay(c.cp.Config().Host)
@@ -128,7 +130,7 @@ type process struct {
 	log    string
 }
 
-// start runs the program on the node as nobody, with CAP_NET_ADMIN and nothing else.
+// start runs the program on the node as user nobody, with CAP_NET_ADMIN and no other capability.
 func (c *testCluster) start(args ...string) *process {
 	c.t.Helper()
 	log, err := os.CreateTemp(c.t.TempDir(), "log")
@@ -150,7 +152,7 @@ func (c *testCluster) start(args ...string) *process {
 		_ = p.cmd.Process.Kill()
 		<-p.exited
 		if text, err := os.ReadFile(p.log); c.t.Failed() && err == nil {
-			c.t.Logf("seamark-proxy said:\n%s", text)
+			c.t.Logf("log of seamark-proxy:\n%s", text)
 		}
 	})
 	return p
@@ -164,7 +166,7 @@ func (c *testCluster) waitReady() {
 	})
 }
 
-// end sends a signal and waits until the process is gone.
+// signalAndWait sends a signal and waits until the process has ended.
 func (c *testCluster) signalAndWait(p *process, s syscall.Signal) {
 	c.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
@@ -208,7 +210,8 @@ func TestObjectsReachTheKernel(t *testing.T) {
 		}
 	}
 	reached("the endpoint has moved", "b")
-	// Whose node it is follows from the cluster's id: "there" has a node of the same name.
+	// The cluster's id decides whether an endpoint is on this node: cluster "there" has a node of the
+	// same name.
 	id := &aboutv1beta1.ClusterProperty{}
 	if err := c.api.Get(t.Context(), client.ObjectKey{Name: aboutv1beta1.PropertyClusterID}, id); err != nil {
 		t.Fatal(err)
@@ -240,7 +243,7 @@ func TestObjectsReachTheKernel(t *testing.T) {
 	})
 }
 
-// Killed under load, the proxy leaves a working data plane. Started again, it changes nothing.
+// If the proxy is killed under load, the data plane goes on. A restart changes nothing.
 func TestKilledUnderLoad(t *testing.T) {
 	c := newCluster(t)
 	c.create(service())
@@ -315,7 +318,7 @@ func TestCleanup(t *testing.T) {
 	}
 	c.signalAndWait(c.startReady(), syscall.SIGTERM)
 	if !table() {
-		t.Error("the table is gone although nobody asked for that")
+		t.Error("the table is gone without --cleanup-on-exit")
 	}
 	c.signalAndWait(c.startReady("--cleanup-on-exit"), syscall.SIGTERM)
 	if table() {

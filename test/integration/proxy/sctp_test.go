@@ -11,8 +11,8 @@ import (
 	"github.com/seamark-dev/seamark/test/integration/proxy/netbed"
 )
 
-// Where the kernel has SCTP it must work through a VIP. Where it has none, opening such a socket must fail for that very reason, and
-// the rules for the service's SCTP port must have been accepted all the same.
+// If the kernel has SCTP, it must work through a VIP. If not, opening a socket must fail for that
+// reason, and the kernel must still accept the rules for the service's SCTP port.
 func TestSCTP(t *testing.T) {
 	env := newTestEnv(t)
 	env.program(service(), slicesOf("here", env.pods[:1])...)
@@ -29,9 +29,9 @@ func TestSCTP(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		said, err := sctpAsk(env.client.Namespace, frontend(ipv6), listener)
-		if err != nil || said != "hello" {
-			t.Errorf("%s: through the VIP came %q: %v", name, said, err)
+		received, err := sctpAsk(env.client.Namespace, frontend(ipv6), listener)
+		if err != nil || received != "hello" {
+			t.Errorf("%s: through the VIP came %q: %v", name, received, err)
 		}
 		_ = unix.Close(listener)
 	}
@@ -86,7 +86,7 @@ func sctpAsk(n *netbed.Namespace, to netip.AddrPort, listener int) (string, erro
 	return string(buf[:max(got, 0)]), err
 }
 
-// patient bounds what may block: the calls here know no deadline.
+// setTimeouts bounds calls that may block, because these sockets have no deadlines.
 func setTimeouts(fd int) error {
 	limit := unix.Timeval{Sec: 10}
 	return errors.Join(

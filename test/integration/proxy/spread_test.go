@@ -21,8 +21,8 @@ func TestEvenSpread(t *testing.T) {
 	env := newTestEnv(t)
 	env.program(service(), append(slicesOf("here", env.pods[:1]), slicesOf("there", env.pods[1:])...)...)
 	for name, ipv6 := range families {
-		// The choice is random: of 3,000 connections every tenth run would have a share that is off by more than five percent, of five times as
-		// many one run in ten thousand.
+		// The choice is random: with 3,000 connections a share would be off by more than five percent in
+		// one run of ten, with five times as many in one run of ten thousand.
 		const n = 15000
 		counts := env.countServers(n, ipv6)
 		for _, p := range env.pods {
@@ -66,7 +66,8 @@ func TestHostProcessAsClient(t *testing.T) {
 	}
 }
 
-// A pod that is chosen for its own connection must not see itself as the client: it would answer itself, past the node.
+// A pod that is chosen for its own connection must not see itself as the client: it would reply to
+// itself directly, and the reply would not be translated back.
 func TestHairpin(t *testing.T) {
 	env := newTestEnv(t)
 	env.program(service(), slicesOf("here", env.pods[:1])...)
@@ -85,7 +86,7 @@ func TestHairpin(t *testing.T) {
 	}
 }
 
-// A process of the node can be an endpoint too, and reach itself.
+// A process of the node can be an endpoint too, and connect to itself.
 func TestHairpinOfHostProcess(t *testing.T) {
 	env := newTestEnv(t)
 	env.serve(env.node.Namespace, "host", netip.AddrPortFrom(netbed.NodeIPv4, targetPort))
@@ -93,10 +94,10 @@ func TestHairpinOfHostProcess(t *testing.T) {
 	host := &netbed.Pod{Name: "host", IPv4: netbed.NodeIPv4, IPv6: netbed.NodeIPv6}
 	env.program(service(), slicesOf("here", []*netbed.Pod{host})...)
 	for name, ipv6 := range families {
-		for who, client := range map[string]*netbed.Namespace{"itself": env.node.Namespace, "a pod": env.client.Namespace} {
+		for origin, client := range map[string]*netbed.Namespace{"itself": env.node.Namespace, "a pod": env.client.Namespace} {
 			a, err := client.TCP(frontend(ipv6))
 			if err != nil || a.Server != "host" {
-				t.Errorf("%s: %s reached %q: %v", name, who, a.Server, err)
+				t.Errorf("%s: %s reached %q: %v", name, origin, a.Server, err)
 			}
 		}
 	}
@@ -115,20 +116,22 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// refused checks that pods and processes of the node are refused at once, and not left waiting.
+// checkRefused checks that connections of pods and of the node's processes are refused at once
+// instead of timing out.
 func (env *testEnv) checkRefused(what string, to netip.AddrPort) {
 	env.t.Helper()
-	for who, client := range map[string]*netbed.Namespace{"pod": env.client.Namespace, "node": env.node.Namespace} {
+	for origin, client := range map[string]*netbed.Namespace{"pod": env.client.Namespace, "node": env.node.Namespace} {
 		if _, err := client.TCP(to); !errors.Is(err, syscall.ECONNREFUSED) {
-			env.t.Errorf("%s, TCP from the %s: %v", what, who, err)
+			env.t.Errorf("%s, TCP from the %s: %v", what, origin, err)
 		}
 		if _, err := client.UDPOnce(to); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.EPERM) {
-			env.t.Errorf("%s, UDP from the %s: %v", what, who, err)
+			env.t.Errorf("%s, UDP from the %s: %v", what, origin, err)
 		}
 	}
 }
 
-// Port "extra" exists in the cluster that won a conflict about it. The loser's slices lack it, and its pods never see such a connection.
+// Only the cluster that won a conflict has port "extra". The loser's slices lack it, and its pods
+// never get such a connection.
 func TestLostPortGetsNoTraffic(t *testing.T) {
 	env := newTestEnv(t)
 	for _, p := range env.pods {
@@ -181,11 +184,11 @@ func TestLocality(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		wish   func(*mcsv1beta1.ServiceImport)
+		prefer func(*mcsv1beta1.ServiceImport)
 		slices []*discoveryv1.EndpointSlice
 		want   []string
 	}{
-		{"no wish", func(*mcsv1beta1.ServiceImport) {}, all, []string{"a", "b", "c"}},
+		{"no preference", func(*mcsv1beta1.ServiceImport) {}, all, []string{"a", "b", "c"}},
 		{"node", distribution(corev1.ServiceTrafficDistributionPreferSameNode), all, []string{"a"}},
 		{"zone", distribution(corev1.ServiceTrafficDistributionPreferSameZone), all, []string{"b"}},
 		{"close", distribution(corev1.ServiceTrafficDistributionPreferClose), all, []string{"b"}},
@@ -195,7 +198,7 @@ func TestLocality(t *testing.T) {
 		{"nothing near", distribution(corev1.ServiceTrafficDistributionPreferSameNode), b[:0:0], nil},
 		{"value of a later version", distribution("PreferSameRack"), all, []string{"a", "b", "c"}},
 	} {
-		env.program(service(test.wish), test.slices...)
+		env.program(service(test.prefer), test.slices...)
 		if test.want == nil {
 			env.checkRefused(test.name, frontend(false))
 			continue
@@ -206,13 +209,14 @@ func TestLocality(t *testing.T) {
 	}
 }
 
-// Local means this node. Where it has nothing while others have, packets are dropped, as kube-proxy does.
+// Local means this node. If it has no endpoint while other nodes have, packets are dropped, as
+// kube-proxy does.
 func TestInternalTrafficPolicyLocal(t *testing.T) {
 	env := newTestEnv(t)
 	local := service(func(si *mcsv1beta1.ServiceImport) {
 		si.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 	})
-	// A node of another cluster may have the same name as ours.
+	// A node of another cluster may have the same name.
 	env.program(local, append(slicesOf("here", env.pods[:1]), slicesOf("there", env.pods[1:])...)...)
 	if got := env.countServers(60, false); len(got) != 1 || got["a"] == 0 {
 		t.Errorf("reached %v, want only a", got)

@@ -1,5 +1,5 @@
-// Command constant is the ceiling of the DNS benchmark: a CoreDNS whose only plugin gives every question the same address, as plainly as
-// a plugin can be written.
+// Command constant is the ceiling of the DNS benchmark: CoreDNS with one minimal plugin that gives
+// every query the same address.
 package main
 
 import (

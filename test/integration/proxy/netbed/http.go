@@ -33,7 +33,8 @@ func (n *Namespace) Get(url string) (string, error) {
 	return string(body), err
 }
 
-// Metric reads one sample from a page of metrics; it is zero when the page does not have it. The name includes the labels.
+// Metric returns one sample of a page of metrics, zero if the page does not have it. The name
+// includes the labels.
 func Metric(page, name string) float64 {
 	for line := range strings.Lines(page) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {

@@ -1,5 +1,6 @@
-// Package netbed builds nodes and pods out of network namespaces, with real sockets in them. The namespaces have no names: they are
-// held by this process alone, and whatever way it ends, nothing of them stays. It needs root.
+// Package netbed builds nodes and pods out of network namespaces, with real sockets in them. The
+// namespaces have no names: only this process holds them, so they disappear with it however it
+// ends. It needs root.
 package netbed
 
 import (
@@ -20,7 +21,8 @@ type Namespace struct {
 	work   chan func()
 }
 
-// NewNamespace makes a network namespace whose loopback interface is up. It fails without CAP_SYS_ADMIN.
+// NewNamespace creates a network namespace whose loopback interface is up. It fails without
+// CAP_SYS_ADMIN.
 func NewNamespace() (*Namespace, error) {
 	n := &Namespace{work: make(chan func())}
 	made := make(chan error)
@@ -57,17 +59,19 @@ func enter(n *Namespace) (err error) {
 	return err
 }
 
-// FD is a file descriptor of the namespace.
+// FD returns a file descriptor of the namespace.
 func (n *Namespace) FD() int { return int(n.handle) }
 
-// Do runs f on a thread inside the namespace; sockets that f opens belong to the namespace for good. Calls wait for each other.
+// Do runs f on a thread inside the namespace. Sockets that f opens stay in the namespace. Calls are
+// serialized.
 func (n *Namespace) Do(f func() error) error {
 	done := make(chan error)
 	n.work <- func() { done <- f() }
 	return <-done
 }
 
-// Go runs f on a thread of its own inside the namespace and returns at once; the channel gives f's result.
+// Go runs f on another thread inside the namespace and returns at once. The channel receives f's
+// result.
 func (n *Namespace) Go(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -81,8 +85,8 @@ func (n *Namespace) Go(f func() error) <-chan error {
 	return done
 }
 
-// Start starts a process inside the namespace that ends, at the latest, with this one. The channel is closed when it has ended and
-// been waited for.
+// Start starts a process inside the namespace that ends, at the latest, with this one. The channel
+// is closed when it has ended and been waited for.
 func (n *Namespace) Start(cmd *exec.Cmd) (<-chan struct{}, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -101,7 +105,7 @@ func (n *Namespace) Start(cmd *exec.Cmd) (<-chan struct{}, error) {
 	return exited, <-started
 }
 
-// Close lets the namespace go. Sockets and processes that still are in it keep it alive until they end.
+// Close releases the namespace. Sockets and processes in it keep it alive until they end.
 func (n *Namespace) Close() error {
 	close(n.work)
 	return n.handle.Close()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Node is a namespace that routes between its pods, as a node with a bridge CNI plugin does. It has an uplink with a default route, so that its
-// own processes have a way to addresses nobody has.
+// Node is a namespace that routes between its pods, as a node with a bridge CNI plugin does. It has
+// an uplink with a default route, so that its own processes have a route to unused addresses.
 type Node struct {
 	*Namespace
 	pods []*Pod
@@ -32,7 +32,7 @@ type Pod struct {
 	IPv4, IPv6 netip.Addr
 }
 
-// IP is the pod's address in one family.
+// IP returns the pod's address in one family.
 func (p *Pod) IP(ipv6 bool) netip.Addr {
 	if ipv6 {
 		return p.IPv6
@@ -40,7 +40,7 @@ func (p *Pod) IP(ipv6 bool) netip.Addr {
 	return p.IPv4
 }
 
-// NewNode makes a node without pods.
+// NewNode creates a node without pods.
 func NewNode() (*Node, error) {
 	ns, err := NewNamespace()
 	if err != nil {
@@ -84,7 +84,7 @@ func setUpNode() error {
 
 func gateway(p netip.Prefix) netip.Addr { return p.Addr().Next() }
 
-// AddPod makes a pod on the node.
+// AddPod adds a pod to the node.
 func (n *Node) AddPod(name string) (*Pod, error) {
 	ns, err := NewNamespace()
 	if err != nil {
@@ -103,7 +103,8 @@ func (n *Node) AddPod(name string) (*Pod, error) {
 		if err != nil {
 			return err
 		}
-		// As CNI's bridge plugin does for Kubernetes: with br_netfilter a translated packet is bridged, not routed.
+		// As CNI's bridge plugin does for Kubernetes: with br_netfilter a translated packet is bridged,
+		// not routed.
 		return errors.Join(netlink.LinkSetMaster(link, bridge), netlink.LinkSetHairpin(link, true), netlink.LinkSetUp(link))
 	})
 	if err != nil {
@@ -121,7 +122,7 @@ func (n *Node) AddPod(name string) (*Pod, error) {
 	return p, nil
 }
 
-// Close lets the node and its pods go.
+// Close releases the node and its pods.
 func (n *Node) Close() error {
 	var errs []error
 	for _, p := range n.pods {

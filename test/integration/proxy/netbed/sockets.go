@@ -11,17 +11,18 @@ import (
 	"time"
 )
 
-// Answer is what a server said: who it is, and whom it saw.
+// Answer is what a server replied: its name, and the client's address as it saw it.
 type Answer struct {
 	Server string
 	Client netip.Addr
 }
 
-// patience bounds one connection. On a busy machine a handshake can take long; a refused one is told apart by its error, not by time.
+// timeout bounds one connection. It is long because handshakes are slow on a busy machine; a
+// refused connection is recognized by its error, not by time.
 const timeout = 10 * time.Second
 
-// ServeTCP makes the namespace answer on a port: with name and the client's address, then it closes. It stops when the namespace
-// or the returned listener is closed.
+// ServeTCP answers connections to a port with name and the client's address and closes them. It
+// stops when the namespace or the returned listener is closed.
 func (n *Namespace) ServeTCP(name string, at netip.AddrPort) (net.Listener, error) {
 	var l net.Listener
 	err := n.Do(func() (err error) {
@@ -77,7 +78,8 @@ func hostOf(a net.Addr) string {
 	return ap.Addr().Unmap().String()
 }
 
-// DialTCP connects and reads the answer. It must be called from a thread of the namespace that is to be the client: see Do and Go.
+// DialTCP connects and reads the answer. Call it from a thread of the client's namespace: see Do
+// and Go.
 func DialTCP(to netip.AddrPort) (Answer, error) {
 	return dialTCP(to, timeout)
 }
@@ -134,7 +136,8 @@ func (n *Namespace) UDPOnce(to netip.AddrPort) (Answer, error) {
 	return answer, errors.Join(err, flow.Close())
 }
 
-// Ask sends a datagram and waits for its answer, sending again if it takes long. A port that is refused gives an error at once.
+// Exchange sends a datagram and waits for the answer, sending again if it takes long. A refused
+// port gives an error at once.
 func (f *UDPFlow) Exchange() (Answer, error) {
 	buf := make([]byte, 128)
 	var err error
@@ -200,13 +203,13 @@ func relay(inside net.Conn, to string) {
 	_ = inside.Close()
 }
 
-// Send sends a datagram and waits for nothing.
+// Send sends a datagram without waiting for an answer.
 func (f *UDPFlow) Send() error {
 	_, err := f.conn.Write([]byte("?"))
 	return err
 }
 
-// TCPWithin is TCP with a limit of its own for the connection.
+// TCPWithin is TCP with another timeout for the connection.
 func (n *Namespace) TCPWithin(to netip.AddrPort, limit time.Duration) (Answer, error) {
 	var a Answer
 	err := n.Do(func() (err error) {
@@ -216,8 +219,9 @@ func (n *Namespace) TCPWithin(to netip.AddrPort, limit time.Duration) (Answer, e
 	return a, err
 }
 
-// Connect connects and closes, without waiting for an answer, and tells how long the connection took. It must be called from a thread of
-// the client's namespace. The connection is reset, so that ports and memory are free at once for the next.
+// Connect connects and closes without waiting for an answer, and returns how long the connection
+// took. Call it from a thread of the client's namespace. The connection is reset, so that its port
+// and memory are free at once.
 func Connect(to netip.AddrPort) (time.Duration, error) {
 	started := time.Now()
 	c, err := net.DialTimeout("tcp", to.String(), timeout)
@@ -231,5 +235,5 @@ func Connect(to netip.AddrPort) (time.Duration, error) {
 	return took, c.Close()
 }
 
-// At is a port of a pod, in IPv4.
+// At returns a port of a pod, in IPv4.
 func At(p *Pod, port uint16) netip.AddrPort { return netip.AddrPortFrom(p.IPv4, port) }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/cli/bench"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 )
 
 func newBench(s *session) *cobra.Command {
@@ -41,7 +42,7 @@ func newBench(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			options.From, options.To = source.config, target.config
+			options.From, options.To = source.Config, target.Config
 			options.Progress = func(line string) { fmt.Fprintln(s.ErrOut, line) }
 			result, err := bench.Run(cmd.Context(), options)
 			if err != nil {
@@ -62,7 +63,7 @@ func newBench(s *session) *cobra.Command {
 }
 
 func tellBench(w io.Writer, from, to string, r bench.Result) {
-	fmt.Fprintf(w, "%s, from %s to %s, one after another:\n", plural(r.Rounds, "service"), from, to)
+	fmt.Fprintf(w, "%s, from %s to %s, one after another:\n", text.Plural(r.Rounds, "service"), from, to)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "  FROM … TO\tP50\tP99\tMOST")
 	for _, m := range r.Measured {

@@ -35,7 +35,7 @@ func newDeploy(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := brokeradmin.Deploy(cmd.Context(), connection.client, options)
+			result, err := brokeradmin.Deploy(cmd.Context(), connection.Client, options)
 			if err != nil {
 				return err
 			}

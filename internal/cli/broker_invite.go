@@ -61,10 +61,10 @@ func newInvite(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if options.Server, options.CAData, err = connection.server(server); err != nil {
+			if options.Server, options.CAData, err = serverOf(connection, server); err != nil {
 				return err
 			}
-			result, err := brokeradmin.Invite(cmd.Context(), connection.client, id, options)
+			result, err := brokeradmin.Invite(cmd.Context(), connection.Client, id, options)
 			if err != nil {
 				return err
 			}

@@ -29,7 +29,7 @@ func newBrokerRemove(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := brokeradmin.Dismantle(cmd.Context(), connection.client, namespace, force)
+			result, err := brokeradmin.Dismantle(cmd.Context(), connection.Client, namespace, force)
 			if err != nil {
 				return err
 			}

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -29,7 +29,7 @@ func newClusterList(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			members, err := brokeradmin.ListClusters(cmd.Context(), connection.client, namespace)
+			members, err := brokeradmin.ListClusters(cmd.Context(), connection.Client, namespace)
 			if err != nil {
 				return err
 			}
@@ -53,36 +53,9 @@ func tellMembers(w io.Writer, members []brokeradmin.Member, now time.Time) {
 	fmt.Fprintln(table, "ID\tBLOCKS\tNAMESPACES\tAGENT\tDATA PLANE\tHEARTBEAT\tEXPORTS")
 	for _, m := range members {
 		fmt.Fprintln(table, strings.Join([]string{
-			m.ClusterID, joinCIDRs(m.Blocks, "-"), shortNamespaces(m.AllowedNamespaces), orDash(m.AgentVersion), orDash(string(m.DataPlane)),
-			ago(m.LastHeartbeat, now), fmt.Sprint(m.Exports),
+			m.ClusterID, joinCIDRs(m.Blocks, "-"), text.Namespaces(m.AllowedNamespaces), text.OrDash(m.AgentVersion), text.OrDash(string(m.DataPlane)),
+			text.Ago(m.LastHeartbeat, now), fmt.Sprint(m.Exports),
 		}, "\t"))
 	}
 	_ = table.Flush() // an error of w shows in the next write
-}
-
-// shortNamespaces keeps the table narrow; -o json has them all.
-func shortNamespaces(names []string) string {
-	const shown = 3
-	switch {
-	case len(names) == 0:
-		return "(default)"
-	case len(names) > shown:
-		return fmt.Sprintf("%s, +%d", strings.Join(names[:shown], ", "), len(names)-shown)
-	}
-	return strings.Join(names, ", ")
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
-// ago is how long ago a time was. A member's clock may be ahead of ours.
-func ago(t *time.Time, now time.Time) string {
-	if t == nil {
-		return "never"
-	}
-	return duration.HumanDuration(max(0, now.Sub(*t))) + " ago"
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -28,13 +29,13 @@ func newClusterRemove(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			removed, err := brokeradmin.Remove(cmd.Context(), connection.client, namespace, args[0])
+			removed, err := brokeradmin.Remove(cmd.Context(), connection.Client, namespace, args[0])
 			if err != nil {
 				return err
 			}
 			var known []brokeradmin.Member
 			if !removed.Found {
-				if known, err = brokeradmin.ListClusters(cmd.Context(), connection.client, namespace); err != nil {
+				if known, err = brokeradmin.ListClusters(cmd.Context(), connection.Client, namespace); err != nil {
 					return err
 				}
 			}
@@ -59,6 +60,6 @@ func tellRemoved(w io.Writer, r brokeradmin.Removed, known []brokeradmin.Member)
 		return
 	}
 	fmt.Fprintf(w, "Cluster %s is removed and its credential revoked.\n", r.ClusterID)
-	details(w, field{"withdrawn", fmt.Sprintf("%s, %s", plural(r.Records, "export"), plural(r.Slices, "slice"))},
+	details(w, field{"withdrawn", fmt.Sprintf("%s, %s", text.Plural(r.Records, "export"), text.Plural(r.Slices, "slice"))},
 		field{"services that go on", fmt.Sprint(r.Left)}, field{"services that ended", fmt.Sprint(r.Ended)})
 }

@@ -7,12 +7,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/cli/doctor"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 )
 
 func newDoctor(s *session) *cobra.Command {
 	var (
 		reach   reachFlags
-		options doctorOptions
+		options survey.FactOptions
 		dns     []string
 		quiet   bool
 		out     format
@@ -29,19 +31,19 @@ func newDoctor(s *session) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if options.dns, err = parseServers(dns); err != nil {
+			if options.DNS, err = parseServers(dns); err != nil {
 				return err
 			}
-			sites, hub, err := s.reach(cmd.Context(), reach)
+			sites, hub, err := s.survey(cmd.Context(), reach)
 			if err != nil {
 				return err
 			}
-			report := doctor.Examine(readFacts(cmd.Context(), sites, hub, options))
+			report := doctor.Examine(survey.ReadFacts(cmd.Context(), sites, hub, options))
 			if err := out.print(s.Out, report, func(w io.Writer) { doctor.Write(w, report, quiet, s.paint()) }); err != nil {
 				return err
 			}
 			if report.Failed > 0 {
-				return fmt.Errorf("%s failed", plural(report.Failed, "check"))
+				return fmt.Errorf("%s failed", text.Plural(report.Failed, "check"))
 			}
 			return nil
 		},
@@ -50,7 +52,7 @@ func newDoctor(s *session) *cobra.Command {
 	flags.SortFlags = false
 	reach.add(s, cmd)
 	flags.StringSliceVar(&dns, "dns", nil, "ask this DNS server, as ADDRESS or CLUSTER=ADDRESS (default: a pod of seamark-dns, through the API server)")
-	flags.StringVar(&options.probeImage, "probe-image", "", "image with sh and nc for a pod that tries to reach pods of other clusters (default: not tried)")
+	flags.StringVar(&options.ProbeImage, "probe-image", "", "image with sh and nc for a pod that tries to reach pods of other clusters (default: not tried)")
 	flags.BoolVarP(&quiet, "quiet", "q", false, "show only what needs attention")
 	addOutput(cmd, &out)
 	return cmd

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
 )
 
 func newExplain(s *session) *cobra.Command {
@@ -37,11 +38,11 @@ func newExplain(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sites, hub, err := s.reach(cmd.Context(), reach)
+			sites, hub, err := s.survey(cmd.Context(), reach)
 			if err != nil {
 				return err
 			}
-			in := readService(cmd.Context(), sites, hub, ns, args[0], servers)
+			in := survey.ReadService(cmd.Context(), sites, hub, ns, args[0], servers)
 			report := explain.Explain(in)
 			if err := out.print(s.Out, report, func(w io.Writer) { explain.Write(w, report, time.Now(), s.paint()) }); err != nil {
 				return err

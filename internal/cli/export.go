@@ -55,13 +55,13 @@ func newExportService(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := s.export(cmd.Context(), connection.client, types.NamespacedName{Namespace: ns, Name: args[0]})
+			result, err := s.export(cmd.Context(), connection.Client, types.NamespacedName{Namespace: ns, Name: args[0]})
 			if err != nil {
 				return err
 			}
 			var failure error
 			if waiting {
-				failure = result.await(cmd.Context(), connection.client, timeout)
+				failure = result.await(cmd.Context(), connection.Client, timeout)
 			}
 			if failure != nil && out == forPeople {
 				return failure

@@ -19,6 +19,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -127,7 +128,7 @@ func (s *session) exportMany(ctx context.Context, namespace string, f bulkFlags,
 	if err != nil {
 		return err
 	}
-	items, err := planMany(ctx, connection.client, namespace, selector)
+	items, err := planMany(ctx, connection.Client, namespace, selector)
 	if err != nil {
 		return err
 	}
@@ -143,10 +144,10 @@ func (s *session) exportMany(ctx context.Context, namespace string, f bulkFlags,
 		}
 	}
 	if !f.dryRun {
-		if err := createMany(ctx, connection.client, items); err != nil {
+		if err := createMany(ctx, connection.Client, items); err != nil {
 			return err
 		}
-		s.warnNamespace(ctx, connection.client, namespace)
+		s.warnNamespace(ctx, connection.Client, namespace)
 	}
 	value := struct {
 		Services []bulkItem `json:"services"`
@@ -255,7 +256,7 @@ func tellMany(w io.Writer, namespace string, items []bulkItem) {
 		}
 		rows[i] = []string{item.Name, item.Type, does}
 	}
-	writeTable(w, []string{"SERVICE", "TYPE", "ACTION"}, rows)
+	text.Table(w, []string{"SERVICE", "TYPE", "ACTION"}, rows)
 	var sums []string
 	for _, action := range []string{bulkCreated, bulkWould, bulkHad, bulkSkipped} {
 		if counts[action] > 0 {

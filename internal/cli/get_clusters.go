@@ -6,6 +6,9 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/seamark-dev/seamark/internal/cli/status"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
 )
 
 func newGetClusters(s *session) *cobra.Command {
@@ -18,19 +21,19 @@ func newGetClusters(s *session) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.watch.run(cmd.Context(), s, func(ctx context.Context, w io.Writer) error {
-				sites, hub, err := s.reach(ctx, f.reach)
+				sites, hub, err := s.survey(ctx, f.reach)
 				if err != nil {
 					return err
 				}
-				read := readStatus(ctx, sites, hub)
-				state := assess(read)
+				read := survey.ReadStatus(ctx, sites, hub)
+				state := status.Assess(read)
 				if state.Broker.Problem != "" {
 					return errors.New(state.Broker.Problem)
 				}
 				value := struct {
-					Clusters []memberStatus `json:"clusters"`
+					Clusters []status.Member `json:"clusters"`
 				}{state.Clusters}
-				return f.out.print(w, value, func(w io.Writer) { tellClusters(w, state.Clusters, read.now, f.out.wide, s.paint()) })
+				return f.out.print(w, value, func(w io.Writer) { status.WriteMembers(w, state.Clusters, read.Now, f.out.wide, s.paint()) })
 			})
 		},
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
 	"github.com/seamark-dev/seamark/internal/install/chart"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -78,7 +79,7 @@ func newJoin(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := brokeradmin.Join(cmd.Context(), local.client, membership, f.JoinOptions)
+			result, err := brokeradmin.Join(cmd.Context(), local.Client, membership, f.JoinOptions)
 			if err != nil {
 				return err
 			}
@@ -150,13 +151,13 @@ func (s *session) readInvitation(path string) (objects.Membership, error) {
 }
 
 // invite makes the invitation on the spot, after making sure that this cluster could use it.
-func (f *joinFlags) invite(ctx context.Context, s *session, local connection, blocks []netip.Prefix) (objects.Membership, error) {
+func (f *joinFlags) invite(ctx context.Context, s *session, local survey.Connection, blocks []netip.Prefix) (objects.Membership, error) {
 	none := objects.Membership{}
 	hub, err := s.connectContext(f.brokerContext)
 	if err != nil {
 		return none, err
 	}
-	here, err := brokeradmin.ReadLocal(ctx, local.client)
+	here, err := brokeradmin.ReadLocal(ctx, local.Client)
 	if err != nil {
 		return none, err
 	}
@@ -164,21 +165,21 @@ func (f *joinFlags) invite(ctx context.Context, s *session, local connection, bl
 	if err != nil {
 		return none, err
 	}
-	clusterSet, err := brokeradmin.ClusterSetName(ctx, hub.client, f.brokerNamespace)
+	clusterSet, err := brokeradmin.ClusterSetName(ctx, hub.Client, f.brokerNamespace)
 	if err != nil {
 		return none, fmt.Errorf("the broker of context %s: %w", f.brokerContext, err)
 	}
 	options := brokeradmin.InviteOptions{Namespace: f.brokerNamespace, Blocks: blocks, For: here.KubeSystemUID}
-	if options.Server, options.CAData, err = hub.server(f.brokerServer); err != nil {
+	if options.Server, options.CAData, err = serverOf(hub, f.brokerServer); err != nil {
 		return none, err
 	}
 	if err := here.MayJoin(objects.Membership{ClusterID: id, ClusterSet: clusterSet, Server: options.Server, CAData: options.CAData}); err != nil {
 		return none, err
 	}
-	result, err := brokeradmin.Invite(ctx, hub.client, id, options)
+	result, err := brokeradmin.Invite(ctx, hub.Client, id, options)
 	if errors.Is(err, brokeradmin.ErrInUse) && here.Membership != nil && here.Membership.ClusterID == id {
 		options.Renew, options.Blocks = true, nil
-		result, err = brokeradmin.Invite(ctx, hub.client, id, options)
+		result, err = brokeradmin.Invite(ctx, hub.Client, id, options)
 	}
 	if err != nil {
 		return none, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
 	"github.com/seamark-dev/seamark/internal/install/chart"
 )
 
@@ -105,27 +106,27 @@ func splitImage(image string) (repository, tag string, err error) {
 }
 
 // install brings the workloads to a cluster that has joined, and its DNS to them.
-func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *session, local connection, member brokeradmin.Joined) (chart.Release, *dnsHook, error) {
+func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *session, local survey.Connection, member brokeradmin.Joined) (chart.Release, *dnsHook, error) {
 	values, err := f.values(cmd, member.DataPlane)
 	if err != nil {
 		return chart.Release{}, nil, err
 	}
-	if _, err := chart.Admit(ctx, local.client, member.DataPlane == v1alpha1.DataPlaneNFTables); err != nil {
+	if _, err := chart.Admit(ctx, local.Client, member.DataPlane == v1alpha1.DataPlaneNFTables); err != nil {
 		return chart.Release{}, nil, err
 	}
-	release, err := chart.Install(ctx, local.config, values)
+	release, err := chart.Install(ctx, local.Config, values)
 	if err != nil {
 		return release, nil, err
 	}
 	if !f.noWait {
 		progress := func(line string) { fmt.Fprintf(s.ErrOut, "waiting: %s\n", line) }
-		if err := chart.Wait(ctx, local.client, f.timeout, progress); err != nil {
+		if err := chart.Wait(ctx, local.Client, f.timeout, progress); err != nil {
 			return release, nil, err
 		}
 	}
 	if f.noDNS {
 		return release, nil, nil
 	}
-	hook, err := hookDNS(ctx, local.client, release.Zone)
+	hook, err := hookDNS(ctx, local.Client, release.Zone)
 	return release, hook, err
 }

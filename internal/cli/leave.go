@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/install/chart"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -46,7 +48,7 @@ func newLeave(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var hub connection
+			var hub survey.Connection
 			if brokerContext != "" { // before anything is changed
 				if hub, err = s.connectContext(brokerContext); err != nil {
 					return err
@@ -61,7 +63,7 @@ func newLeave(s *session) *cobra.Command {
 			}
 			result := told.Left
 			if result.Member && brokerContext != "" {
-				removed, err := brokeradmin.Remove(cmd.Context(), hub.client, brokerNamespace, result.ClusterID)
+				removed, err := brokeradmin.Remove(cmd.Context(), hub.Client, brokerNamespace, result.ClusterID)
 				if err != nil {
 					return fmt.Errorf("this cluster left, but its registration is still on the broker: %w", err)
 				}
@@ -84,25 +86,25 @@ func newLeave(s *session) *cobra.Command {
 
 // takeDown undoes what join did, in the order that disturbs least: names are no longer asked for, nothing new is imported, the imports go
 // and with them the rules of the proxies, then the workloads and the namespace.
-func takeDown(ctx context.Context, local connection, patience time.Duration) (told left, err error) {
-	if told.DNS, err = unhookDNS(ctx, local.client); err != nil {
+func takeDown(ctx context.Context, local survey.Connection, patience time.Duration) (told left, err error) {
+	if told.DNS, err = unhookDNS(ctx, local.Client); err != nil {
 		return told, err
 	}
-	if err := chart.StopAgent(ctx, local.client, patience); err != nil {
+	if err := chart.StopAgent(ctx, local.Client, patience); err != nil {
 		return told, err
 	}
-	if told.Left, err = brokeradmin.Leave(ctx, local.client); err != nil {
+	if told.Left, err = brokeradmin.Leave(ctx, local.Client); err != nil {
 		return told, err
 	}
 	if patience > 0 {
-		if err := chart.RetireProxy(ctx, local.client, patience); err != nil {
+		if err := chart.RetireProxy(ctx, local.Client, patience); err != nil {
 			return told, err
 		}
 	}
-	if told.Release, err = chart.Uninstall(ctx, local.config, local.client, patience); err != nil {
+	if told.Release, err = chart.Uninstall(ctx, local.Config, local.Client, patience); err != nil {
 		return told, err
 	}
-	return told, brokeradmin.RemoveAgentNamespace(ctx, local.client)
+	return told, brokeradmin.RemoveAgentNamespace(ctx, local.Client)
 }
 
 // leaveTimeout is more than the half minute that pods have to end.
@@ -117,14 +119,14 @@ func tellLeft(w io.Writer, r left) {
 		return
 	}
 	fmt.Fprintf(w, "Cluster %s left clusterset %s.\n", r.ClusterID, r.ClusterSet)
-	withdrawn := fmt.Sprintf("%s, %s", plural(r.Records, "export"), plural(r.Slices, "slice"))
+	withdrawn := fmt.Sprintf("%s, %s", text.Plural(r.Records, "export"), text.Plural(r.Slices, "slice"))
 	if !r.Withdrawn && r.Removed == nil {
 		withdrawn = "NOT from the broker: " + r.Problem
 	}
 	lines := []field{
 		{"withdrawn", withdrawn},
-		{"deleted here", fmt.Sprintf("%s, %s", plural(r.Imports, "import"), plural(r.ImportedSlices, "slice"))},
-		{"kept here", fmt.Sprintf("%s (idle), the cluster's id, CustomResourceDefinitions", plural(r.Exports, "ServiceExport"))},
+		{"deleted here", fmt.Sprintf("%s, %s", text.Plural(r.Imports, "import"), text.Plural(r.ImportedSlices, "slice"))},
+		{"kept here", fmt.Sprintf("%s (idle), the cluster's id, CustomResourceDefinitions", text.Plural(r.Exports, "ServiceExport"))},
 	}
 	stop := "stop its seamark-agent, if it still runs; then, "
 	if r.Release.Action == chart.Uninstalled {

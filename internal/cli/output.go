@@ -12,6 +12,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 )
 
 // format is the value of -o: empty for people, json or yaml for programs.
@@ -93,14 +94,7 @@ func changes(steps []brokeradmin.Step) string {
 	if len(parts) == 0 {
 		return "none, all was there"
 	}
-	return plural(len(steps), "object") + ": " + strings.Join(parts, ", ")
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return text.Plural(len(steps), "object") + ": " + strings.Join(parts, ", ")
 }
 
 func joinCIDRs(cidrs []v1alpha1.CIDR, none string) string {
@@ -119,4 +113,37 @@ func joinNamespaces(names []string) string {
 		return "all but kube-* and seamark-*"
 	}
 	return strings.Join(names, ", ")
+}
+
+// look is how a command that looks at things prints: the formats of all commands, and wide.
+type look struct {
+	format
+	wide bool
+}
+
+// Set takes wide too.
+func (l *look) Set(text string) error {
+	if text == "wide" {
+		l.wide, l.format = true, forPeople
+		return nil
+	}
+	if err := l.format.Set(text); err != nil {
+		return fmt.Errorf("choose json, yaml or wide")
+	}
+	return nil
+}
+
+// String and Type are for the help.
+func (l *look) String() string {
+	if l.wide {
+		return "wide"
+	}
+	return l.format.String()
+}
+
+// Type is shown in the help.
+func (l *look) Type() string { return "json|yaml|wide" }
+
+func addLook(cmd *cobra.Command, into *look) {
+	cmd.Flags().VarP(into, "output", "o", "print as json or yaml, or with more columns (wide)")
 }

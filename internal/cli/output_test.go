@@ -66,3 +66,16 @@ func TestAddressOnlyReachableHereIsWarnedOf(t *testing.T) {
 		}
 	}
 }
+
+func TestLook(t *testing.T) {
+	for text, want := range map[string]look{"json": {format: asJSON}, "yaml": {format: asYAML}, "wide": {wide: true}} {
+		var l look
+		if err := l.Set(text); err != nil || l != want || l.String() != text {
+			t.Errorf("%s: %+v, %v", text, l, err)
+		}
+	}
+	var l look
+	if err := l.Set("table"); err == nil {
+		t.Error("there is no such format")
+	}
+}

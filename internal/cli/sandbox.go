@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/sandbox"
 )
 
@@ -117,7 +118,7 @@ func newSandboxStatus(s *session, f *sandboxFlags) *cobra.Command {
 }
 
 func tellSandbox(w io.Writer, status sandbox.Status) {
-	fmt.Fprintf(w, "Sandbox %s: %s, data plane %s, %s\n", status.Name, plural(len(status.Clusters), "cluster"), status.DataPlane, status.Family)
+	fmt.Fprintf(w, "Sandbox %s: %s, data plane %s, %s\n", status.Name, text.Plural(len(status.Clusters), "cluster"), status.DataPlane, status.Family)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "  CLUSTER\tREADY\tPODS\tVERSION\tAPI SERVER\tPOD RANGE\tZONE")
 	for _, c := range status.Clusters {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/sandbox"
 )
 
@@ -98,7 +99,7 @@ func newSandboxHeal(s *session, f *sandboxFlags) *cobra.Command {
 			}
 			return out.print(s.Out, cut{opened.Partitions()}, func(w io.Writer) {
 				if left := len(opened.Partitions()); left > 0 {
-					fmt.Fprintf(w, "Healed; %s left.\n", plural(left, "partition"))
+					fmt.Fprintf(w, "Healed; %s left.\n", text.Plural(left, "partition"))
 					return
 				}
 				fmt.Fprintln(w, "All clusters hear each other.")

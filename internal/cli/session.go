@@ -11,9 +11,9 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 )
 
@@ -23,37 +23,31 @@ type session struct {
 	flags *genericclioptions.ConfigFlags
 }
 
-// connection is an API server and how to reach it.
-type connection struct {
-	client client.Client
-	config *rest.Config
-}
-
 // connect opens the cluster that --kubeconfig and --context name.
-func (s *session) connect() (connection, error) { return open(s.flags) }
+func (s *session) connect() (survey.Connection, error) { return open(s.flags) }
 
 // connectContext opens another context of the same kubeconfig. Flags that name a server or a user directly are about the cluster
 // of --context and are left out.
-func (s *session) connectContext(name string) (connection, error) {
+func (s *session) connectContext(name string) (survey.Connection, error) {
 	other := genericclioptions.NewConfigFlags(false)
 	other.KubeConfig, other.Timeout = s.flags.KubeConfig, s.flags.Timeout
 	other.Context = &name
 	return open(other)
 }
 
-func open(flags *genericclioptions.ConfigFlags) (connection, error) {
+func open(flags *genericclioptions.ConfigFlags) (survey.Connection, error) {
 	config, err := flags.ToRESTConfig()
 	if err != nil {
-		return connection{}, fmt.Errorf("no access to a cluster: %w (choose one with --kubeconfig and --context)", err)
+		return survey.Connection{}, fmt.Errorf("no access to a cluster: %w (choose one with --kubeconfig and --context)", err)
 	}
 	config.QPS = -1 // the API server's own limits are enough
 	config.UserAgent = "seamark/" + version.String()
 	config.WarningHandler = rest.NoWarnings{}
 	c, err := brokeradmin.NewClient(config)
 	if err != nil {
-		return connection{}, fmt.Errorf("no access to the cluster at %s: %w", config.Host, err)
+		return survey.Connection{}, fmt.Errorf("no access to the cluster at %s: %w", config.Host, err)
 	}
-	return connection{client: c, config: config}, nil
+	return survey.Connection{Client: c, Config: config}, nil
 }
 
 // namespace is the namespace the user works in: the flag's, or that of the context.
@@ -68,13 +62,13 @@ func (s *session) namespace(flag string) (string, error) {
 	return name, nil
 }
 
-// server is the address and CA under which a member will reach the API server of a connection.
-func (c connection) server(override string) (address string, ca []byte, err error) {
-	if c.config.Insecure {
+// serverOf returns the address and CA under which a member will reach the API server of a connection.
+func serverOf(c survey.Connection, override string) (address string, ca []byte, err error) {
+	if c.Config.Insecure {
 		return "", nil, errors.New("this context skips the verification of the API server's certificate, which a member never does: " +
 			"put certificate-authority-data into the kubeconfig")
 	}
-	config := rest.CopyConfig(c.config)
+	config := rest.CopyConfig(c.Config)
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return "", nil, fmt.Errorf("read the certificate authority of the broker: %w", err)
 	}

@@ -41,7 +41,7 @@ func newUnexportService(s *session) *cobra.Command {
 			}
 			result := unexported{Namespace: ns, Name: args[0], Action: brokeradmin.Deleted}
 			export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: args[0]}}
-			err = connection.client.Delete(cmd.Context(), export)
+			err = connection.Client.Delete(cmd.Context(), export)
 			if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 				result.Action, err = brokeradmin.Unchanged, nil
 			}

@@ -18,6 +18,9 @@ type Paint func(severity Severity, text string) string
 // Plain leaves text as it is.
 func Plain(_ Severity, text string) string { return text }
 
+// Good is the severity to paint text with that needs no attention.
+const Good Severity = "good"
+
 // Write writes the report for people: first what is wrong and what to do, then the way of the service hop by hop. now is for ages.
 func Write(w io.Writer, r Report, now time.Time, paint Paint) {
 	severity := map[State]Severity{OK: "", Degraded: Warn, Broken: Fail}[r.State]

@@ -1,4 +1,4 @@
-package cli
+package survey
 
 import (
 	"context"
@@ -31,18 +31,18 @@ type target struct {
 }
 
 // probe tries to reach a pod of every other cluster from a pod of this one, if the user gave an image for it.
-func (s *site) probe(ctx context.Context, h *hub, image string, c *doctor.Cluster) {
+func (s *Cluster) probe(ctx context.Context, h *Broker, image string, c *doctor.Cluster) {
 	if image == "" {
 		c.ProbeSkipped = "not tried: it takes a pod; give --probe-image IMAGE (with sh and nc, such as busybox)"
 		return
 	}
-	if h.problem != nil {
+	if h.Problem != nil {
 		c.ProbeSkipped = "not tried: the broker, which knows the other clusters' endpoints, cannot be asked"
 		return
 	}
 	var list discoveryv1.EndpointSliceList
-	if err := h.client.List(ctx, &list, client.InNamespace(h.namespace)); err != nil {
-		c.ProbeSkipped = "not tried: " + plainError(err)
+	if err := h.Client.List(ctx, &list, client.InNamespace(h.Namespace)); err != nil {
+		c.ProbeSkipped = "not tried: " + DescribeError(err)
 		return
 	}
 	targets := probeTargets(list.Items, c.ID)
@@ -80,20 +80,20 @@ func probeTargets(all []discoveryv1.EndpointSlice, self string) []target {
 }
 
 // try runs a pod that connects to the target, and removes it.
-func (s *site) try(ctx context.Context, image string, t target) doctor.Probe {
+func (s *Cluster) try(ctx context.Context, image string, t target) doctor.Probe {
 	probe := doctor.Probe{Cluster: t.cluster, Address: fmt.Sprintf("%s port %d", t.address, t.port)}
 	pod := probePod(image, t)
-	if err := s.client.Create(ctx, pod); err != nil {
-		probe.Detail = "the pod cannot be created: " + plainError(err)
+	if err := s.Client.Create(ctx, pod); err != nil {
+		probe.Detail = "the pod cannot be created: " + DescribeError(err)
 		return probe
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer cancel()
-		_ = s.client.Delete(ctx, pod, client.GracePeriodSeconds(0)) // its deadline ends it anyway
+		_ = s.Client.Delete(ctx, pod, client.GracePeriodSeconds(0)) // its deadline ends it anyway
 	}()
 	err := wait.PollUntilContextTimeout(ctx, probePoll, probePatience, true, func(ctx context.Context) (bool, error) {
-		if err := s.client.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+		if err := s.Client.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 			return false, err
 		}
 		return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed, nil
@@ -102,7 +102,7 @@ func (s *site) try(ctx context.Context, image string, t target) doctor.Probe {
 	case wait.Interrupted(err):
 		probe.Detail = fmt.Sprintf("the pod did not run within %s (phase %s): can the image be pulled?", probePatience, pod.Status.Phase)
 	case err != nil:
-		probe.Detail = plainError(err)
+		probe.Detail = DescribeError(err)
 	case pod.Status.Phase == corev1.PodSucceeded:
 		probe.Reached = true
 	default:

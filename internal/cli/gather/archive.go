@@ -1,16 +1,21 @@
-package cli
+// Package gather packs what helps to diagnose a clusterset into an archive without secrets.
+package gather
 
 import (
 	"archive/tar"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"strings"
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/seamark-dev/seamark/internal/cli/survey"
 )
 
 // gatherer writes an archive. Whatever goes into it is scrubbed first; there is no other way in.
@@ -67,7 +72,7 @@ func (g *gatherer) yaml(name string, value any) {
 
 // miss takes note of something that could not be had.
 func (g *gatherer) miss(what string, err error) {
-	g.problems = append(g.problems, what+": "+plainError(err))
+	g.problems = append(g.problems, what+": "+survey.DescribeError(err))
 }
 
 const blackedOut = "(removed)"
@@ -107,4 +112,42 @@ func (g *gatherer) readme() string {
 		}
 	}
 	return b.String()
+}
+
+// Archive is what is told of a gathering.
+type Archive struct {
+	File  string
+	Files int
+	Bytes int64
+	// Problems are what could not be read; the rest is there.
+	Problems []string
+}
+
+// writeArchive writes an archive. A file that cannot be completed is removed: half of one would mislead.
+func writeArchive(path string, now time.Time, fill func(*gatherer)) (Archive, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return Archive{}, fmt.Errorf("write the archive: %w (choose another name with -o)", err)
+	}
+	g := newGatherer(file, now)
+	fill(g)
+	err = g.close()
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		_ = os.Remove(path)
+		return Archive{}, fmt.Errorf("write %s: %w", path, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return Archive{}, fmt.Errorf("write %s: %w", path, err)
+	}
+	return Archive{File: path, Files: g.files, Bytes: info.Size(), Problems: g.problems}, nil
+}
+
+// WriteArchive writes all that can be read of the clusters and their broker into a new file. What
+// cannot be read is listed in the result; it fails only if the file cannot be written.
+func WriteArchive(ctx context.Context, path string, now time.Time, clusters []*survey.Cluster, broker *survey.Broker, since time.Duration) (Archive, error) {
+	return writeArchive(path, now, func(g *gatherer) { g.all(ctx, clusters, broker, since) })
 }

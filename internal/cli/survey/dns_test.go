@@ -1,4 +1,4 @@
-package cli
+package survey
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func TestQuery(t *testing.T) {
 	if a := query(t.Context(), "tcp", "127.0.0.1:1", "it", "x."); a.Problem == "" {
 		t.Errorf("%+v", a)
 	}
-	s := &site{}
+	s := &Cluster{}
 	if a := s.askDNS(t.Context(), "web.shop.svc.clusterset.local.", address); len(a.Addresses) != 1 || a.Server != address {
 		t.Errorf("%+v", a)
 	}
@@ -110,7 +110,7 @@ func carry(stream httpstream.Stream, to string) {
 func TestForward(t *testing.T) {
 	address := nameServer(t, "web.shop.svc.clusterset.local.", "10.96.0.7")
 	server := forwarding(t, "/prefix/api/v1/namespaces/seamark-system/pods/seamark-dns-1/portforward", address)
-	s := &site{connection: connection{config: &rest.Config{Host: server.URL + "/prefix"}}}
+	s := &Cluster{Connection: Connection{Config: &rest.Config{Host: server.URL + "/prefix"}}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "seamark-system", Name: "seamark-dns-1"}}
 	local, stop, err := s.forward(t.Context(), pod, dnsPort)
 	if err != nil {

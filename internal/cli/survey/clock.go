@@ -1,4 +1,4 @@
-package cli
+package survey
 
 import (
 	"net/http"

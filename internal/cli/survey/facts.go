@@ -1,4 +1,4 @@
-package cli
+package survey
 
 import (
 	"cmp"
@@ -23,17 +23,18 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/doctor"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/cli/status"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-type doctorOptions struct {
-	dns        map[string]string
-	probeImage string
+type FactOptions struct {
+	DNS        map[string]string
+	ProbeImage string
 }
 
 // readFacts reads what the checks need. What cannot be read is told in the facts.
-func readFacts(ctx context.Context, sites []*site, h *hub, o doctorOptions) doctor.Facts {
+func ReadFacts(ctx context.Context, sites []*Cluster, h *Broker, o FactOptions) doctor.Facts {
 	f := doctor.Facts{Broker: readBrokerFacts(ctx, h)}
 	f.Clusters = make([]doctor.Cluster, len(sites))
 	var reading sync.WaitGroup
@@ -44,14 +45,14 @@ func readFacts(ctx context.Context, sites []*site, h *hub, o doctorOptions) doct
 	kept := f.Clusters[:0]
 	for i := range f.Clusters {
 		c := &f.Clusters[i]
-		if c.Problem == "" && !c.Member && isHub(sites[i], h) {
+		if c.Problem == "" && !c.Member && isBroker(sites[i], h) {
 			continue // a broker that is no member
 		}
 		if m := findMember(f.Broker.Members, c.ID); m != nil {
 			c.DataPlane = cmp.Or(c.DataPlane, m.Status.DataPlane)
 		}
 		if c.Problem == "" && c.Member {
-			sites[i].probe(ctx, h, o.probeImage, c)
+			sites[i].probe(ctx, h, o.ProbeImage, c)
 		}
 		kept = append(kept, *c)
 	}
@@ -68,19 +69,19 @@ func findMember(members []doctor.Member, id string) *doctor.Member {
 	return nil
 }
 
-func readBrokerFacts(ctx context.Context, h *hub) doctor.Broker {
-	if h.problem != nil {
-		return doctor.Broker{Problem: h.problem.Error()}
+func readBrokerFacts(ctx context.Context, h *Broker) doctor.Broker {
+	if h.Problem != nil {
+		return doctor.Broker{Problem: h.Problem.Error()}
 	}
-	b := doctor.Broker{Server: h.config.Host, Set: h.set}
+	b := doctor.Broker{Server: h.Config.Host, Set: h.ClusterSet}
 	var (
 		members    v1alpha1.ClusterList
 		leases     coordinationv1.LeaseList
 		aggregates mcsv1beta1.ServiceImportList
 	)
 	for _, list := range []client.ObjectList{&members, &leases, &aggregates} {
-		if err := h.client.List(ctx, list, client.InNamespace(h.namespace)); err != nil {
-			return doctor.Broker{Problem: "the broker at " + h.config.Host + ": " + plainError(err)}
+		if err := h.Client.List(ctx, list, client.InNamespace(h.Namespace)); err != nil {
+			return doctor.Broker{Problem: "the broker at " + h.Config.Host + ": " + DescribeError(err)}
 		}
 	}
 	now := h.clock.now(time.Now())
@@ -101,7 +102,7 @@ func readBrokerFacts(ctx context.Context, h *hub) doctor.Broker {
 			}
 		}
 	}
-	b.Kinds, b.KindsProblem = readKinds(ctx, h.client, crds.Broker)
+	b.Kinds, b.KindsProblem = ReadKinds(ctx, h.Client, crds.Broker)
 	if ahead, known := h.clock.read(); known {
 		b.ClockAhead = &ahead
 	}
@@ -118,7 +119,7 @@ func skewOf(lease *coordinationv1.Lease, life explain.Life) *time.Duration {
 }
 
 // readKinds reads which versions of the kinds are served.
-func readKinds(ctx context.Context, c client.Client, set crds.Set) ([]doctor.Kind, string) {
+func ReadKinds(ctx context.Context, c client.Client, set crds.Set) ([]doctor.Kind, string) {
 	definitions, err := crds.Definitions(set)
 	if err != nil {
 		return nil, err.Error()
@@ -132,7 +133,7 @@ func readKinds(ctx context.Context, c client.Client, set crds.Set) ([]doctor.Kin
 		case apierrors.IsNotFound(err):
 			kind.Missing = true
 		case err != nil:
-			return nil, "CustomResourceDefinitions cannot be read: " + plainError(err)
+			return nil, "CustomResourceDefinitions cannot be read: " + DescribeError(err)
 		}
 		for _, v := range existing.Spec.Versions {
 			if v.Served {
@@ -145,17 +146,17 @@ func readKinds(ctx context.Context, c client.Client, set crds.Set) ([]doctor.Kin
 }
 
 // readFacts reads one cluster.
-func (s *site) readFacts(ctx context.Context, o doctorOptions) doctor.Cluster {
-	c := doctor.Cluster{ID: s.name(), Context: s.context, Member: s.member(), ClusterSet: s.clusterSet, MembershipProblem: s.whyNoMembership}
-	if s.problem != nil {
-		c.Problem = s.problem.Error()
+func (s *Cluster) readFacts(ctx context.Context, o FactOptions) doctor.Cluster {
+	c := doctor.Cluster{ID: s.Name(), Context: s.Context, Member: s.IsMember(), ClusterSet: s.ClusterSet, MembershipProblem: s.MembershipProblem}
+	if s.Problem != nil {
+		c.Problem = s.Problem.Error()
 		return c
 	}
 	s.readVersion(&c)
-	c.Kinds, c.KindsProblem = readKinds(ctx, s.client, crds.Member)
-	c.Denied = s.denied(ctx, s.client, userNeeds)
-	if s.membership != nil {
-		c.DataPlane = s.membership.DataPlane
+	c.Kinds, c.KindsProblem = ReadKinds(ctx, s.Client, crds.Member)
+	c.Denied = s.denied(ctx, s.Client, userNeeds)
+	if s.Membership != nil {
+		c.DataPlane = s.Membership.DataPlane
 		s.askBroker(ctx, &c)
 	}
 	s.readWorkloads(ctx, &c)
@@ -167,9 +168,9 @@ func (s *site) readFacts(ctx context.Context, o doctorOptions) doctor.Cluster {
 	return c
 }
 
-func (s *site) readVersion(c *doctor.Cluster) {
+func (s *Cluster) readVersion(c *doctor.Cluster) {
 	c.Version = "of an unknown version"
-	d, err := discovery.NewDiscoveryClientForConfig(s.config)
+	d, err := discovery.NewDiscoveryClientForConfig(s.Config)
 	if err != nil {
 		return
 	}
@@ -181,22 +182,22 @@ func (s *site) readVersion(c *doctor.Cluster) {
 }
 
 // askBroker asks the broker as this member.
-func (s *site) askBroker(ctx context.Context, c *doctor.Cluster) {
-	h := openHub(ctx, connection{config: s.membership.Config()}, s.membership.Namespace, "cluster "+s.id)
+func (s *Cluster) askBroker(ctx context.Context, c *doctor.Cluster) {
+	h := OpenBroker(ctx, Connection{Config: s.Membership.Config()}, s.Membership.Namespace, "cluster "+s.ID)
 	c.AskedBroker = true
-	if h.problem != nil {
-		c.BrokerProblem = h.problem.Error()
+	if h.Problem != nil {
+		c.BrokerProblem = h.Problem.Error()
 		return
 	}
-	c.BrokerDenied = s.denied(ctx, h.client, memberNeeds(s.membership))
+	c.BrokerDenied = s.denied(ctx, h.Client, memberNeeds(s.Membership))
 }
 
-func (s *site) readWorkloads(ctx context.Context, c *doctor.Cluster) {
-	if err := s.client.List(ctx, &appsv1.DeploymentList{}, client.InNamespace(objects.AgentNamespace), client.Limit(1)); err != nil {
-		c.WorkloadsProblem = "what runs in " + objects.AgentNamespace + " cannot be read: " + plainError(err)
+func (s *Cluster) readWorkloads(ctx context.Context, c *doctor.Cluster) {
+	if err := s.Client.List(ctx, &appsv1.DeploymentList{}, client.InNamespace(objects.AgentNamespace), client.Limit(1)); err != nil {
+		c.WorkloadsProblem = "what runs in " + objects.AgentNamespace + " cannot be read: " + DescribeError(err)
 		return
 	}
-	c.Agent, c.DNS = s.deployment(ctx, agentDeployment), s.deployment(ctx, dnsDeployment)
+	c.Agent, c.DNS = s.deployment(ctx, agentDeployment), s.deployment(ctx, DNSName)
 	if c.DataPlane == v1alpha1.DataPlaneNFTables {
 		c.Proxy = s.daemonSet(ctx, proxyDaemonSet)
 		state := s.readProxies(ctx)
@@ -205,18 +206,18 @@ func (s *site) readWorkloads(ctx context.Context, c *doctor.Cluster) {
 }
 
 // readForwarding reads the addresses of seamark-dns and the configuration of the cluster's own DNS, or why that is not known.
-func (s *site) readForwarding(ctx context.Context) (addresses []string, corefile, problem string) {
+func (s *Cluster) readForwarding(ctx context.Context) (addresses []string, corefile, problem string) {
 	service := &corev1.Service{}
-	if err := s.client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: dnsDeployment}, service); err == nil {
+	if err := s.Client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: DNSName}, service); err == nil {
 		addresses = service.Spec.ClusterIPs
 	}
 	config := &corev1.ConfigMap{}
-	err := s.client.Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "coredns"}, config)
+	err := s.Client.Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "coredns"}, config)
 	switch {
 	case apierrors.IsNotFound(err):
 		problem = "there is no ConfigMap kube-system/coredns: this cluster's DNS is not CoreDNS as usual; see that it forwards clusterset.local to seamark-dns"
 	case err != nil:
-		problem = "ConfigMap kube-system/coredns cannot be read: " + plainError(err)
+		problem = "ConfigMap kube-system/coredns cannot be read: " + DescribeError(err)
 	case config.Data["Corefile"] == "":
 		problem = "ConfigMap kube-system/coredns has no Corefile: see that this cluster's DNS forwards clusterset.local to seamark-dns"
 	}
@@ -224,19 +225,19 @@ func (s *site) readForwarding(ctx context.Context) (addresses []string, corefile
 }
 
 // readServices finds exports that complain, and a name to ask DNS for.
-func (s *site) readServices(ctx context.Context, c *doctor.Cluster, o doctorOptions) {
-	held := s.readAll(ctx, "")
-	for i := range held.exports {
-		if whyNotExported(&held.exports[i]) != "" {
-			c.BadExports = append(c.BadExports, held.exports[i].Namespace+"/"+held.exports[i].Name)
+func (s *Cluster) readServices(ctx context.Context, c *doctor.Cluster, o FactOptions) {
+	held := s.ReadServices(ctx, "")
+	for i := range held.Exports {
+		if status.ExportProblem(&held.Exports[i]) != "" {
+			c.BadExports = append(c.BadExports, held.Exports[i].Namespace+"/"+held.Exports[i].Name)
 		}
 	}
 	c.Asked = "clusterset.local"
-	for i := range held.imports {
-		if si := &held.imports[i]; objects.IsManagedImport(si) && len(si.Spec.IPs) > 0 {
+	for i := range held.Imports {
+		if si := &held.Imports[i]; objects.IsManagedImport(si) && len(si.Spec.IPs) > 0 {
 			c.Asked, c.Expect = si.Name+"."+si.Namespace+".svc.clusterset.local", si.Spec.IPs
 			break
 		}
 	}
-	c.Answer = s.askDNS(ctx, c.Asked+".", cmp.Or(o.dns[c.ID], o.dns[c.Context], o.dns[""]))
+	c.Answer = s.askDNS(ctx, c.Asked+".", cmp.Or(o.DNS[c.ID], o.DNS[c.Context], o.DNS[""]))
 }

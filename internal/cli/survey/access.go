@@ -1,4 +1,4 @@
-package cli
+package survey
 
 import (
 	"context"
@@ -55,7 +55,7 @@ func memberNeeds(m *objects.Membership) []need {
 }
 
 // denied asks an API server which of the needs its client is not allowed. A question that fails counts as denied: the user learns why.
-func (s *site) denied(ctx context.Context, c client.Client, needs []need) []string {
+func (s *Cluster) denied(ctx context.Context, c client.Client, needs []need) []string {
 	var out []string
 	for _, n := range needs {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
@@ -65,7 +65,7 @@ func (s *site) denied(ctx context.Context, c client.Client, needs []need) []stri
 		}}
 		switch err := c.Create(ctx, review); {
 		case err != nil:
-			return append(out, fmt.Sprintf("ask what is allowed (%s)", plainError(err)))
+			return append(out, fmt.Sprintf("ask what is allowed (%s)", DescribeError(err)))
 		case !review.Status.Allowed:
 			out = append(out, n.String())
 		}

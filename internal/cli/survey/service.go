@@ -1,4 +1,4 @@
-package cli
+package survey
 
 import (
 	"cmp"
@@ -25,14 +25,14 @@ import (
 )
 
 // readService reads all there is of one service. What cannot be read is told in what it returns.
-func readService(ctx context.Context, sites []*site, h *hub, namespace, name string, dns map[string]string) explain.Input {
+func ReadService(ctx context.Context, sites []*Cluster, h *Broker, namespace, name string, dns map[string]string) explain.Input {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	in := explain.Input{Namespace: namespace, Name: name}
-	in.Broker = readBroker(ctx, h, key)
+	in.Broker = readBrokerService(ctx, h, key)
 	looked := make([]*explain.Cluster, len(sites))
 	var reading sync.WaitGroup
 	for i, s := range sites {
-		if s.problem == nil && !s.member() && isHub(s, h) {
+		if s.Problem == nil && !s.IsMember() && isBroker(s, h) {
 			continue // a broker that is no member has no part in it
 		}
 		reading.Go(func() { looked[i] = s.readCluster(ctx, key, dns) })
@@ -56,12 +56,12 @@ func readService(ctx context.Context, sites []*site, h *hub, namespace, name str
 }
 
 // isHub tells a site whose API server is the broker's.
-func isHub(s *site, h *hub) bool { return h.config != nil && h.config.Host == s.config.Host }
+func isBroker(s *Cluster, h *Broker) bool { return h.Config != nil && h.Config.Host == s.Config.Host }
 
-func readBroker(ctx context.Context, h *hub, key types.NamespacedName) explain.Broker {
-	b := explain.Broker{Namespace: h.namespace, Via: h.via, Set: h.set}
-	if h.problem != nil {
-		b.Problem = h.problem.Error()
+func readBrokerService(ctx context.Context, h *Broker, key types.NamespacedName) explain.Broker {
+	b := explain.Broker{Namespace: h.Namespace, Via: h.via, Set: h.ClusterSet}
+	if h.Problem != nil {
+		b.Problem = h.Problem.Error()
 		return b
 	}
 	var members v1alpha1.ClusterList
@@ -70,19 +70,19 @@ func readBroker(ctx context.Context, h *hub, key types.NamespacedName) explain.B
 	var slices discoveryv1.EndpointSliceList
 	of := client.MatchingLabels(objects.Labels(key, ""))
 	for list, options := range map[client.ObjectList][]client.ListOption{
-		&members: {client.InNamespace(h.namespace)}, &leases: {client.InNamespace(h.namespace)},
-		&records: {client.InNamespace(h.namespace), of}, &slices: {client.InNamespace(h.namespace), of},
+		&members: {client.InNamespace(h.Namespace)}, &leases: {client.InNamespace(h.Namespace)},
+		&records: {client.InNamespace(h.Namespace), of}, &slices: {client.InNamespace(h.Namespace), of},
 	} {
-		if err := h.client.List(ctx, list, options...); err != nil {
-			return explain.Broker{Problem: "the broker at " + h.config.Host + ": " + plainError(err)}
+		if err := h.Client.List(ctx, list, options...); err != nil {
+			return explain.Broker{Problem: "the broker at " + h.Config.Host + ": " + DescribeError(err)}
 		}
 	}
 	b.Members, b.Leases, b.Records, b.Slices = members.Items, leases.Items, records.Items, slices.Items
 	aggregate := &mcsv1beta1.ServiceImport{}
-	if err := h.client.Get(ctx, types.NamespacedName{Namespace: h.namespace, Name: objects.AggregateName(key)}, aggregate); err == nil {
+	if err := h.Client.Get(ctx, types.NamespacedName{Namespace: h.Namespace, Name: objects.AggregateName(key)}, aggregate); err == nil {
 		b.Aggregate = aggregate
 	} else if client.IgnoreNotFound(err) != nil {
-		return explain.Broker{Problem: "the broker at " + h.config.Host + ": " + plainError(err)}
+		return explain.Broker{Problem: "the broker at " + h.Config.Host + ": " + DescribeError(err)}
 	}
 	ahead, _ := h.clock.read()
 	b.ClockAhead = metav1.Duration{Duration: ahead.Round(time.Second)}
@@ -90,22 +90,22 @@ func readBroker(ctx context.Context, h *hub, key types.NamespacedName) explain.B
 }
 
 // readCluster reads what one cluster has of a service.
-func (s *site) readCluster(ctx context.Context, key types.NamespacedName, dns map[string]string) *explain.Cluster {
-	c := &explain.Cluster{ID: s.name(), Context: s.context, Member: s.member()}
-	if s.problem != nil {
-		c.Problem = s.problem.Error()
+func (s *Cluster) readCluster(ctx context.Context, key types.NamespacedName, dns map[string]string) *explain.Cluster {
+	c := &explain.Cluster{ID: s.Name(), Context: s.Context, Member: s.IsMember()}
+	if s.Problem != nil {
+		c.Problem = s.Problem.Error()
 		return c
 	}
-	if s.membership != nil {
-		c.DataPlane = s.membership.DataPlane
+	if s.Membership != nil {
+		c.DataPlane = s.Membership.DataPlane
 	}
 	if err := s.readObjects(ctx, key, c); err != nil {
-		return &explain.Cluster{ID: s.name(), Context: s.context, Problem: plainError(err)}
+		return &explain.Cluster{ID: s.Name(), Context: s.Context, Problem: DescribeError(err)}
 	}
-	if families, err := objects.Families(ctx, s.client); err == nil {
+	if families, err := objects.Families(ctx, s.Client); err == nil {
 		c.Families = families
 	}
-	c.Agent, c.DNSServer = s.deployment(ctx, agentDeployment), s.deployment(ctx, dnsDeployment)
+	c.Agent, c.DNSServer = s.deployment(ctx, agentDeployment), s.deployment(ctx, DNSName)
 	c.DNSAddresses, c.Corefile, _ = s.readForwarding(ctx)
 	if c.DataPlane == v1alpha1.DataPlaneNFTables {
 		c.Proxy = s.daemonSet(ctx, proxyDaemonSet)
@@ -119,30 +119,30 @@ func (s *site) readCluster(ctx context.Context, key types.NamespacedName, dns ma
 	return c
 }
 
-func (s *site) readObjects(ctx context.Context, key types.NamespacedName, c *explain.Cluster) error {
-	err := s.client.Get(ctx, types.NamespacedName{Name: key.Namespace}, &corev1.Namespace{})
+func (s *Cluster) readObjects(ctx context.Context, key types.NamespacedName, c *explain.Cluster) error {
+	err := s.Client.Get(ctx, types.NamespacedName{Name: key.Namespace}, &corev1.Namespace{})
 	c.NamespaceMissing = apierrors.IsNotFound(err)
 	if err != nil && !c.NamespaceMissing && !apierrors.IsForbidden(err) {
 		return err
 	}
-	if c.Export, err = getIfThere(ctx, s.client, key, &mcsv1beta1.ServiceExport{}); err != nil {
+	if c.Export, err = getIfThere(ctx, s.Client, key, &mcsv1beta1.ServiceExport{}); err != nil {
 		return err
 	}
-	if c.Service, err = getIfThere(ctx, s.client, key, &corev1.Service{}); err != nil {
+	if c.Service, err = getIfThere(ctx, s.Client, key, &corev1.Service{}); err != nil {
 		return err
 	}
-	if c.Import, err = getIfThere(ctx, s.client, key, &mcsv1beta1.ServiceImport{}); err != nil {
+	if c.Import, err = getIfThere(ctx, s.Client, key, &mcsv1beta1.ServiceImport{}); err != nil {
 		return err
 	}
 	derived := types.NamespacedName{Namespace: key.Namespace, Name: objects.DerivedServiceName(key.Name)}
-	if c.Derived, err = getIfThere(ctx, s.client, derived, &corev1.Service{}); err != nil {
+	if c.Derived, err = getIfThere(ctx, s.Client, derived, &corev1.Service{}); err != nil {
 		return err
 	}
 	var own, imported discoveryv1.EndpointSliceList
-	if err := s.client.List(ctx, &own, client.InNamespace(key.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: key.Name}); err != nil {
+	if err := s.Client.List(ctx, &own, client.InNamespace(key.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: key.Name}); err != nil {
 		return err
 	}
-	if err := s.client.List(ctx, &imported, client.InNamespace(key.Namespace), client.MatchingLabels{mcsv1beta1.LabelServiceName: key.Name}); err != nil {
+	if err := s.Client.List(ctx, &imported, client.InNamespace(key.Namespace), client.MatchingLabels{mcsv1beta1.LabelServiceName: key.Name}); err != nil {
 		return err
 	}
 	for i := range own.Items {
@@ -174,22 +174,22 @@ func getIfThere[T client.Object](ctx context.Context, c client.Client, key types
 // The workloads of Seamark in a member, as the chart names them.
 const (
 	agentDeployment = "seamark-agent"
-	dnsDeployment   = "seamark-dns"
+	DNSName         = "seamark-dns"
 	proxyDaemonSet  = "seamark-proxy"
 )
 
 // deployment is how one of our Deployments is; nil when it is not there or may not be read.
-func (s *site) deployment(ctx context.Context, name string) *explain.Workload {
+func (s *Cluster) deployment(ctx context.Context, name string) *explain.Workload {
 	d := &appsv1.Deployment{}
-	if err := s.client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, d); err != nil {
+	if err := s.Client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, d); err != nil {
 		return nil
 	}
 	return &explain.Workload{Ready: d.Status.ReadyReplicas, Want: ptr.Deref(d.Spec.Replicas, 1)}
 }
 
-func (s *site) daemonSet(ctx context.Context, name string) *explain.Workload {
+func (s *Cluster) daemonSet(ctx context.Context, name string) *explain.Workload {
 	d := &appsv1.DaemonSet{}
-	if err := s.client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, d); err != nil {
+	if err := s.Client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, d); err != nil {
 		return nil
 	}
 	return &explain.Workload{Ready: d.Status.NumberReady, Want: d.Status.DesiredNumberScheduled}

@@ -1,4 +1,4 @@
-package cli
+package gather
 
 import (
 	"bytes"
@@ -26,43 +26,45 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/doctor"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/cli/status"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // all gathers everything. What cannot be had is noted, and the rest goes on.
-func (g *gatherer) all(ctx context.Context, sites []*site, h *hub, since time.Duration) {
+func (g *gatherer) all(ctx context.Context, sites []*survey.Cluster, h *survey.Broker, since time.Duration) {
 	for _, s := range sites {
-		if s.membership != nil {
-			g.hide(s.membership.Token)
-			g.hide(base64.StdEncoding.EncodeToString([]byte(s.membership.Token)))
-			g.hide(strings.TrimSpace(string(s.membership.CAData)))
+		if s.Membership != nil {
+			g.hide(s.Membership.Token)
+			g.hide(base64.StdEncoding.EncodeToString([]byte(s.Membership.Token)))
+			g.hide(strings.TrimSpace(string(s.Membership.CAData)))
 		}
-		if s.config != nil {
-			g.hide(s.config.BearerToken)
-			g.hide(s.config.Password)
+		if s.Config != nil {
+			g.hide(s.Config.BearerToken)
+			g.hide(s.Config.Password)
 		}
 	}
 	g.reports(ctx, sites, h)
 	for _, s := range sites {
-		if s.problem != nil {
-			g.miss("cluster "+s.name(), s.problem)
+		if s.Problem != nil {
+			g.miss("cluster "+s.Name(), s.Problem)
 			continue
 		}
 		g.cluster(ctx, s, since)
 	}
-	if h.problem != nil {
-		g.miss("the broker", h.problem)
+	if h.Problem != nil {
+		g.miss("the broker", h.Problem)
 		return
 	}
-	g.lists(ctx, h.client, "broker", []client.ListOption{client.InNamespace(h.namespace)}, &v1alpha1.ClusterSetList{}, &v1alpha1.ClusterList{}, &v1alpha1.ExportRecordList{},
+	g.lists(ctx, h.Client, "broker", []client.ListOption{client.InNamespace(h.Namespace)}, &v1alpha1.ClusterSetList{}, &v1alpha1.ClusterList{}, &v1alpha1.ExportRecordList{},
 		&discoveryv1.EndpointSliceList{}, &mcsv1beta1.ServiceImportList{}, &coordinationv1.LeaseList{})
 }
 
 // reports adds versions and what status and doctor say.
-func (g *gatherer) reports(ctx context.Context, sites []*site, h *hub) {
-	facts := readFacts(ctx, sites, h, doctorOptions{})
+func (g *gatherer) reports(ctx context.Context, sites []*survey.Cluster, h *survey.Broker) {
+	facts := survey.ReadFacts(ctx, sites, h, survey.FactOptions{})
 	versions := map[string]string{"seamark": version.String(), "go": goruntime.Version(), "platform": goruntime.GOOS + "/" + goruntime.GOARCH}
 	for i := range facts.Clusters {
 		versions["kubernetes of "+facts.Clusters[i].ID] = facts.Clusters[i].Version
@@ -72,29 +74,29 @@ func (g *gatherer) reports(ctx context.Context, sites []*site, h *hub) {
 	doctor.Write(&text, doctor.Examine(facts), false, explain.Plain)
 	g.text("doctor.txt", text.String())
 	text.Reset()
-	read := readStatus(ctx, sites, h)
-	tellStatus(&text, assess(read), read.now, true, explain.Plain)
+	read := survey.ReadStatus(ctx, sites, h)
+	status.Write(&text, status.Assess(read), read.Now, true, explain.Plain)
 	g.text("status.txt", text.String())
 }
 
 // cluster adds what one cluster has.
-func (g *gatherer) cluster(ctx context.Context, s *site, since time.Duration) {
-	dir := path.Join("clusters", s.name())
+func (g *gatherer) cluster(ctx context.Context, s *survey.Cluster, since time.Duration) {
+	dir := path.Join("clusters", s.Name())
 	ours := []client.ListOption{client.InNamespace(objects.AgentNamespace)}
-	g.lists(ctx, s.client, path.Join(dir, objects.AgentNamespace), ours, &appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &corev1.PodList{}, &corev1.ServiceList{},
+	g.lists(ctx, s.Client, path.Join(dir, objects.AgentNamespace), ours, &appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &corev1.PodList{}, &corev1.ServiceList{},
 		&corev1.EventList{}, &coordinationv1.LeaseList{})
-	g.lists(ctx, s.client, dir, nil, &mcsv1beta1.ServiceExportList{}, &mcsv1beta1.ServiceImportList{}, &aboutv1beta1.ClusterPropertyList{}, &claimsv1.ClusterClaimList{})
-	g.lists(ctx, s.client, dir, []client.ListOption{client.MatchingLabels{discoveryv1.LabelManagedBy: objects.ManagedBy}}, &discoveryv1.EndpointSliceList{})
-	g.lists(ctx, s.client, path.Join(dir, "derived"), []client.ListOption{client.MatchingLabels{objects.LabelManagedBy: objects.ManagedBySeamark}}, &corev1.ServiceList{})
-	for _, key := range []types.NamespacedName{{Namespace: "kube-system", Name: "coredns"}, {Namespace: objects.AgentNamespace, Name: dnsDeployment}} {
+	g.lists(ctx, s.Client, dir, nil, &mcsv1beta1.ServiceExportList{}, &mcsv1beta1.ServiceImportList{}, &aboutv1beta1.ClusterPropertyList{}, &claimsv1.ClusterClaimList{})
+	g.lists(ctx, s.Client, dir, []client.ListOption{client.MatchingLabels{discoveryv1.LabelManagedBy: objects.ManagedBy}}, &discoveryv1.EndpointSliceList{})
+	g.lists(ctx, s.Client, path.Join(dir, "derived"), []client.ListOption{client.MatchingLabels{objects.LabelManagedBy: objects.ManagedBySeamark}}, &corev1.ServiceList{})
+	for _, key := range []types.NamespacedName{{Namespace: "kube-system", Name: "coredns"}, {Namespace: objects.AgentNamespace, Name: survey.DNSName}} {
 		config := &corev1.ConfigMap{}
-		if err := s.client.Get(ctx, key, config); err == nil {
+		if err := s.Client.Get(ctx, key, config); err == nil {
 			g.yaml(path.Join(dir, "configmap-"+key.Namespace+"-"+key.Name+".yaml"), config)
 		} else if client.IgnoreNotFound(err) != nil {
-			g.miss("ConfigMap "+key.String()+" of "+s.name(), err)
+			g.miss("ConfigMap "+key.String()+" of "+s.Name(), err)
 		}
 	}
-	kinds, problem := readKinds(ctx, s.client, crds.Member)
+	kinds, problem := survey.ReadKinds(ctx, s.Client, crds.Member)
 	g.yaml(path.Join(dir, "kinds.yaml"), map[string]any{"kinds": kinds, "problem": problem})
 	g.logs(ctx, s, dir, since)
 }
@@ -140,15 +142,15 @@ func stripApplied(obj runtime.Object) error {
 const maxLog = 4 << 20
 
 // logs adds the logs of our pods, of the container before a restart too.
-func (g *gatherer) logs(ctx context.Context, s *site, dir string, since time.Duration) {
+func (g *gatherer) logs(ctx context.Context, s *survey.Cluster, dir string, since time.Duration) {
 	var pods corev1.PodList
-	if err := s.client.List(ctx, &pods, client.InNamespace(objects.AgentNamespace)); err != nil {
-		g.miss("logs of "+s.name(), err)
+	if err := s.Client.List(ctx, &pods, client.InNamespace(objects.AgentNamespace)); err != nil {
+		g.miss("logs of "+s.Name(), err)
 		return
 	}
-	clients, err := kubernetes.NewForConfig(s.config)
+	clients, err := kubernetes.NewForConfig(s.Config)
 	if err != nil {
-		g.miss("logs of "+s.name(), err)
+		g.miss("logs of "+s.Name(), err)
 		return
 	}
 	for i := range pods.Items {

@@ -99,7 +99,7 @@ func newJoin(s *session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.ClusterID, "clusterid", "", "id of this cluster (default: the one it has, or the invitation's, or the uid of its kube-system namespace)")
-	flags.StringVar(&f.dataPlane, "dataplane", "", "how imported services are reached here: service, nftables or none (default service)")
+	flags.StringVar(&f.dataPlane, "dataplane", "", fmt.Sprintf("how imported services are reached here: %s (default %s)", objects.DataPlaneNames(), objects.DataPlaneOf("").Name))
 	flags.BoolVar(&f.enable, "enable-clusterset-ip", true, "give this cluster's exports an IP of the clusterset unless they say otherwise (default: as the clusterset has it)")
 	flags.StringVar(&f.brokerContext, "broker-context", "", "context of the broker's admin: invite and join in one step")
 	flags.StringVar(&f.brokerNamespace, "broker-namespace", objects.DefaultNamespace, "with --broker-context: namespace of the broker")
@@ -124,11 +124,10 @@ func (f *joinFlags) check(cmd *cobra.Command, args []string) error {
 			}
 		}
 	}
-	switch v1alpha1.DataPlane(f.dataPlane) {
-	case "", v1alpha1.DataPlaneService, v1alpha1.DataPlaneNFTables, v1alpha1.DataPlaneNone:
-		return nil
+	if _, err := objects.ParseDataPlane(f.dataPlane); err != nil {
+		return usageError{err}
 	}
-	return usagef("there is no data plane %q: choose service, nftables or none", f.dataPlane)
+	return nil
 }
 
 // readInvitation reads an invitation from a file, or from standard input.

@@ -13,6 +13,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/survey"
 	"github.com/seamark-dev/seamark/internal/install/chart"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // readyTimeout is how long join waits for the workloads: pulling an image may take minutes.
@@ -111,7 +112,7 @@ func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *sessi
 	if err != nil {
 		return chart.Release{}, nil, err
 	}
-	if _, err := chart.Admit(ctx, local.Client, member.DataPlane == v1alpha1.DataPlaneNFTables); err != nil {
+	if _, err := chart.Admit(ctx, local.Client, objects.DataPlaneOf(member.DataPlane).RunsProxy); err != nil {
 		return chart.Release{}, nil, err
 	}
 	release, err := chart.Install(ctx, local.Config, values)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/text"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/sandbox"
 )
 
@@ -61,7 +62,7 @@ func newSandboxUp(s *session, f *sandboxFlags) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntVar(&options.Clusters, "clusters", sandbox.DefaultClusters, "how many clusters, 1 to 8")
-	flags.StringVar(&dataPlane, "dataplane", string(v1alpha1.DataPlaneService), "how imported services are reached: service, nftables or none")
+	flags.StringVar(&dataPlane, "dataplane", string(objects.DataPlaneOf("").Name), "how imported services are reached: "+objects.DataPlaneNames())
 	flags.StringVar(&family, "ip-family", string(sandbox.IPv4), "addresses of nodes, pods and services: ipv4, ipv6 or dual")
 	flags.BoolVar(&options.Bare, "bare", false, "only the clusters, without broker and Seamark")
 	addOutput(cmd, &out)

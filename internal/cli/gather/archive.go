@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/internal/cli/survey"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // gatherer writes an archive. Whatever goes into it is scrubbed first; there is no other way in.
@@ -72,7 +73,7 @@ func (g *gatherer) yaml(name string, value any) {
 
 // miss takes note of something that could not be had.
 func (g *gatherer) miss(what string, err error) {
-	g.problems = append(g.problems, what+": "+survey.DescribeError(err))
+	g.problems = append(g.problems, what+": "+objects.ErrorText(err))
 }
 
 const blackedOut = "(removed)"

@@ -89,11 +89,12 @@ func (g *gatherer) cluster(ctx context.Context, s *survey.Cluster, since time.Du
 	g.lists(ctx, s.Client, dir, []client.ListOption{client.MatchingLabels{discoveryv1.LabelManagedBy: objects.ManagedBy}}, &discoveryv1.EndpointSliceList{})
 	g.lists(ctx, s.Client, path.Join(dir, "derived"), []client.ListOption{client.MatchingLabels{objects.LabelManagedBy: objects.ManagedBySeamark}}, &corev1.ServiceList{})
 	for _, key := range []types.NamespacedName{{Namespace: "kube-system", Name: "coredns"}, {Namespace: objects.AgentNamespace, Name: survey.DNSName}} {
-		config := &corev1.ConfigMap{}
-		if err := s.Client.Get(ctx, key, config); err == nil {
-			g.yaml(path.Join(dir, "configmap-"+key.Namespace+"-"+key.Name+".yaml"), config)
-		} else if client.IgnoreNotFound(err) != nil {
+		config, err := objects.GetOrNil(ctx, s.Client, key, &corev1.ConfigMap{})
+		switch {
+		case err != nil:
 			g.miss("ConfigMap "+key.String()+" of "+s.Name(), err)
+		case config != nil:
+			g.yaml(path.Join(dir, "configmap-"+key.Namespace+"-"+key.Name+".yaml"), config)
 		}
 	}
 	kinds, problem := survey.ReadKinds(ctx, s.Client, crds.Member)

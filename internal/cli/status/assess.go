@@ -95,7 +95,7 @@ func (in Input) assessMembers(lives map[string]explain.Life) []Member {
 	}
 	for i := range in.Slices {
 		if at, ok := place[in.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]]; ok {
-			ready, total := countReady(in.Slices[i])
+			ready, total := explain.CountEndpoints(in.Slices[i : i+1])
 			out[at].ReadyEndpoints += ready
 			out[at].Endpoints += total
 		}
@@ -112,15 +112,6 @@ func (in Input) assessMembers(lives map[string]explain.Life) []Member {
 		}
 	}
 	return out
-}
-
-func countReady(s discoveryv1.EndpointSlice) (ready, total int) {
-	for i := range s.Endpoints {
-		if ptr.Deref(s.Endpoints[i].Conditions.Ready, true) {
-			ready++
-		}
-	}
-	return ready, len(s.Endpoints)
 }
 
 // published is what the broker has of one service.
@@ -146,7 +137,7 @@ func (in Input) byService() map[types.NamespacedName]*published {
 	for i := range in.Slices {
 		key, _ := objects.ServiceOf(&in.Slices[i])
 		if p := out[key]; p != nil {
-			ready, _ := countReady(in.Slices[i])
+			ready, _ := explain.CountEndpoints(in.Slices[i : i+1])
 			p.ready[in.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]] += ready
 		}
 	}

@@ -65,7 +65,7 @@ func (s *Cluster) denied(ctx context.Context, c client.Client, needs []need) []s
 		}}
 		switch err := c.Create(ctx, review); {
 		case err != nil:
-			return append(out, fmt.Sprintf("ask what is allowed (%s)", DescribeError(err)))
+			return append(out, fmt.Sprintf("ask what is allowed (%s)", objects.ErrorText(err)))
 		case !review.Status.Allowed:
 			out = append(out, n.String())
 		}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // hub is the broker as the user reaches it.
@@ -78,16 +78,20 @@ func OpenBroker(ctx context.Context, c Connection, namespace, via string) *Broke
 		return h
 	}
 	var sets v1alpha1.ClusterSetList
-	switch err := h.Client.List(ctx, &sets, client.InNamespace(namespace)); {
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		h.refused = true
-		h.Problem = fmt.Errorf("the broker at %s does not accept %s: was the cluster removed, or its credential revoked? (%s)", h.Config.Host, via, DescribeError(err))
-	case err != nil:
-		h.Problem = fmt.Errorf("the broker at %s does not answer %s: %s", h.Config.Host, via, DescribeError(err))
-	case len(sets.Items) == 0:
-		h.Problem = fmt.Errorf("there is no ClusterSet in namespace %s of %s", namespace, h.Config.Host)
-	default:
-		h.ClusterSet = &sets.Items[0]
+	err := h.Client.List(ctx, &sets, client.InNamespace(namespace))
+	if err != nil {
+		cause, text := objects.ErrorCause(err)
+		if h.refused = cause == objects.CauseUnauthorized || cause == objects.CauseForbidden; h.refused {
+			h.Problem = fmt.Errorf("the broker at %s does not accept %s: was the cluster removed, or its credential revoked? (%s)", h.Config.Host, via, text)
+		} else {
+			h.Problem = fmt.Errorf("the broker at %s does not answer %s: %s", h.Config.Host, via, text)
+		}
+		return h
 	}
+	if len(sets.Items) == 0 {
+		h.Problem = fmt.Errorf("there is no ClusterSet in namespace %s of %s", namespace, h.Config.Host)
+		return h
+	}
+	h.ClusterSet = &sets.Items[0]
 	return h
 }

@@ -5,11 +5,7 @@ package survey
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -96,7 +92,7 @@ func (s *Cluster) identify(ctx context.Context) {
 			*value = p.Spec.Value
 		case apierrors.IsNotFound(err), meta.IsNoMatchError(err), apierrors.IsForbidden(err):
 		default:
-			s.Problem = fmt.Errorf("%s", DescribeError(err))
+			s.Problem = fmt.Errorf("%s", objects.ErrorText(err))
 			return
 		}
 	}
@@ -107,7 +103,7 @@ func (s *Cluster) identify(ctx context.Context) {
 		s.MembershipProblem = "the cluster has no membership Secret " + objects.AgentNamespace + "/" + objects.MembershipSecret
 		return
 	case err != nil:
-		s.MembershipProblem = "the membership Secret cannot be read: " + DescribeError(err)
+		s.MembershipProblem = "the membership Secret cannot be read: " + objects.ErrorText(err)
 		return
 	}
 	m, err := objects.MembershipFrom(secret)
@@ -119,23 +115,4 @@ func (s *Cluster) identify(ctx context.Context) {
 	if s.ID == "" {
 		s.ID = m.ClusterID
 	}
-}
-
-// plainError puts a failed request into words without the path of the request, which says nothing to its reader.
-func DescribeError(err error) string {
-	var request *url.Error
-	var timeout net.Error
-	switch {
-	case apierrors.IsUnauthorized(err):
-		return "the credential is not accepted"
-	case apierrors.IsForbidden(err):
-		return "not allowed"
-	case meta.IsNoMatchError(err):
-		return "it does not know the kinds of Seamark"
-	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
-		return "no answer in time"
-	case errors.As(err, &request):
-		return request.Err.Error()
-	}
-	return strings.TrimSpace(err.Error())
 }

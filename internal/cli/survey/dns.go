@@ -46,7 +46,7 @@ func (s *Cluster) askDNS(ctx context.Context, name, server string) *explain.Answ
 	}
 	address, stop, err := s.forward(ctx, pod, dnsPort)
 	if err != nil {
-		return &explain.Answer{NotAsked: fmt.Sprintf("pod %s cannot be reached through the API server: %s", pod.Name, DescribeError(err))}
+		return &explain.Answer{NotAsked: fmt.Sprintf("pod %s cannot be reached through the API server: %s", pod.Name, objects.ErrorText(err))}
 	}
 	defer stop()
 	return query(ctx, "tcp", address, "pod "+pod.Name, name)
@@ -61,7 +61,7 @@ func query(ctx context.Context, network, address, called, name string) *explain.
 		question.SetQuestion(name, kind)
 		reply, _, err := exchange.ExchangeContext(ctx, question, address)
 		if err != nil {
-			answer.Problem = DescribeError(err)
+			answer.Problem = objects.ErrorText(err)
 			return answer
 		}
 		if answer.Code == "" {
@@ -88,7 +88,7 @@ func query(ctx context.Context, network, address, called, name string) *explain.
 func (s *Cluster) readyPod(ctx context.Context, component string) (*corev1.Pod, string) {
 	pods, err := s.pods(ctx, component)
 	if err != nil {
-		return nil, fmt.Sprintf("the pods of seamark-%s cannot be read: %s", component, DescribeError(err))
+		return nil, fmt.Sprintf("the pods of seamark-%s cannot be read: %s", component, objects.ErrorText(err))
 	}
 	for i := range pods {
 		for _, c := range pods[i].Status.Conditions {

@@ -81,7 +81,7 @@ func readBrokerFacts(ctx context.Context, h *Broker) doctor.Broker {
 	)
 	for _, list := range []client.ObjectList{&members, &leases, &aggregates} {
 		if err := h.Client.List(ctx, list, client.InNamespace(h.Namespace)); err != nil {
-			return doctor.Broker{Problem: "the broker at " + h.Config.Host + ": " + DescribeError(err)}
+			return doctor.Broker{Problem: "the broker at " + h.Config.Host + ": " + objects.ErrorText(err)}
 		}
 	}
 	now := h.clock.now(time.Now())
@@ -133,7 +133,7 @@ func ReadKinds(ctx context.Context, c client.Client, set crds.Set) ([]doctor.Kin
 		case apierrors.IsNotFound(err):
 			kind.Missing = true
 		case err != nil:
-			return nil, "CustomResourceDefinitions cannot be read: " + DescribeError(err)
+			return nil, "CustomResourceDefinitions cannot be read: " + objects.ErrorText(err)
 		}
 		for _, v := range existing.Spec.Versions {
 			if v.Served {
@@ -194,11 +194,11 @@ func (s *Cluster) askBroker(ctx context.Context, c *doctor.Cluster) {
 
 func (s *Cluster) readWorkloads(ctx context.Context, c *doctor.Cluster) {
 	if err := s.Client.List(ctx, &appsv1.DeploymentList{}, client.InNamespace(objects.AgentNamespace), client.Limit(1)); err != nil {
-		c.WorkloadsProblem = "what runs in " + objects.AgentNamespace + " cannot be read: " + DescribeError(err)
+		c.WorkloadsProblem = "what runs in " + objects.AgentNamespace + " cannot be read: " + objects.ErrorText(err)
 		return
 	}
 	c.Agent, c.DNS = s.deployment(ctx, agentDeployment), s.deployment(ctx, DNSName)
-	if c.DataPlane == v1alpha1.DataPlaneNFTables {
+	if objects.DataPlaneOf(c.DataPlane).RunsProxy {
 		c.Proxy = s.daemonSet(ctx, proxyDaemonSet)
 		state := s.readProxies(ctx)
 		c.ProxyErrors, c.Proxies = state.errors, state.describe(s.clock.now(time.Now()))
@@ -217,7 +217,7 @@ func (s *Cluster) readForwarding(ctx context.Context) (addresses []string, coref
 	case apierrors.IsNotFound(err):
 		problem = "there is no ConfigMap kube-system/coredns: this cluster's DNS is not CoreDNS as usual; see that it forwards clusterset.local to seamark-dns"
 	case err != nil:
-		problem = "ConfigMap kube-system/coredns cannot be read: " + DescribeError(err)
+		problem = "ConfigMap kube-system/coredns cannot be read: " + objects.ErrorText(err)
 	case config.Data["Corefile"] == "":
 		problem = "ConfigMap kube-system/coredns has no Corefile: see that this cluster's DNS forwards clusterset.local to seamark-dns"
 	}

@@ -42,7 +42,7 @@ func (s *Cluster) probe(ctx context.Context, h *Broker, image string, c *doctor.
 	}
 	var list discoveryv1.EndpointSliceList
 	if err := h.Client.List(ctx, &list, client.InNamespace(h.Namespace)); err != nil {
-		c.ProbeSkipped = "not tried: " + DescribeError(err)
+		c.ProbeSkipped = "not tried: " + objects.ErrorText(err)
 		return
 	}
 	targets := probeTargets(list.Items, c.ID)
@@ -84,7 +84,7 @@ func (s *Cluster) try(ctx context.Context, image string, t target) doctor.Probe 
 	probe := doctor.Probe{Cluster: t.cluster, Address: fmt.Sprintf("%s port %d", t.address, t.port)}
 	pod := probePod(image, t)
 	if err := s.Client.Create(ctx, pod); err != nil {
-		probe.Detail = "the pod cannot be created: " + DescribeError(err)
+		probe.Detail = "the pod cannot be created: " + objects.ErrorText(err)
 		return probe
 	}
 	defer func() {
@@ -102,7 +102,7 @@ func (s *Cluster) try(ctx context.Context, image string, t target) doctor.Probe 
 	case wait.Interrupted(err):
 		probe.Detail = fmt.Sprintf("the pod did not run within %s (phase %s): can the image be pulled?", probePatience, pod.Status.Phase)
 	case err != nil:
-		probe.Detail = DescribeError(err)
+		probe.Detail = objects.ErrorText(err)
 	case pod.Status.Phase == corev1.PodSucceeded:
 		probe.Reached = true
 	default:

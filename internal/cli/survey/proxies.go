@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
@@ -32,14 +33,14 @@ func (s *Cluster) readProxies(ctx context.Context) proxyState {
 	var state proxyState
 	pods, err := s.pods(ctx, "proxy")
 	if err != nil {
-		state.problem = DescribeError(err)
+		state.problem = objects.ErrorText(err)
 		return state
 	}
 	state.pods = len(pods)
 	for i := range pods {
 		values, err := scrape(ctx, s.Config, &pods[i])
 		if err != nil {
-			state.problem = DescribeError(err)
+			state.problem = objects.ErrorText(err)
 			continue
 		}
 		services := values[`seamark_proxy_programmed_elements{set="services"}`]
@@ -75,11 +76,11 @@ const mostProxies = 20
 func (s *Cluster) askProxies(ctx context.Context, key types.NamespacedName) (nodes []programmed.Service, notAsked string) {
 	pods, err := s.pods(ctx, "proxy")
 	if err != nil {
-		return nil, DescribeError(err)
+		return nil, objects.ErrorText(err)
 	}
 	clients, err := kubernetes.NewForConfig(s.Config)
 	if err != nil {
-		return nil, DescribeError(err)
+		return nil, objects.ErrorText(err)
 	}
 	if len(pods) == 0 {
 		return nil, "no pod of seamark-proxy"
@@ -96,7 +97,7 @@ func (s *Cluster) askProxies(ctx context.Context, key types.NamespacedName) (nod
 			err = json.Unmarshal(body, &node)
 		}
 		if err != nil {
-			notAsked = fmt.Sprintf("pod %s: %s", pods[i].Name, DescribeError(err))
+			notAsked = fmt.Sprintf("pod %s: %s", pods[i].Name, objects.ErrorText(err))
 			continue
 		}
 		nodes = append(nodes, node)

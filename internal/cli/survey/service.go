@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -48,7 +47,7 @@ func ReadService(ctx context.Context, sites []*Cluster, h *Broker, namespace, na
 				c.DataPlane = cmp.Or(c.DataPlane, m.Status.DataPlane)
 			}
 		}
-		c.DataPlane = cmp.Or(c.DataPlane, v1alpha1.DataPlaneService)
+		c.DataPlane = cmp.Or(c.DataPlane, objects.DataPlaneOf("").Name)
 		in.Clusters = append(in.Clusters, *c)
 	}
 	slices.SortStableFunc(in.Clusters, func(a, b explain.Cluster) int { return cmp.Compare(a.ID, b.ID) })
@@ -74,15 +73,13 @@ func readBrokerService(ctx context.Context, h *Broker, key types.NamespacedName)
 		&records: {client.InNamespace(h.Namespace), of}, &slices: {client.InNamespace(h.Namespace), of},
 	} {
 		if err := h.Client.List(ctx, list, options...); err != nil {
-			return explain.Broker{Problem: "the broker at " + h.Config.Host + ": " + DescribeError(err)}
+			return explain.Broker{Problem: "the broker at " + h.Config.Host + ": " + objects.ErrorText(err)}
 		}
 	}
 	b.Members, b.Leases, b.Records, b.Slices = members.Items, leases.Items, records.Items, slices.Items
-	aggregate := &mcsv1beta1.ServiceImport{}
-	if err := h.Client.Get(ctx, types.NamespacedName{Namespace: h.Namespace, Name: objects.AggregateName(key)}, aggregate); err == nil {
-		b.Aggregate = aggregate
-	} else if client.IgnoreNotFound(err) != nil {
-		return explain.Broker{Problem: "the broker at " + h.Config.Host + ": " + DescribeError(err)}
+	var err error
+	if b.Aggregate, err = objects.GetOrNil(ctx, h.Client, types.NamespacedName{Namespace: h.Namespace, Name: objects.AggregateName(key)}, &mcsv1beta1.ServiceImport{}); err != nil {
+		return explain.Broker{Problem: "the broker at " + h.Config.Host + ": " + objects.ErrorText(err)}
 	}
 	ahead, _ := h.clock.read()
 	b.ClockAhead = metav1.Duration{Duration: ahead.Round(time.Second)}
@@ -100,14 +97,14 @@ func (s *Cluster) readCluster(ctx context.Context, key types.NamespacedName, dns
 		c.DataPlane = s.Membership.DataPlane
 	}
 	if err := s.readObjects(ctx, key, c); err != nil {
-		return &explain.Cluster{ID: s.Name(), Context: s.Context, Problem: DescribeError(err)}
+		return &explain.Cluster{ID: s.Name(), Context: s.Context, Problem: objects.ErrorText(err)}
 	}
 	if families, err := objects.Families(ctx, s.Client); err == nil {
 		c.Families = families
 	}
 	c.Agent, c.DNSServer = s.deployment(ctx, agentDeployment), s.deployment(ctx, DNSName)
 	c.DNSAddresses, c.Corefile, _ = s.readForwarding(ctx)
-	if c.DataPlane == v1alpha1.DataPlaneNFTables {
+	if objects.DataPlaneOf(c.DataPlane).RunsProxy {
 		c.Proxy = s.daemonSet(ctx, proxyDaemonSet)
 		c.Proxies, c.ProxiesNotAsked = s.askProxies(ctx, key)
 	}
@@ -125,17 +122,17 @@ func (s *Cluster) readObjects(ctx context.Context, key types.NamespacedName, c *
 	if err != nil && !c.NamespaceMissing && !apierrors.IsForbidden(err) {
 		return err
 	}
-	if c.Export, err = getIfThere(ctx, s.Client, key, &mcsv1beta1.ServiceExport{}); err != nil {
+	if c.Export, err = objects.GetOrNil(ctx, s.Client, key, &mcsv1beta1.ServiceExport{}); err != nil {
 		return err
 	}
-	if c.Service, err = getIfThere(ctx, s.Client, key, &corev1.Service{}); err != nil {
+	if c.Service, err = objects.GetOrNil(ctx, s.Client, key, &corev1.Service{}); err != nil {
 		return err
 	}
-	if c.Import, err = getIfThere(ctx, s.Client, key, &mcsv1beta1.ServiceImport{}); err != nil {
+	if c.Import, err = objects.GetOrNil(ctx, s.Client, key, &mcsv1beta1.ServiceImport{}); err != nil {
 		return err
 	}
 	derived := types.NamespacedName{Namespace: key.Namespace, Name: objects.DerivedServiceName(key.Name)}
-	if c.Derived, err = getIfThere(ctx, s.Client, derived, &corev1.Service{}); err != nil {
+	if c.Derived, err = objects.GetOrNil(ctx, s.Client, derived, &corev1.Service{}); err != nil {
 		return err
 	}
 	var own, imported discoveryv1.EndpointSliceList
@@ -158,19 +155,6 @@ func (s *Cluster) readObjects(ctx context.Context, key types.NamespacedName, c *
 	return nil
 }
 
-// getIfThere reads an object; nil where there is none, or where its kind is not known.
-func getIfThere[T client.Object](ctx context.Context, c client.Client, key types.NamespacedName, obj T) (T, error) {
-	var none T
-	err := c.Get(ctx, key, obj)
-	switch {
-	case err == nil:
-		return obj, nil
-	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return none, nil
-	}
-	return none, err
-}
-
 // The workloads of Seamark in a member, as the chart names them.
 const (
 	agentDeployment = "seamark-agent"
@@ -178,18 +162,18 @@ const (
 	proxyDaemonSet  = "seamark-proxy"
 )
 
-// deployment is how one of our Deployments is; nil when it is not there or may not be read.
+// deployment returns how one of our Deployments is; nil when it is not there or may not be read.
 func (s *Cluster) deployment(ctx context.Context, name string) *explain.Workload {
-	d := &appsv1.Deployment{}
-	if err := s.Client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, d); err != nil {
+	d, err := objects.GetOrNil(ctx, s.Client, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, &appsv1.Deployment{})
+	if err != nil || d == nil {
 		return nil
 	}
 	return &explain.Workload{Ready: d.Status.ReadyReplicas, Want: ptr.Deref(d.Spec.Replicas, 1)}
 }
 
 func (s *Cluster) daemonSet(ctx context.Context, name string) *explain.Workload {
-	d := &appsv1.DaemonSet{}
-	if err := s.Client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, d); err != nil {
+	d, err := objects.GetOrNil(ctx, s.Client, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, &appsv1.DaemonSet{})
+	if err != nil || d == nil {
 		return nil
 	}
 	return &explain.Workload{Ready: d.Status.NumberReady, Want: d.Status.DesiredNumberScheduled}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/status"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // readStatus reads the broker and the clusters. What cannot be read is told in what it returns.
@@ -46,7 +47,7 @@ func (s *Cluster) ReadServices(ctx context.Context, namespace string) status.Clu
 	var imported mcsv1beta1.ServiceImportList
 	for _, list := range []client.ObjectList{&exports, &imported} {
 		if err := s.Client.List(ctx, list, client.InNamespace(namespace)); err != nil && !meta.IsNoMatchError(err) {
-			o.Problem = DescribeError(err)
+			o.Problem = objects.ErrorText(err)
 			return o
 		}
 	}
@@ -75,7 +76,7 @@ func readBrokerStatus(ctx context.Context, h *Broker, in *status.Input) {
 	)
 	for _, list := range []client.ObjectList{&members, &leases, &records, &slices, &aggregates} {
 		if err := h.Client.List(ctx, list, client.InNamespace(h.Namespace)); err != nil {
-			in.Broker.Problem = DescribeError(err)
+			in.Broker.Problem = objects.ErrorText(err)
 			return
 		}
 	}

@@ -48,6 +48,8 @@ type Cluster struct {
 	// Agent, DNS and Proxy are the workloads; nil where there is none. WorkloadsProblem is why they cannot be read.
 	Agent, DNS, Proxy *explain.Workload
 	WorkloadsProblem  string
+	// Zone is the zone of the clusterset's names in this cluster.
+	Zone string
 	// DNSAddresses are those of the Service seamark-dns. Corefile is the cluster's own DNS configuration, CorefileProblem why it is not known.
 	DNSAddresses    []string
 	Corefile        string

@@ -41,12 +41,12 @@ func (e *explainer) explainExporters() {
 		case c != nil && c.Export != nil:
 			x.ExportedAt = ptr.To(c.Export.CreationTimestamp.UTC())
 			x.Service = describeService(c.Service)
-			x.Ready, x.Total = CountEndpoints(c.Slices)
+			x.Ready, x.Total = CountReady(c.Slices)
 			x.State = e.judgeExport(c, record)
 		case record != nil:
 			x.ExportedAt = ptr.To(record.Spec.ExportedAt.UTC())
 			x.Service = describeRecord(&record.Spec)
-			x.Ready, x.Total = CountEndpoints(e.slicesOf(id))
+			x.Ready, x.Total = CountReady(e.slicesOf(id))
 			x.State = e.judgeRecord(c, id)
 		}
 		if e.stale(id) {
@@ -188,7 +188,7 @@ func (e *explainer) judgeRecord(c *Cluster, id string) string {
 	if c != nil && c.Service != nil {
 		slices = c.Slices
 	}
-	ready, total := CountEndpoints(slices)
+	ready, total := CountReady(slices)
 	if ready == 0 {
 		cure := "see why its pods are not ready"
 		if total == 0 {
@@ -204,16 +204,16 @@ func (e *explainer) judgeRecord(c *Cluster, id string) string {
 // unlessOthers is how bad it is that one cluster does not serve: less so while another that is alive does.
 func (e *explainer) unlessOthers(id string) Severity {
 	for _, other := range e.merged.Clusters {
-		if ready, _ := CountEndpoints(e.slicesOf(other)); other != id && ready > 0 && !e.stale(other) {
+		if ready, _ := CountReady(e.slicesOf(other)); other != id && ready > 0 && !e.stale(other) {
 			return Warn
 		}
 	}
 	return Fail
 }
 
-// CountEndpoints returns how many endpoints slices have, and how many of them are ready. An endpoint
-// of several families counts once for each, as clients see it.
-func CountEndpoints(slices []discoveryv1.EndpointSlice) (ready, total int) {
+// CountReady returns how many endpoints of slices are ready, and how many there are. An endpoint
+// with several IP families counts once for each, as clients see it.
+func CountReady(slices []discoveryv1.EndpointSlice) (ready, total int) {
 	for i := range slices {
 		for j := range slices[i].Endpoints {
 			total++

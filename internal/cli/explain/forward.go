@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/seamark-dev/seamark/internal/dns/corefile"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // answersItself finds a DNS server that needs nobody to forward to: one with our own plugin, or CoreDNS's kubernetes plugin with the option for it.
@@ -26,12 +27,12 @@ func Forwarding(text string, addresses []string) (problem, fix string) {
 		return "", ""
 	case errors.Is(err, corefile.ErrOpenBlock):
 		return fmt.Sprintf("the Corefile of the cluster is damaged: %v", err), fix
-	case !ours && !strings.Contains(text, corefile.DefaultZone):
-		return fmt.Sprintf("the cluster's DNS (ConfigMap kube-system/coredns) does not forward %s: pods cannot resolve names of the clusterset", corefile.DefaultZone), fix
+	case !ours && !strings.Contains(text, objects.DefaultZone):
+		return fmt.Sprintf("the cluster's DNS (ConfigMap kube-system/coredns) does not forward %s: pods cannot resolve names of the clusterset", objects.DefaultZone), fix
 	case len(addresses) == 0:
-		return fmt.Sprintf("%s is forwarded, but there is no Service seamark-dns to forward it to", corefile.DefaultZone), "install seamark-dns: seamark join does"
+		return fmt.Sprintf("%s is forwarded, but there is no Service seamark-dns to forward it to", objects.DefaultZone), "install seamark-dns: seamark join does"
 	case !slices.ContainsFunc(addresses, func(a string) bool { return strings.Contains(text, a) }):
-		return fmt.Sprintf("%s is forwarded somewhere else than to seamark-dns (%s)", corefile.DefaultZone, strings.Join(addresses, ", ")), fix
+		return fmt.Sprintf("%s is forwarded somewhere else than to seamark-dns (%s)", objects.DefaultZone, strings.Join(addresses, ", ")), fix
 	}
 	return "", ""
 }

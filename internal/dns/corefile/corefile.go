@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // The lines around our block. What is between them is ours; people who want something else there remove these lines first.
@@ -18,9 +20,6 @@ const (
 	// What tells the lines apart from other comments, also when a later version words them differently.
 	beginSign, endSign = "# BEGIN seamark", "# END seamark"
 )
-
-// DefaultZone is the zone of the multicluster DNS specification.
-const DefaultZone = "clusterset.local"
 
 var (
 	// ErrOpenBlock means that our first line is there but not our last, or the other way around, or twice: somebody edited it. It must be
@@ -32,7 +31,7 @@ var (
 
 // Forward says which names go where.
 type Forward struct {
-	// Zones are sent; DefaultZone when there are none. Reverse zones may be among them.
+	// Zones are sent; objects.DefaultZone when there are none. Reverse zones may be among them.
 	Zones []string
 	// Servers are the addresses of seamark-dns, with a port unless it is 53.
 	Servers []string
@@ -43,7 +42,7 @@ type Forward struct {
 func Block(f Forward) (string, error) {
 	zones := f.Zones
 	if len(zones) == 0 {
-		zones = []string{DefaultZone}
+		zones = []string{objects.DefaultZone}
 	}
 	if len(f.Servers) == 0 {
 		return "", errors.New("no address of seamark-dns to forward to: is its Service there?")
@@ -52,7 +51,7 @@ func Block(f Forward) (string, error) {
 	for i, zone := range zones {
 		zone = strings.ToLower(strings.TrimSuffix(zone, "."))
 		if !validZone.MatchString(zone) {
-			return "", fmt.Errorf("zone %q: want a name such as %s", zone, DefaultZone)
+			return "", fmt.Errorf("zone %q: want a name such as %s", zone, objects.DefaultZone)
 		}
 		keys[i] = zone + ":53"
 	}

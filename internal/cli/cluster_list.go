@@ -3,8 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +20,7 @@ func newClusterList(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List the clusters of a clusterset, as its broker knows them",
+		Short:   "List the clusters of a clusterset that are registered with its broker",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			connection, err := s.connect()
@@ -36,7 +34,7 @@ func newClusterList(s *session) *cobra.Command {
 			value := struct {
 				Clusters []brokeradmin.Member `json:"clusters"`
 			}{members}
-			return out.print(s.Out, value, func(w io.Writer) { tellMembers(w, members, time.Now()) })
+			return out.print(s.Out, value, func(w io.Writer) { printMembers(w, members, time.Now()) })
 		},
 	}
 	addNamespace(cmd, &namespace, objects.DefaultNamespace, "namespace of the broker")
@@ -44,18 +42,17 @@ func newClusterList(s *session) *cobra.Command {
 	return cmd
 }
 
-func tellMembers(w io.Writer, members []brokeradmin.Member, now time.Time) {
+func printMembers(w io.Writer, members []brokeradmin.Member, now time.Time) {
 	if len(members) == 0 {
 		fmt.Fprintln(w, "No clusters yet. Next: seamark broker invite ID")
 		return
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "ID\tBLOCKS\tNAMESPACES\tAGENT\tDATA PLANE\tHEARTBEAT\tEXPORTS")
-	for _, m := range members {
-		fmt.Fprintln(table, strings.Join([]string{
-			m.ClusterID, joinCIDRs(m.Blocks, "-"), text.Namespaces(m.AllowedNamespaces), text.OrDash(m.AgentVersion), text.OrDash(string(m.DataPlane)),
-			text.Ago(m.LastHeartbeat, now), fmt.Sprint(m.Exports),
-		}, "\t"))
+	rows := make([][]string, len(members))
+	for i, m := range members {
+		rows[i] = []string{
+			m.ClusterID, joinCIDRs(m.Blocks, "-"), text.Namespaces(m.AllowedNamespaces), text.OrDash(m.AgentVersion),
+			text.OrDash(string(m.DataPlane)), text.Ago(m.LastHeartbeat, now), fmt.Sprint(m.Exports),
+		}
 	}
-	_ = table.Flush() // an error of w shows in the next write
+	text.Table(w, []string{"ID", "BLOCKS", "NAMESPACES", "AGENT", "DATA PLANE", "HEARTBEAT", "EXPORTS"}, rows)
 }

@@ -12,17 +12,19 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// reachFlags say which clusters to look into, and how to reach their broker.
-type reachFlags struct {
+// contextFlags choose the clusters to look into, and how to reach their broker.
+type contextFlags struct {
 	contexts                       []string
 	brokerContext, brokerNamespace string
 }
 
-func (f *reachFlags) add(s *session, cmd *cobra.Command) {
+func (f *contextFlags) add(s *session, cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.contexts, "contexts", nil, "look into the clusters of these contexts (default: that of --context)")
-	flags.StringVar(&f.brokerContext, "broker-context", "", "ask the broker as its admin (default: as the member, with the credential that it joined with)")
-	flags.StringVar(&f.brokerNamespace, "broker-namespace", objects.DefaultNamespace, "namespace of the broker, where its own context is used")
+	flags.StringVar(&f.brokerContext, "broker-context", "",
+		"context of the broker's admin, to ask the broker with (default: the credential of a member)")
+	flags.StringVar(&f.brokerNamespace, "broker-namespace", objects.DefaultNamespace,
+		"namespace of the broker, if it is asked with a context of its own")
 	for _, flag := range []string{"contexts", "broker-context"} {
 		if err := cmd.RegisterFlagCompletionFunc(flag, s.completeContexts); err != nil {
 			panic(err) // the flag is defined above
@@ -30,7 +32,7 @@ func (f *reachFlags) add(s *session, cmd *cobra.Command) {
 	}
 }
 
-// completeContexts offers the contexts of the kubeconfig to a shell; after a comma, those not yet named.
+// completeContexts completes the contexts of the kubeconfig; after a comma, those not yet named.
 func (s *session) completeContexts(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	config, err := s.flags.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
@@ -47,10 +49,10 @@ func (s *session) completeContexts(_ *cobra.Command, _ []string, typed string) (
 	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// survey opens the clusters that the flags name, and their broker. A cluster or broker that cannot be
-// reached has a Problem and is no error: the rest is still of use. It fails only if a context cannot
-// be used at all.
-func (s *session) survey(ctx context.Context, f reachFlags) ([]*survey.Cluster, *survey.Broker, error) {
+// survey opens the clusters that the flags name, and their broker. A cluster or broker that cannot
+// be reached has a Problem and is no error: the rest is still of use. It fails only if a context
+// cannot be used at all.
+func (s *session) survey(ctx context.Context, f contextFlags) ([]*survey.Cluster, *survey.Broker, error) {
 	clusters, err := s.openClusters(ctx, f)
 	if err != nil {
 		return nil, nil, err
@@ -66,7 +68,7 @@ func (s *session) survey(ctx context.Context, f reachFlags) ([]*survey.Cluster, 
 }
 
 // openClusters opens the clusters that the flags name.
-func (s *session) openClusters(ctx context.Context, f reachFlags) ([]*survey.Cluster, error) {
+func (s *session) openClusters(ctx context.Context, f contextFlags) ([]*survey.Cluster, error) {
 	var clusters []*survey.Cluster
 	if len(f.contexts) == 0 {
 		c, err := s.connect()

@@ -17,7 +17,8 @@ func TestCompleteContexts(t *testing.T) {
 	}
 	for typed, want := range map[string]string{"": "east west", "east,": "east,west", "west,e": "west,east"} {
 		var out, errOut bytes.Buffer
-		if code := Run(t.Context(), []string{"__complete", "status", "--kubeconfig", path, "--contexts", typed}, strings.NewReader(""), &out, &errOut); code != 0 {
+		args := []string{"__complete", "status", "--kubeconfig", path, "--contexts", typed}
+		if code := Run(t.Context(), args, strings.NewReader(""), &out, &errOut); code != 0 {
 			t.Fatalf("%q: exit %d: %s", typed, code, errOut.String())
 		}
 		offered, _, _ := strings.Cut(out.String(), ":")

@@ -14,10 +14,11 @@ func TestPlanOne(t *testing.T) {
 		svc          corev1.Service
 		action, kind string
 	}{
-		"plain":    {corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}}, bulkWould, "ClusterIP"},
-		"headless": {corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: corev1.ClusterIPNone}}, bulkWould, "Headless"},
+		"plain": {corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}}, bulkPlanned, "ClusterIP"},
+		"headless": {corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: corev1.ClusterIPNone}},
+			bulkPlanned, "Headless"},
 		"external": {corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}, bulkSkipped, "ExternalName"},
-		"had":      {corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}}, bulkHad, "ClusterIP"},
+		"had":      {corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}}, bulkExists, "ClusterIP"},
 	} {
 		test.svc.Name, test.svc.Namespace = name, "shop"
 		item := planOne(&test.svc, exported)

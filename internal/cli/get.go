@@ -6,20 +6,20 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/cli/status"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
 )
 
-// getFlags are those of all that can be got.
+// getFlags are the flags of all get commands.
 type getFlags struct {
-	reach     reachFlags
+	contexts  contextFlags
 	watch     watchFlags
 	namespace string
 	all       bool
-	out       look
+	out       wideFormat
 }
 
 func (f *getFlags) add(s *session, cmd *cobra.Command, namespaced bool) {
@@ -28,12 +28,13 @@ func (f *getFlags) add(s *session, cmd *cobra.Command, namespaced bool) {
 		addNamespace(cmd, &f.namespace, "", "namespace to look in (default: that of the context)")
 		cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "look in all namespaces")
 	}
-	f.reach.add(s, cmd)
+	f.contexts.add(s, cmd)
 	f.watch.add(cmd)
-	addLook(cmd, &f.out)
+	addWideOutput(cmd, &f.out)
 }
 
-// read reads the clusters the flags name. One that cannot be read is told on standard error; when none can, that is the error.
+// read reads the exports and imports of the clusters that the flags name. It warns about a cluster
+// that cannot be read, and fails if none can.
 func (f *getFlags) read(ctx context.Context, s *session) ([]status.Cluster, error) {
 	namespace := ""
 	if !f.all {
@@ -42,22 +43,16 @@ func (f *getFlags) read(ctx context.Context, s *session) ([]status.Cluster, erro
 			return nil, err
 		}
 	}
-	sites, err := s.openClusters(ctx, f.reach)
+	clusters, err := s.openClusters(ctx, f.contexts)
 	if err != nil {
 		return nil, err
 	}
-	read := make([]status.Cluster, len(sites))
-	var reading sync.WaitGroup
-	for i, site := range sites {
-		reading.Go(func() { read[i] = site.ReadServices(ctx, namespace) })
-	}
-	reading.Wait()
 	var problem error
-	read = slices.DeleteFunc(read, func(o status.Cluster) bool {
-		if o.Problem == "" {
+	read := slices.DeleteFunc(survey.ReadServices(ctx, clusters, namespace), func(c status.Cluster) bool {
+		if c.Problem == "" {
 			return false
 		}
-		problem = fmt.Errorf("cluster %s cannot be looked into: %s", o.ID, o.Problem)
+		problem = fmt.Errorf("cluster %s cannot be looked into: %s", c.ID, c.Problem)
 		return true
 	})
 	if len(read) == 0 {
@@ -69,8 +64,14 @@ func (f *getFlags) read(ctx context.Context, s *session) ([]status.Cluster, erro
 	return read, nil
 }
 
-// newListing is a command that lists a kind of several clusters. list returns it for programs, and how to tell it to people.
-func newListing(s *session, plural, kinds, example string, list func([]status.Cluster) (value any, tell func(w io.Writer, wide bool))) *cobra.Command {
+// listing is what a get command found: value is printed as JSON or YAML, table as text.
+type listing struct {
+	value any
+	table func(w io.Writer, wide bool)
+}
+
+// newListing returns a command that lists objects of one kind from several clusters.
+func newListing(s *session, plural, kinds, example string, list func([]status.Cluster) listing) *cobra.Command {
 	var f getFlags
 	cmd := &cobra.Command{
 		Use:     plural,
@@ -84,8 +85,8 @@ func newListing(s *session, plural, kinds, example string, list func([]status.Cl
 				if err != nil {
 					return err
 				}
-				value, tell := list(read)
-				return f.out.print(w, value, func(w io.Writer) { tell(w, f.out.wide) })
+				found := list(read)
+				return f.out.print(w, found.value, func(w io.Writer) { found.table(w, f.out.wide) })
 			})
 		},
 	}

@@ -21,19 +21,19 @@ func newGetClusters(s *session) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.watch.run(cmd.Context(), s, func(ctx context.Context, w io.Writer) error {
-				sites, hub, err := s.survey(ctx, f.reach)
+				clusters, broker, err := s.survey(ctx, f.contexts)
 				if err != nil {
 					return err
 				}
-				read := survey.ReadStatus(ctx, sites, hub)
-				state := status.Assess(read)
-				if state.Broker.Problem != "" {
-					return errors.New(state.Broker.Problem)
+				read := survey.ReadStatus(ctx, clusters, broker)
+				report := status.Assess(read)
+				if report.Broker.Problem != "" {
+					return errors.New(report.Broker.Problem)
 				}
 				value := struct {
 					Clusters []status.Member `json:"clusters"`
-				}{state.Clusters}
-				return f.out.print(w, value, func(w io.Writer) { status.WriteMembers(w, state.Clusters, read.Now, f.out.wide, s.paint()) })
+				}{report.Clusters}
+				return f.out.print(w, value, func(w io.Writer) { status.WriteMembers(w, report.Clusters, read.Now, f.out.wide, s.paint()) })
 			})
 		},
 	}

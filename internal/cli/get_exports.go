@@ -17,8 +17,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/cli/text"
 )
 
-// gotExport is an export in one of the clusters.
-type gotExport struct {
+// listedExport is an export in one of the clusters.
+type listedExport struct {
 	Cluster    string             `json:"cluster"`
 	Namespace  string             `json:"namespace"`
 	Name       string             `json:"name"`
@@ -30,22 +30,23 @@ type gotExport struct {
 }
 
 func newGetExports(s *session) *cobra.Command {
-	return newListing(s, "exports", "ServiceExports", "  seamark get exports -A --contexts east,west", func(read []status.Cluster) (any, func(io.Writer, bool)) {
-		items := listExports(read)
+	const example = "  seamark get exports -A --contexts east,west"
+	return newListing(s, "exports", "ServiceExports", example, func(clusters []status.Cluster) listing {
+		items := listExports(clusters)
 		value := struct {
-			Exports []gotExport `json:"exports"`
+			Exports []listedExport `json:"exports"`
 		}{items}
-		return value, func(w io.Writer, wide bool) { tellExports(w, items, time.Now(), wide) }
+		return listing{value, func(w io.Writer, wide bool) { printExports(w, items, time.Now(), wide) }}
 	})
 }
 
-func listExports(read []status.Cluster) []gotExport {
-	items := []gotExport{}
-	for _, o := range read {
-		for i := range o.Exports {
-			e := &o.Exports[i]
-			items = append(items, gotExport{
-				Cluster: o.ID, Namespace: e.Namespace, Name: e.Name, Created: e.CreationTimestamp.UTC(),
+func listExports(clusters []status.Cluster) []listedExport {
+	items := []listedExport{}
+	for _, c := range clusters {
+		for i := range c.Exports {
+			e := &c.Exports[i]
+			items = append(items, listedExport{
+				Cluster: c.ID, Namespace: e.Namespace, Name: e.Name, Created: e.CreationTimestamp.UTC(),
 				Valid:      conditionWord(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid)),
 				Ready:      conditionWord(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady)),
 				Conflict:   conditionWord(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict)),
@@ -53,13 +54,14 @@ func listExports(read []status.Cluster) []gotExport {
 			})
 		}
 	}
-	slices.SortStableFunc(items, func(a, b gotExport) int {
+	slices.SortStableFunc(items, func(a, b listedExport) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Cluster, b.Cluster))
 	})
 	return items
 }
 
-// conditionWord is a condition in one word: True, or False and its reason, or Unknown where nobody has said.
+// conditionWord returns the status of a condition, with the reason if something is wrong; Unknown
+// if the condition is not set.
 func conditionWord(conditions []metav1.Condition, of string) string {
 	c := meta.FindStatusCondition(conditions, of)
 	switch {
@@ -71,27 +73,27 @@ func conditionWord(conditions []metav1.Condition, of string) string {
 	return string(c.Status) + "/" + c.Reason
 }
 
-func tellExports(w io.Writer, items []gotExport, now time.Time, wide bool) {
+func printExports(w io.Writer, items []listedExport, now time.Time, wide bool) {
 	if len(items) == 0 {
 		fmt.Fprintln(w, "No exports here. Next: seamark export service NAME, or -A for all namespaces")
 		return
 	}
 	head := []string{"CLUSTER", "NAMESPACE", "NAME", "VALID", "READY", "CONFLICT", "AGE"}
 	if wide {
-		head = append(head, "SAYS")
+		head = append(head, "MESSAGE")
 	}
 	rows := make([][]string, len(items))
 	for i, e := range items {
 		rows[i] = []string{e.Cluster, e.Namespace, e.Name, e.Valid, e.Ready, e.Conflict, duration.HumanDuration(max(0, now.Sub(e.Created)))}
 		if wide {
-			rows[i] = append(rows[i], says(e.Conditions))
+			rows[i] = append(rows[i], firstProblem(e.Conditions))
 		}
 	}
 	text.Table(w, head, rows)
 }
 
-// says is the message that matters most: of the first condition that is not as it should be.
-func says(conditions []metav1.Condition) string {
+// firstProblem returns the message of the first condition that reports a problem.
+func firstProblem(conditions []metav1.Condition) string {
 	for _, c := range conditions {
 		if (c.Status == metav1.ConditionTrue) == (c.Type == string(mcsv1beta1.ServiceExportConditionConflict)) {
 			return c.Message

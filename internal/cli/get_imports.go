@@ -17,8 +17,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/cli/text"
 )
 
-// gotImport is an import in one of the clusters.
-type gotImport struct {
+// listedImport is an import in one of the clusters.
+type listedImport struct {
 	Cluster    string             `json:"cluster"`
 	Namespace  string             `json:"namespace"`
 	Name       string             `json:"name"`
@@ -32,22 +32,23 @@ type gotImport struct {
 }
 
 func newGetImports(s *session) *cobra.Command {
-	return newListing(s, "imports", "ServiceImports", "  seamark get imports -n shop --contexts east,west", func(read []status.Cluster) (any, func(io.Writer, bool)) {
-		items := listImports(read)
+	const example = "  seamark get imports -n shop --contexts east,west"
+	return newListing(s, "imports", "ServiceImports", example, func(clusters []status.Cluster) listing {
+		items := listImports(clusters)
 		value := struct {
-			Imports []gotImport `json:"imports"`
+			Imports []listedImport `json:"imports"`
 		}{items}
-		return value, func(w io.Writer, wide bool) { tellImports(w, items, time.Now(), wide) }
+		return listing{value, func(w io.Writer, wide bool) { printImports(w, items, time.Now(), wide) }}
 	})
 }
 
-func listImports(read []status.Cluster) []gotImport {
-	items := []gotImport{}
-	for _, o := range read {
-		for i := range o.Imports {
-			si := &o.Imports[i]
-			item := gotImport{
-				Cluster: o.ID, Namespace: si.Namespace, Name: si.Name, Created: si.CreationTimestamp.UTC(), Type: string(si.Spec.Type),
+func listImports(clusters []status.Cluster) []listedImport {
+	items := []listedImport{}
+	for _, c := range clusters {
+		for i := range c.Imports {
+			si := &c.Imports[i]
+			item := listedImport{
+				Cluster: c.ID, Namespace: si.Namespace, Name: si.Name, Created: si.CreationTimestamp.UTC(), Type: string(si.Spec.Type),
 				IPs: append([]string{}, si.Spec.IPs...), Ports: []string{}, From: []string{},
 				Ready:      conditionWord(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)),
 				Conditions: append([]metav1.Condition{}, si.Status.Conditions...),
@@ -55,26 +56,26 @@ func listImports(read []status.Cluster) []gotImport {
 			for _, p := range si.Spec.Ports {
 				item.Ports = append(item.Ports, fmt.Sprintf("%d/%s", p.Port, cmp.Or(p.Protocol, "TCP")))
 			}
-			for _, c := range si.Status.Clusters {
-				item.From = append(item.From, c.Cluster)
+			for _, source := range si.Status.Clusters {
+				item.From = append(item.From, source.Cluster)
 			}
 			items = append(items, item)
 		}
 	}
-	slices.SortStableFunc(items, func(a, b gotImport) int {
+	slices.SortStableFunc(items, func(a, b listedImport) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Cluster, b.Cluster))
 	})
 	return items
 }
 
-func tellImports(w io.Writer, items []gotImport, now time.Time, wide bool) {
+func printImports(w io.Writer, items []listedImport, now time.Time, wide bool) {
 	if len(items) == 0 {
 		fmt.Fprintln(w, "No imports here. Look in all namespaces with -A; seamark status shows what the clusterset has")
 		return
 	}
 	head := []string{"CLUSTER", "NAMESPACE", "NAME", "TYPE", "IP", "PORTS", "FROM", "READY", "AGE"}
 	if wide {
-		head = append(head, "SAYS")
+		head = append(head, "MESSAGE")
 	}
 	rows := make([][]string, len(items))
 	for i, e := range items {

@@ -13,40 +13,42 @@ import (
 
 func newStatus(s *session) *cobra.Command {
 	var (
-		reach reachFlags
-		watch watchFlags
-		out   look
+		contexts contextFlags
+		watch    watchFlags
+		out      wideFormat
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the clusterset at a glance: its clusters, and the services that need attention",
-		Long: "status shows the clusters of a clusterset as their broker knows them (are they alive, what do they export) and the services that are in\n" +
-			"conflict, stale or failing. It works in a member's context, with that member's own credential, in the broker's, or over several with\n" +
-			"--contexts, which also shows what each imports. It changes nothing. Exit code 1 means that nothing could be learned.",
+		Long: "status shows the clusters of a clusterset by what the broker has of them (whether they are alive, how much they\n" +
+			"export) and the services that are in conflict, stale or failing. It works with the context of a member, whose\n" +
+			"own credential is used for the broker, with the context of the broker, and with several --contexts, which also\n" +
+			"show what each cluster imports. It changes nothing. Exit code 1 means that neither the broker nor a cluster\n" +
+			"could be read.",
 		Example: "  seamark status\n" +
 			"  seamark status --contexts east,west --watch",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return watch.run(cmd.Context(), s, func(ctx context.Context, w io.Writer) error {
-				sites, hub, err := s.survey(ctx, reach)
+				clusters, broker, err := s.survey(ctx, contexts)
 				if err != nil {
 					return err
 				}
-				read := survey.ReadStatus(ctx, sites, hub)
-				state := status.Assess(read)
-				if err := out.print(w, state, func(w io.Writer) { status.Write(w, state, read.Now, out.wide, s.paint()) }); err != nil {
+				read := survey.ReadStatus(ctx, clusters, broker)
+				report := status.Assess(read)
+				if err := out.print(w, report, func(w io.Writer) { status.Write(w, report, read.Now, out.wide, s.paint()) }); err != nil {
 					return err
 				}
-				if state.Broker.Problem != "" && len(state.Clusters) == 0 {
-					return fmt.Errorf("nothing could be learned: %s", state.Broker.Problem)
+				if report.Broker.Problem != "" && len(report.Clusters) == 0 {
+					return fmt.Errorf("nothing could be learned: %s", report.Broker.Problem)
 				}
 				return nil
 			})
 		},
 	}
 	cmd.Flags().SortFlags = false
-	reach.add(s, cmd)
+	contexts.add(s, cmd)
 	watch.add(cmd)
-	addLook(cmd, &out)
+	addWideOutput(cmd, &out)
 	return cmd
 }

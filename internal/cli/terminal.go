@@ -8,16 +8,17 @@ import (
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 )
 
-// onTerminal tells whether people see the output as it is written.
+// onTerminal reports whether the output goes to a terminal.
 func (s *session) onTerminal() bool { return isTerminal(s.Out) }
 
-// isTerminal tells whether a stream is a terminal.
+// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// paint is colours on a terminal, and nothing elsewhere or where the user does not want any (https://no-color.org).
+// paint returns colours for a terminal, and plain text otherwise or where the user does not want
+// colours (https://no-color.org).
 func (s *session) paint() explain.Paint {
 	if !s.onTerminal() || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return explain.Plain

@@ -13,7 +13,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
-// unexported is what is told of an unexport.
+// unexported is what unexport prints.
 type unexported struct {
 	Namespace string             `json:"namespace"`
 	Name      string             `json:"name"`
@@ -48,7 +48,7 @@ func newUnexportService(s *session) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("delete ServiceExport %s/%s: %w", ns, args[0], err)
 			}
-			return out.print(s.Out, result, func(w io.Writer) { tellUnexported(w, result) })
+			return out.print(s.Out, result, func(w io.Writer) { printUnexported(w, result) })
 		},
 	}
 	addNamespace(cmd, &namespace, "", "namespace of the Service (default: that of the context)")
@@ -56,7 +56,7 @@ func newUnexportService(s *session) *cobra.Command {
 	return cmd
 }
 
-func tellUnexported(w io.Writer, r unexported) {
+func printUnexported(w io.Writer, r unexported) {
 	if r.Action == brokeradmin.Unchanged {
 		fmt.Fprintf(w, "Service %s/%s was not exported.\n", r.Namespace, r.Name)
 		return

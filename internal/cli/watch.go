@@ -10,24 +10,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// watchFlags are those of commands that can go on looking.
+// watchFlags are the flags of commands that can repeat what they show.
 type watchFlags struct {
 	watch    bool
 	interval time.Duration
 }
 
 func (f *watchFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "go on looking, until interrupted")
-	cmd.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "with --watch: how often to look")
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "repeat until interrupted")
+	cmd.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "with --watch: how often to repeat")
 }
 
-// run shows once, or again and again: on a terminal in place of what was there, in a pipe whenever something changed.
+// run calls show once, or with --watch repeatedly: the output replaces the previous one on a
+// terminal; in a pipe it is written when it differs from the previous one.
 func (f watchFlags) run(ctx context.Context, s *session, show func(ctx context.Context, w io.Writer) error) error {
 	if !f.watch {
 		return show(ctx, s.Out)
 	}
 	if f.interval <= 0 {
-		return usagef("--interval must be longer than nothing")
+		return usagef("--interval must be greater than zero")
 	}
 	ticker := time.NewTicker(f.interval)
 	defer ticker.Stop()
@@ -36,7 +37,7 @@ func (f watchFlags) run(ctx context.Context, s *session, show func(ctx context.C
 		var text strings.Builder
 		err := show(ctx, &text)
 		if ctx.Err() != nil {
-			return nil // interrupted: that is how it ends
+			return nil // --watch ends by interruption
 		}
 		if err != nil {
 			return err

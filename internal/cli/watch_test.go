@@ -28,7 +28,8 @@ func TestWatchEnds(t *testing.T) {
 		t.Errorf("%v: %q", err, out.String())
 	}
 	failure := errors.New("broken")
-	if err := (watchFlags{watch: true, interval: time.Millisecond}).run(t.Context(), s, func(context.Context, io.Writer) error { return failure }); !errors.Is(err, failure) {
+	err = watchFlags{watch: true, interval: time.Millisecond}.run(t.Context(), s, func(context.Context, io.Writer) error { return failure })
+	if !errors.Is(err, failure) {
 		t.Errorf("%v", err)
 	}
 }

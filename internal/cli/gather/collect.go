@@ -33,81 +33,88 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// all gathers everything. What cannot be had is noted, and the rest goes on.
-func (g *gatherer) all(ctx context.Context, sites []*survey.Cluster, h *survey.Broker, since time.Duration) {
-	for _, s := range sites {
-		if s.Membership != nil {
-			g.hide(s.Membership.Token)
-			g.hide(base64.StdEncoding.EncodeToString([]byte(s.Membership.Token)))
-			g.hide(strings.TrimSpace(string(s.Membership.CAData)))
+// all adds everything. What cannot be read is recorded as a problem.
+func (w *writer) all(ctx context.Context, clusters []*survey.Cluster, broker *survey.Broker, since time.Duration) {
+	for _, c := range clusters {
+		if c.Membership != nil {
+			w.hide(c.Membership.Token)
+			w.hide(base64.StdEncoding.EncodeToString([]byte(c.Membership.Token)))
+			w.hide(strings.TrimSpace(string(c.Membership.CAData)))
 		}
-		if s.Config != nil {
-			g.hide(s.Config.BearerToken)
-			g.hide(s.Config.Password)
+		if c.Config != nil {
+			w.hide(c.Config.BearerToken)
+			w.hide(c.Config.Password)
 		}
 	}
-	g.reports(ctx, sites, h)
-	for _, s := range sites {
-		if s.Problem != nil {
-			g.miss("cluster "+s.Name(), s.Problem)
+	w.reports(ctx, clusters, broker)
+	for _, c := range clusters {
+		if c.Problem != nil {
+			w.addProblem("cluster "+c.Name(), c.Problem)
 			continue
 		}
-		g.cluster(ctx, s, since)
+		w.cluster(ctx, c, since)
 	}
-	if h.Problem != nil {
-		g.miss("the broker", h.Problem)
+	if broker.Problem != nil {
+		w.addProblem("the broker", broker.Problem)
 		return
 	}
-	g.lists(ctx, h.Client, "broker", []client.ListOption{client.InNamespace(h.Namespace)}, &v1alpha1.ClusterSetList{}, &v1alpha1.ClusterList{}, &v1alpha1.ExportRecordList{},
+	w.lists(ctx, broker.Client, "broker", []client.ListOption{client.InNamespace(broker.Namespace)},
+		&v1alpha1.ClusterSetList{}, &v1alpha1.ClusterList{}, &v1alpha1.ExportRecordList{},
 		&discoveryv1.EndpointSliceList{}, &mcsv1beta1.ServiceImportList{}, &coordinationv1.LeaseList{})
 }
 
-// reports adds versions and what status and doctor say.
-func (g *gatherer) reports(ctx context.Context, sites []*survey.Cluster, h *survey.Broker) {
-	facts := survey.ReadFacts(ctx, sites, h, survey.FactOptions{})
+// reports adds versions and the output of status and doctor.
+func (w *writer) reports(ctx context.Context, clusters []*survey.Cluster, broker *survey.Broker) {
+	facts := survey.ReadFacts(ctx, clusters, broker, survey.FactOptions{})
 	versions := map[string]string{"seamark": version.String(), "go": goruntime.Version(), "platform": goruntime.GOOS + "/" + goruntime.GOARCH}
 	for i := range facts.Clusters {
 		versions["kubernetes of "+facts.Clusters[i].ID] = facts.Clusters[i].Version
 	}
-	g.yaml("versions.yaml", versions)
+	w.yaml("versions.yaml", versions)
 	var text bytes.Buffer
 	doctor.Write(&text, doctor.Examine(facts), false, explain.Plain)
-	g.text("doctor.txt", text.String())
+	w.text("doctor.txt", text.String())
 	text.Reset()
-	read := survey.ReadStatus(ctx, sites, h)
+	read := survey.ReadStatus(ctx, clusters, broker)
 	status.Write(&text, status.Assess(read), read.Now, true, explain.Plain)
-	g.text("status.txt", text.String())
+	w.text("status.txt", text.String())
 }
 
-// cluster adds what one cluster has.
-func (g *gatherer) cluster(ctx context.Context, s *survey.Cluster, since time.Duration) {
-	dir := path.Join("clusters", s.Name())
-	ours := []client.ListOption{client.InNamespace(objects.AgentNamespace)}
-	g.lists(ctx, s.Client, path.Join(dir, objects.AgentNamespace), ours, &appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &corev1.PodList{}, &corev1.ServiceList{},
+// cluster adds the objects and logs of one cluster.
+func (w *writer) cluster(ctx context.Context, c *survey.Cluster, since time.Duration) {
+	dir := path.Join("clusters", c.Name())
+	own := []client.ListOption{client.InNamespace(objects.AgentNamespace)}
+	w.lists(ctx, c.Client, path.Join(dir, objects.AgentNamespace), own,
+		&appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &corev1.PodList{}, &corev1.ServiceList{},
 		&corev1.EventList{}, &coordinationv1.LeaseList{})
-	g.lists(ctx, s.Client, dir, nil, &mcsv1beta1.ServiceExportList{}, &mcsv1beta1.ServiceImportList{}, &aboutv1beta1.ClusterPropertyList{}, &claimsv1.ClusterClaimList{})
-	g.lists(ctx, s.Client, dir, []client.ListOption{client.MatchingLabels{discoveryv1.LabelManagedBy: objects.ManagedBy}}, &discoveryv1.EndpointSliceList{})
-	g.lists(ctx, s.Client, path.Join(dir, "derived"), []client.ListOption{client.MatchingLabels{objects.LabelManagedBy: objects.ManagedBySeamark}}, &corev1.ServiceList{})
-	for _, key := range []types.NamespacedName{{Namespace: "kube-system", Name: "coredns"}, {Namespace: objects.AgentNamespace, Name: survey.DNSName}} {
-		config, err := objects.GetOrNil(ctx, s.Client, key, &corev1.ConfigMap{})
+	w.lists(ctx, c.Client, dir, nil,
+		&mcsv1beta1.ServiceExportList{}, &mcsv1beta1.ServiceImportList{}, &aboutv1beta1.ClusterPropertyList{}, &claimsv1.ClusterClaimList{})
+	w.lists(ctx, c.Client, dir,
+		[]client.ListOption{client.MatchingLabels{discoveryv1.LabelManagedBy: objects.ManagedBy}}, &discoveryv1.EndpointSliceList{})
+	w.lists(ctx, c.Client, path.Join(dir, "derived"),
+		[]client.ListOption{client.MatchingLabels{objects.LabelManagedBy: objects.ManagedBySeamark}}, &corev1.ServiceList{})
+	for _, key := range []types.NamespacedName{
+		{Namespace: "kube-system", Name: "coredns"}, {Namespace: objects.AgentNamespace, Name: survey.DNSServer},
+	} {
+		config, err := objects.GetOrNil(ctx, c.Client, key, &corev1.ConfigMap{})
 		switch {
 		case err != nil:
-			g.miss("ConfigMap "+key.String()+" of "+s.Name(), err)
+			w.addProblem("ConfigMap "+key.String()+" of "+c.Name(), err)
 		case config != nil:
-			g.yaml(path.Join(dir, "configmap-"+key.Namespace+"-"+key.Name+".yaml"), config)
+			w.yaml(path.Join(dir, "configmap-"+key.Namespace+"-"+key.Name+".yaml"), config)
 		}
 	}
-	kinds, problem := survey.ReadKinds(ctx, s.Client, crds.Member)
-	g.yaml(path.Join(dir, "kinds.yaml"), map[string]any{"kinds": kinds, "problem": problem})
-	g.logs(ctx, s, dir, since)
+	kinds, problem := survey.ReadKinds(ctx, c.Client, crds.Member)
+	w.yaml(path.Join(dir, "kinds.yaml"), map[string]any{"kinds": kinds, "problem": problem})
+	w.logs(ctx, c, dir, since)
 }
 
 // lists adds a file for each kind.
-func (g *gatherer) lists(ctx context.Context, c client.Client, dir string, options []client.ListOption, lists ...client.ObjectList) {
+func (w *writer) lists(ctx context.Context, c client.Client, dir string, options []client.ListOption, lists ...client.ObjectList) {
 	for _, list := range lists {
 		gvk, err := c.GroupVersionKindFor(list)
 		if err != nil {
-			g.miss(dir, err)
+			w.addProblem(dir, err)
 			continue
 		}
 		gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
@@ -115,16 +122,16 @@ func (g *gatherer) lists(ctx context.Context, c client.Client, dir string, optio
 		kind := gvk.Kind
 		if err := c.List(ctx, list, options...); err != nil {
 			if !meta.IsNoMatchError(err) {
-				g.miss(kind+" of "+dir, err)
+				w.addProblem(kind+" of "+dir, err)
 			}
 			continue
 		}
-		// Somebody may have applied an object with a secret in it: kubectl keeps a copy in this annotation.
+		// kubectl apply keeps a copy of the object in an annotation, with any secret in it.
 		if err := meta.EachListItem(list, stripApplied); err != nil {
-			g.miss(kind+" of "+dir, err)
+			w.addProblem(kind+" of "+dir, err)
 			continue
 		}
-		g.yaml(path.Join(dir, resource.Resource+".yaml"), list)
+		w.yaml(path.Join(dir, resource.Resource+".yaml"), list)
 	}
 }
 
@@ -139,19 +146,19 @@ func stripApplied(obj runtime.Object) error {
 	return nil
 }
 
-// maxLog is how much of a container's log is kept: the end of it.
+// maxLog is how many bytes of a container's log are kept.
 const maxLog = 4 << 20
 
-// logs adds the logs of our pods, of the container before a restart too.
-func (g *gatherer) logs(ctx context.Context, s *survey.Cluster, dir string, since time.Duration) {
+// logs adds the logs of Seamark's pods, and of the containers before their last restart.
+func (w *writer) logs(ctx context.Context, c *survey.Cluster, dir string, since time.Duration) {
 	var pods corev1.PodList
-	if err := s.Client.List(ctx, &pods, client.InNamespace(objects.AgentNamespace)); err != nil {
-		g.miss("logs of "+s.Name(), err)
+	if err := c.Client.List(ctx, &pods, client.InNamespace(objects.AgentNamespace)); err != nil {
+		w.addProblem("logs of "+c.Name(), err)
 		return
 	}
-	clients, err := kubernetes.NewForConfig(s.Config)
+	clients, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {
-		g.miss("logs of "+s.Name(), err)
+		w.addProblem("logs of "+c.Name(), err)
 		return
 	}
 	for i := range pods.Items {
@@ -166,13 +173,14 @@ func (g *gatherer) logs(ctx context.Context, s *survey.Cluster, dir string, sinc
 					name = status.Name + ".previous.log"
 				}
 				text, err := clients.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
-					Container: status.Name, Previous: previous, Timestamps: true, SinceSeconds: ptr.To(max(1, int64(since.Seconds()))), LimitBytes: ptr.To[int64](maxLog),
+					Container: status.Name, Previous: previous, Timestamps: true,
+					SinceSeconds: ptr.To(max(1, int64(since.Seconds()))), LimitBytes: ptr.To[int64](maxLog),
 				}).DoRaw(ctx)
 				if err != nil {
-					g.miss("log of "+pod.Name+"/"+status.Name, err)
+					w.addProblem("log of "+pod.Name+"/"+status.Name, err)
 					continue
 				}
-				g.text(path.Join(dir, "logs", pod.Name, name), string(text))
+				w.text(path.Join(dir, "logs", pod.Name, name), string(text))
 			}
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// What is secret by form or by name is blacked out; what helps stays.
+// Secrets are removed by their form and by the name of their field; everything else stays.
 func TestScrub(t *testing.T) {
-	g := newGatherer(&bytes.Buffer{}, time.Time{})
+	g := newWriter(&bytes.Buffer{}, time.Time{})
 	g.hide("known-secret-value")
 	g.hide("short")
 	for text, want := range map[string]string{
@@ -34,18 +34,18 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// An archive that cannot be written leaves nothing behind, and one that exists is not touched.
+// An archive that cannot be completed is removed, and an existing file is not overwritten.
 func TestWriteArchive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "g.tar.gz")
-	result, err := writeArchive(path, time.Now(), func(g *gatherer) { g.text("a.txt", "hello") })
+	result, err := writeArchive(path, time.Now(), func(g *writer) { g.text("a.txt", "hello") })
 	if err != nil || result.Files != 2 || result.Bytes == 0 {
 		t.Errorf("%+v, %v", result, err)
 	}
-	if _, err := writeArchive(path, time.Now(), func(*gatherer) {}); err == nil || !strings.Contains(err.Error(), "choose another name") {
+	if _, err := writeArchive(path, time.Now(), func(*writer) {}); err == nil || !strings.Contains(err.Error(), "choose another name") {
 		t.Errorf("%v", err)
 	}
 	broken := filepath.Join(t.TempDir(), "b.tar.gz")
-	_, err = writeArchive(broken, time.Now(), func(g *gatherer) { g.err = os.ErrClosed })
+	_, err = writeArchive(broken, time.Now(), func(g *writer) { g.err = os.ErrClosed })
 	if _, statErr := os.Stat(broken); err == nil || !os.IsNotExist(statErr) {
 		t.Errorf("%v, %v", err, statErr)
 	}

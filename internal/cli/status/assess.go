@@ -3,10 +3,7 @@ package status
 import (
 	"slices"
 	"strings"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,62 +16,39 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// statusInput is all that was read of a clusterset.
-type Input struct {
-	Now time.Time
-	// brokerNow is the same on the broker's clock.
-	BrokerNow  time.Time
-	Broker     Broker
-	ClusterSet string
-	Members    []v1alpha1.Cluster
-	Leases     []coordinationv1.Lease
-	Records    []v1alpha1.ExportRecord
-	Slices     []discoveryv1.EndpointSlice
-	Aggregates []mcsv1beta1.ServiceImport
-	Clusters   []Cluster
-}
-
-// siteObjects is what one cluster holds.
-type Cluster struct {
-	ID, Context string
-	Member      bool
-	Problem     string
-	Exports     []mcsv1beta1.ServiceExport
-	Imports     []mcsv1beta1.ServiceImport
-}
-
-// assess turns what was read into the picture. It does no I/O.
+// Assess finds what needs attention.
 func Assess(in Input) Report {
-	st := Report{ClusterSet: in.ClusterSet, Broker: in.Broker, Clusters: []Member{}, Attention: []Service{}}
+	report := Report{ClusterSet: in.ClusterSet, Broker: in.Broker, Clusters: []Member{}, Attention: []Service{}}
 	lives := map[string]explain.Life{}
 	for i := range in.Leases {
 		lives[in.Leases[i].Name] = explain.LifeOf(&in.Leases[i], in.BrokerNow)
 	}
-	st.Clusters = append(st.Clusters, in.assessMembers(lives)...)
+	report.Clusters = append(report.Clusters, in.assessMembers(lives)...)
 	services := in.byService()
-	st.Services = len(services)
+	report.Services = len(services)
 	for _, key := range sortedServices(services) {
-		st.Attention = append(st.Attention, services[key].assess(key, lives)...)
+		report.Attention = append(report.Attention, services[key].assess(key, lives)...)
 	}
-	for _, s := range in.Clusters {
-		st.Attention = append(st.Attention, s.assess()...)
+	for i := range in.Clusters {
+		report.Attention = append(report.Attention, in.Clusters[i].assess()...)
 	}
-	rank := map[string]int{Failing: 0, Stale: 1, Conflict: 2}
-	slices.SortStableFunc(st.Attention, func(a, b Service) int {
+	rank := map[ServiceState]int{Failing: 0, Stale: 1, Conflict: 2}
+	slices.SortStableFunc(report.Attention, func(a, b Service) int {
 		if a.State != b.State {
 			return rank[a.State] - rank[b.State]
 		}
 		return strings.Compare(a.Namespace+"/"+a.Name+"/"+a.Cluster, b.Namespace+"/"+b.Name+"/"+b.Cluster)
 	})
-	return st
+	return report
 }
 
-func (in Input) assessMembers(lives map[string]explain.Life) []Member {
+// assessMembers returns all members, and clusters that the broker does not have among its members.
+func (in *Input) assessMembers(lives map[string]explain.Life) []Member {
 	var out []Member
-	place := map[string]int{}
+	index := map[string]int{}
 	for i := range in.Members {
 		m := &in.Members[i]
-		place[m.Name] = len(out)
+		index[m.Name] = len(out)
 		out = append(out, Member{
 			ID: m.Name, State: Invited, AgentVersion: m.Status.AgentVersion, DataPlane: string(m.Status.DataPlane), Blocks: []string{},
 			Namespaces: append([]string{}, m.Spec.AllowedNamespaces...),
@@ -83,32 +57,35 @@ func (in Input) assessMembers(lives map[string]explain.Life) []Member {
 			out[i].Blocks = append(out[i].Blocks, string(b))
 		}
 		if life := lives[m.Name]; life.Joined {
-			// On our clock, as ages are told.
+			// On the reader's clock, by which ages are shown.
 			out[i].LastHeartbeat = ptr.To(in.Now.Add(-life.Age).UTC())
-			out[i].State = map[bool]string{true: Alive, false: Silent}[life.Alive]
+			out[i].State = Silent
+			if life.Alive {
+				out[i].State = Alive
+			}
 		}
 	}
 	for i := range in.Records {
-		if at, ok := place[string(in.Records[i].Spec.ClusterID)]; ok {
+		if at, ok := index[string(in.Records[i].Spec.ClusterID)]; ok {
 			out[at].Exports++
 		}
 	}
 	for i := range in.Slices {
-		if at, ok := place[in.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]]; ok {
-			ready, total := explain.CountEndpoints(in.Slices[i : i+1])
+		if at, ok := index[in.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]]; ok {
+			ready, total := explain.CountReady(in.Slices[i : i+1])
 			out[at].ReadyEndpoints += ready
 			out[at].Endpoints += total
 		}
 	}
-	for _, s := range in.Clusters {
-		at, ok := place[s.ID]
+	for _, c := range in.Clusters {
+		at, ok := index[c.ID]
 		if !ok {
 			at = len(out)
-			out = append(out, Member{ID: s.ID, State: Unknown, Exports: len(s.Exports), Blocks: []string{}, Namespaces: []string{}})
+			out = append(out, Member{ID: c.ID, State: Unknown, Exports: len(c.Exports), Blocks: []string{}, Namespaces: []string{}})
 		}
-		out[at].Context, out[at].Problem = s.Context, s.Problem
-		if s.Problem == "" {
-			out[at].Imports = ptr.To(len(s.Imports))
+		out[at].Context, out[at].Problem = c.Context, c.Problem
+		if c.Problem == "" {
+			out[at].Imports = ptr.To(len(c.Imports))
 		}
 	}
 	return out
@@ -116,12 +93,14 @@ func (in Input) assessMembers(lives map[string]explain.Life) []Member {
 
 // published is what the broker has of one service.
 type published struct {
-	records   []*v1alpha1.ExportRecord
+	records []*v1alpha1.ExportRecord
+	// ready is the number of ready endpoints by cluster.
 	ready     map[string]int
 	aggregate *mcsv1beta1.ServiceImport
 }
 
-func (in Input) byService() map[types.NamespacedName]*published {
+// byService groups the objects on the broker by service.
+func (in *Input) byService() map[types.NamespacedName]*published {
 	out := map[types.NamespacedName]*published{}
 	for i := range in.Records {
 		r := &in.Records[i]
@@ -137,7 +116,7 @@ func (in Input) byService() map[types.NamespacedName]*published {
 	for i := range in.Slices {
 		key, _ := objects.ServiceOf(&in.Slices[i])
 		if p := out[key]; p != nil {
-			ready, _ := explain.CountEndpoints(in.Slices[i : i+1])
+			ready, _ := explain.CountReady(in.Slices[i : i+1])
 			p.ready[in.Slices[i].Labels[mcsv1beta1.LabelSourceCluster]] += ready
 		}
 	}
@@ -159,9 +138,9 @@ func sortedServices(services map[types.NamespacedName]*published) []types.Namesp
 	return keys
 }
 
-// assess tells what is wrong with a service as the broker has it.
+// assess returns what is wrong with a service by the objects on the broker.
 func (p *published) assess(key types.NamespacedName, lives map[string]explain.Life) (out []Service) {
-	add := func(state, cluster, why string) {
+	add := func(state ServiceState, cluster, why string) {
 		out = append(out, Service{Namespace: key.Namespace, Name: key.Name, State: state, Cluster: cluster, Why: why})
 	}
 	merged := merge.Merge(p.records)
@@ -195,30 +174,32 @@ func (p *published) assess(key types.NamespacedName, lives map[string]explain.Li
 	return out
 }
 
-// assess tells what is wrong with the exports and imports of a cluster, by their own word. Conflicts are told for the service.
-func (s Cluster) assess() (out []Service) {
-	for i := range s.Exports {
-		if why := ExportProblem(&s.Exports[i]); why != "" {
-			out = append(out, Service{Namespace: s.Exports[i].Namespace, Name: s.Exports[i].Name, State: Failing, Cluster: s.ID, Why: why})
+// assess returns what is wrong with the exports and imports of a cluster by their conditions.
+// Conflicts are left out: they are found on the broker, once for the whole service.
+func (c *Cluster) assess() (out []Service) {
+	for i := range c.Exports {
+		e := &c.Exports[i]
+		if why := ExportProblem(e); why != "" {
+			out = append(out, Service{Namespace: e.Namespace, Name: e.Name, State: Failing, Cluster: c.ID, Why: why})
 		}
 	}
-	for i := range s.Imports {
-		si := &s.Imports[i]
+	for i := range c.Imports {
+		si := &c.Imports[i]
 		ready := meta.FindStatusCondition(si.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
 		if objects.IsManagedImport(si) && ready != nil && ready.Status == metav1.ConditionFalse {
-			out = append(out, Service{Namespace: si.Namespace, Name: si.Name, State: Failing, Cluster: s.ID, Why: "import: " + ready.Message})
+			out = append(out, Service{Namespace: si.Namespace, Name: si.Name, State: Failing, Cluster: c.ID, Why: "import: " + ready.Message})
 		}
 	}
 	return out
 }
 
-// whyNotExported is empty for an export that is as it should be.
+// ExportProblem returns why an export is not published, or "" if it is.
 func ExportProblem(e *mcsv1beta1.ServiceExport) string {
 	for _, t := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
 		c := meta.FindStatusCondition(e.Status.Conditions, string(t))
 		switch {
 		case c == nil:
-			return "export: no agent has looked at it"
+			return "export: no agent has set its conditions"
 		case c.Status != metav1.ConditionTrue:
 			return "export: " + c.Message
 		}

@@ -8,63 +8,75 @@ import (
 	"time"
 )
 
-// status is the clusterset at a glance.
+// Report is the state of a clusterset.
 type Report struct {
 	ClusterSet string   `json:"clusterSet"`
 	Broker     Broker   `json:"broker"`
 	Clusters   []Member `json:"clusters"`
-	// Services is how many there are; Attention those that need some.
+	// Services is how many are published; Attention are those that need attention.
 	Services  int       `json:"services"`
 	Attention []Service `json:"attention"`
 }
 
+// Broker is how the broker was read.
 type Broker struct {
 	Server string `json:"server,omitempty"`
-	Via    string `json:"via,omitempty"`
-	// Problem is why the broker could not be asked.
+	// Via names the credential that was used.
+	Via string `json:"via,omitempty"`
+	// Problem is why the broker could not be read.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Lives of a member.
+// MemberState is the state of a member by its lease on the broker.
+type MemberState string
+
+// States of members.
 const (
-	Alive   = "alive"
-	Silent  = "silent"
-	Invited = "invited"
-	Unknown = "unknown"
+	// Alive: its lease is valid.
+	Alive MemberState = "alive"
+	// Silent: its lease expired.
+	Silent MemberState = "silent"
+	// Invited: it never renewed its lease, so it has not joined.
+	Invited MemberState = "invited"
+	// Unknown: the broker was not read, or has no such member.
+	Unknown MemberState = "unknown"
 )
 
+// Member is the state of one cluster.
 type Member struct {
-	ID string `json:"id"`
-	// State is alive, silent (its heartbeat stopped), invited (it never joined) or unknown (the broker was not asked).
-	State         string     `json:"state"`
-	LastHeartbeat *time.Time `json:"lastHeartbeat,omitempty"`
-	AgentVersion  string     `json:"agentVersion,omitempty"`
-	DataPlane     string     `json:"dataPlane,omitempty"`
-	Exports       int        `json:"exports"`
-	// Imports is nil for a cluster that was not looked into: the broker does not know.
+	ID            string      `json:"id"`
+	State         MemberState `json:"state"`
+	LastHeartbeat *time.Time  `json:"lastHeartbeat,omitempty"`
+	AgentVersion  string      `json:"agentVersion,omitempty"`
+	DataPlane     string      `json:"dataPlane,omitempty"`
+	Exports       int         `json:"exports"`
+	// Imports is nil for a cluster that was not read: the broker has no imports.
 	Imports        *int     `json:"imports,omitempty"`
 	Endpoints      int      `json:"endpoints"`
 	ReadyEndpoints int      `json:"readyEndpoints"`
 	Blocks         []string `json:"clusterSetIPBlocks"`
 	Namespaces     []string `json:"allowedNamespaces"`
 	Context        string   `json:"context,omitempty"`
-	// Problem is why the cluster could not be looked into.
+	// Problem is why the cluster could not be read.
 	Problem string `json:"problem,omitempty"`
 }
 
-// States of services that need attention.
+// ServiceState is why a service needs attention.
+type ServiceState string
+
+// States of services that need attention, worst first.
 const (
-	Failing  = "failing"
-	Stale    = "stale"
-	Conflict = "conflict"
+	Failing  ServiceState = "failing"
+	Stale    ServiceState = "stale"
+	Conflict ServiceState = "conflict"
 )
 
+// Service is a service that needs attention.
 type Service struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	// State is failing, stale or conflict.
-	State string `json:"state"`
-	// Cluster is where, when it is not the whole service.
+	Namespace string       `json:"namespace"`
+	Name      string       `json:"name"`
+	State     ServiceState `json:"state"`
+	// Cluster is the cluster with the problem, or several; empty for the whole service.
 	Cluster string `json:"cluster,omitempty"`
 	Why     string `json:"why"`
 }

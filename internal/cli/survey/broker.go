@@ -11,25 +11,26 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// hub is the broker as the user reaches it.
+// Broker is the broker as the user reaches it.
 type Broker struct {
 	Connection
 	clock     *serverClock
 	Namespace string
-	// via says as whom.
+	// via names the credential that is used.
 	via        string
 	ClusterSet *v1alpha1.ClusterSet
-	// problem is why it cannot be asked; then the rest may be empty. refused tells that it answered, but not this user.
+	// Problem is why it cannot be read; then the rest may be empty.
 	Problem error
+	// refused reports whether it answered, but does not accept the credential.
 	refused bool
 }
 
-// FindBroker opens the broker of clusters: as one of the members, or else where a cluster is the
-// broker itself, in the namespace given. A broker that cannot be asked has a Problem.
+// FindBroker opens the broker of clusters: with the credential of the first member whose credential
+// it accepts, or else in the first cluster that is a broker itself, in the namespace given.
 func FindBroker(ctx context.Context, clusters []*Cluster, namespace string) *Broker {
 	var first *Broker
-	// An unreachable server is unreachable with every credential: asking again would only take as
-	// long again.
+	// A server that does not answer is not asked with another credential: each attempt may take the
+	// whole timeout.
 	unreachable := map[string]bool{}
 	for _, c := range clusters {
 		if c.Membership == nil || unreachable[c.Membership.Server] {
@@ -58,40 +59,43 @@ func FindBroker(ctx context.Context, clusters []*Cluster, namespace string) *Bro
 	return &Broker{Problem: noBroker(clusters)}
 }
 
-// noWay puts into words why there is no way to the broker.
-func noBroker(sites []*Cluster) error {
-	for _, site := range sites {
+// noBroker returns why the clusters do not lead to a broker.
+func noBroker(clusters []*Cluster) error {
+	for _, c := range clusters {
 		switch {
-		case site.Problem != nil:
-			return fmt.Errorf("no cluster could be asked for the way to the broker (%s: %w)", site.Name(), site.Problem)
-		case site.IsMember():
-			return fmt.Errorf("%s; ask the broker as its admin with --broker-context", site.MembershipProblem)
+		case c.Problem != nil:
+			return fmt.Errorf("no cluster could be asked for the address of the broker (%s: %w)", c.Name(), c.Problem)
+		case c.IsMember():
+			return fmt.Errorf("%s; ask the broker as its admin with --broker-context", c.MembershipProblem)
 		}
 	}
-	return errors.New("none of the clusters looked into is a member of a clusterset, or a broker: choose another --context, or join it (seamark join)")
+	return errors.New("none of the clusters looked into is a member of a clusterset, or a broker: " +
+		"choose another --context, or join it (seamark join)")
 }
 
-// openHub asks a broker for its clusterset, which shows that it answers and lets the user in.
+// OpenBroker opens the broker in a namespace and reads its ClusterSet, which shows that it answers
+// and accepts the credential. via names the credential in messages.
 func OpenBroker(ctx context.Context, c Connection, namespace, via string) *Broker {
-	h := &Broker{Namespace: namespace, via: via}
-	if h.Connection, h.clock, h.Problem = timed(c); h.Problem != nil {
-		return h
+	b := &Broker{Namespace: namespace, via: via}
+	if b.Connection, b.clock, b.Problem = withTimeout(c); b.Problem != nil {
+		return b
 	}
 	var sets v1alpha1.ClusterSetList
-	err := h.Client.List(ctx, &sets, client.InNamespace(namespace))
+	err := b.Client.List(ctx, &sets, client.InNamespace(namespace))
 	if err != nil {
 		cause, text := objects.ErrorCause(err)
-		if h.refused = cause == objects.CauseUnauthorized || cause == objects.CauseForbidden; h.refused {
-			h.Problem = fmt.Errorf("the broker at %s does not accept %s: was the cluster removed, or its credential revoked? (%s)", h.Config.Host, via, text)
+		if b.refused = cause == objects.CauseUnauthorized || cause == objects.CauseForbidden; b.refused {
+			b.Problem = fmt.Errorf("the broker at %s does not accept %s: was the cluster removed, or its credential revoked? (%s)",
+				b.Config.Host, via, text)
 		} else {
-			h.Problem = fmt.Errorf("the broker at %s does not answer %s: %s", h.Config.Host, via, text)
+			b.Problem = fmt.Errorf("the broker at %s does not answer %s: %s", b.Config.Host, via, text)
 		}
-		return h
+		return b
 	}
 	if len(sets.Items) == 0 {
-		h.Problem = fmt.Errorf("there is no ClusterSet in namespace %s of %s", namespace, h.Config.Host)
-		return h
+		b.Problem = fmt.Errorf("there is no ClusterSet in namespace %s of %s", namespace, b.Config.Host)
+		return b
 	}
-	h.ClusterSet = &sets.Items[0]
-	return h
+	b.ClusterSet = &sets.Items[0]
+	return b
 }

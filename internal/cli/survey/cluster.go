@@ -1,17 +1,16 @@
 // Package survey reads clusters and their broker for the commands that look at them. What it reads
-// becomes the input of the pure packages status, explain and doctor. A cluster or broker that cannot
-// be read is no error: its Problem says why, and the rest is still of use.
+// becomes the input of the pure packages status, explain and doctor. A cluster or broker that
+// cannot be read is no error: its Problem is the reason, and the rest is still of use.
 package survey
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,7 +20,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// lookTimeout is how long an API server may take to answer before it counts as unreachable: people wait for the answer.
+// requestTimeout is how long an API server may take to answer before it counts as unreachable: a
+// user waits at the terminal.
 const requestTimeout = 10 * time.Second
 
 // Connection is an API server and how to reach it.
@@ -30,36 +30,38 @@ type Connection struct {
 	Config *rest.Config
 }
 
-// site is a cluster as the user reaches it.
+// Cluster is a cluster as the user reaches it. Context and Connection are given; Identify reads the
+// rest.
 type Cluster struct {
-	// context is empty for the current one.
+	// Context is the name of its context; empty for the current one.
 	Context string
 	Connection
 	clock *serverClock
-	// id and clusterSet are what the cluster says of itself; empty when it is no member.
+	// ID and ClusterSet are the values of its ClusterProperties; empty when it is no member.
 	ID, ClusterSet string
-	// membership is nil when there is none, or when it cannot be read; then whyNoMembership tells.
+	// Membership is nil when there is none or it cannot be read; MembershipProblem is then the reason.
 	Membership        *objects.Membership
 	MembershipProblem string
-	// problem is why it cannot be looked into at all.
+	// Problem is why it cannot be read at all.
 	Problem error
 }
 
-// name is what a site is called in tables.
-func (s *Cluster) Name() string {
+// Name returns the id of the cluster, or the name of its context if it has none.
+func (c *Cluster) Name() string {
 	switch {
-	case s.ID != "":
-		return s.ID
-	case s.Context != "":
-		return s.Context
+	case c.ID != "":
+		return c.ID
+	case c.Context != "":
+		return c.Context
 	}
 	return "(current)"
 }
 
-func (s *Cluster) IsMember() bool { return s.ClusterSet != "" || s.Membership != nil }
+// IsMember reports whether the cluster is a member of a clusterset.
+func (c *Cluster) IsMember() bool { return c.ClusterSet != "" || c.Membership != nil }
 
-// timed makes a connection end requests that hang, and lets it learn the server's clock.
-func timed(c Connection) (Connection, *serverClock, error) {
+// withTimeout returns a connection whose requests do not hang, and the clock of its server.
+func withTimeout(c Connection) (Connection, *serverClock, error) {
 	config, clock := rest.CopyConfig(c.Config), &serverClock{}
 	if config.Timeout == 0 {
 		config.Timeout = requestTimeout
@@ -69,50 +71,47 @@ func timed(c Connection) (Connection, *serverClock, error) {
 	return Connection{Client: opened, Config: config}, clock, err
 }
 
-// Identify asks the API servers of contexts, by connection, who they are. A cluster that does
-// not answer has a Problem; it is no error, because the others are still of use.
-func Identify(ctx context.Context, opened []*Cluster) {
-	var identifying sync.WaitGroup
-	for _, c := range opened {
-		identifying.Go(func() { c.identify(ctx) })
+// Identify reads the id and membership of all clusters at the same time.
+func Identify(ctx context.Context, clusters []*Cluster) {
+	var reading sync.WaitGroup
+	for _, c := range clusters {
+		reading.Go(func() { c.identify(ctx) })
 	}
-	identifying.Wait()
+	reading.Wait()
 }
 
-// identify asks a cluster who it is. Whoever looks may not be allowed to read everything.
-func (s *Cluster) identify(ctx context.Context) {
-	if s.Connection, s.clock, s.Problem = timed(s.Connection); s.Problem != nil {
+// identify reads the id and membership of a cluster. The user may not be allowed to read either.
+func (c *Cluster) identify(ctx context.Context) {
+	if c.Connection, c.clock, c.Problem = withTimeout(c.Connection); c.Problem != nil {
 		return
 	}
-	for name, value := range map[string]*string{aboutv1beta1.PropertyClusterID: &s.ID, aboutv1beta1.PropertyClusterSet: &s.ClusterSet} {
-		p := &aboutv1beta1.ClusterProperty{}
-		err := s.Client.Get(ctx, types.NamespacedName{Name: name}, p)
+	for name, value := range map[string]*string{aboutv1beta1.PropertyClusterID: &c.ID, aboutv1beta1.PropertyClusterSet: &c.ClusterSet} {
+		p, err := objects.GetOrNil(ctx, c.Client, types.NamespacedName{Name: name}, &aboutv1beta1.ClusterProperty{})
 		switch {
-		case err == nil:
+		case p != nil:
 			*value = p.Spec.Value
-		case apierrors.IsNotFound(err), meta.IsNoMatchError(err), apierrors.IsForbidden(err):
-		default:
-			s.Problem = fmt.Errorf("%s", objects.ErrorText(err))
+		case err != nil && !apierrors.IsForbidden(err):
+			c.Problem = errors.New(objects.ErrorText(err))
 			return
 		}
 	}
-	secret := &corev1.Secret{}
-	err := s.Client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
+	secret, err := objects.GetOrNil(ctx, c.Client,
+		types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, &corev1.Secret{})
 	switch {
-	case apierrors.IsNotFound(err):
-		s.MembershipProblem = "the cluster has no membership Secret " + objects.AgentNamespace + "/" + objects.MembershipSecret
-		return
 	case err != nil:
-		s.MembershipProblem = "the membership Secret cannot be read: " + objects.ErrorText(err)
+		c.MembershipProblem = "the membership Secret cannot be read: " + objects.ErrorText(err)
+		return
+	case secret == nil:
+		c.MembershipProblem = "the cluster has no membership Secret " + objects.AgentNamespace + "/" + objects.MembershipSecret
 		return
 	}
 	m, err := objects.MembershipFrom(secret)
 	if err != nil {
-		s.MembershipProblem = err.Error()
+		c.MembershipProblem = err.Error()
 		return
 	}
-	s.Membership = &m
-	if s.ID == "" {
-		s.ID = m.ClusterID
+	c.Membership = &m
+	if c.ID == "" {
+		c.ID = m.ClusterID
 	}
 }

@@ -11,10 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,63 +25,56 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
+// FactOptions are the choices of the user who runs doctor.
 type FactOptions struct {
-	DNS        map[string]string
+	Servers Servers
+	// ProbeImage is the image of the pod that tries to reach pods of other clusters; empty for none.
 	ProbeImage string
 }
 
-// readFacts reads what the checks need. What cannot be read is told in the facts.
-func ReadFacts(ctx context.Context, sites []*Cluster, h *Broker, o FactOptions) doctor.Facts {
-	f := doctor.Facts{Broker: readBrokerFacts(ctx, h)}
-	f.Clusters = make([]doctor.Cluster, len(sites))
+// ReadFacts reads what the checks of doctor need.
+func ReadFacts(ctx context.Context, clusters []*Cluster, b *Broker, o FactOptions) doctor.Facts {
+	facts := doctor.Facts{Broker: b.readFacts(ctx)}
+	read := make([]doctor.Cluster, len(clusters))
 	var reading sync.WaitGroup
-	for i, s := range sites {
-		reading.Go(func() { f.Clusters[i] = s.readFacts(ctx, o) })
+	for i, c := range clusters {
+		reading.Go(func() { read[i] = c.readFacts(ctx, o.Servers) })
 	}
 	reading.Wait()
-	kept := f.Clusters[:0]
-	for i := range f.Clusters {
-		c := &f.Clusters[i]
-		if c.Problem == "" && !c.Member && isBroker(sites[i], h) {
+	for i := range read {
+		c := &read[i]
+		if c.Problem == "" && !c.Member && b.isOn(clusters[i]) {
 			continue // a broker that is no member
 		}
-		if m := findMember(f.Broker.Members, c.ID); m != nil {
-			c.DataPlane = cmp.Or(c.DataPlane, m.Status.DataPlane)
+		for j := range facts.Broker.Members {
+			if m := &facts.Broker.Members[j]; m.Name == c.ID {
+				c.DataPlane = cmp.Or(c.DataPlane, m.Status.DataPlane)
+			}
 		}
 		if c.Problem == "" && c.Member {
-			sites[i].probe(ctx, h, o.ProbeImage, c)
+			clusters[i].probe(ctx, b, o.ProbeImage, c)
 		}
-		kept = append(kept, *c)
+		facts.Clusters = append(facts.Clusters, *c)
 	}
-	f.Clusters = kept
-	return f
+	return facts
 }
 
-func findMember(members []doctor.Member, id string) *doctor.Member {
-	for i := range members {
-		if members[i].Name == id {
-			return &members[i]
-		}
+func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
+	if b.Problem != nil {
+		return doctor.Broker{Problem: b.Problem.Error()}
 	}
-	return nil
-}
-
-func readBrokerFacts(ctx context.Context, h *Broker) doctor.Broker {
-	if h.Problem != nil {
-		return doctor.Broker{Problem: h.Problem.Error()}
-	}
-	b := doctor.Broker{Server: h.Config.Host, Set: h.ClusterSet}
+	out := doctor.Broker{Server: b.Config.Host, Set: b.ClusterSet}
 	var (
 		members    v1alpha1.ClusterList
 		leases     coordinationv1.LeaseList
 		aggregates mcsv1beta1.ServiceImportList
 	)
 	for _, list := range []client.ObjectList{&members, &leases, &aggregates} {
-		if err := h.Client.List(ctx, list, client.InNamespace(h.Namespace)); err != nil {
-			return doctor.Broker{Problem: "the broker at " + h.Config.Host + ": " + objects.ErrorText(err)}
+		if err := b.Client.List(ctx, list, client.InNamespace(b.Namespace)); err != nil {
+			return doctor.Broker{Problem: "the broker at " + b.Config.Host + ": " + objects.ErrorText(err)}
 		}
 	}
-	now := h.clock.now(time.Now())
+	now := b.clock.now(time.Now())
 	for i := range members.Items {
 		m := doctor.Member{Cluster: members.Items[i]}
 		for j := range leases.Items {
@@ -93,23 +83,24 @@ func readBrokerFacts(ctx context.Context, h *Broker) doctor.Broker {
 				m.Skew = skewOf(lease, m.Life)
 			}
 		}
-		b.Members = append(b.Members, m)
+		out.Members = append(out.Members, m)
 	}
 	for i := range aggregates.Items {
 		for _, text := range aggregates.Items[i].Spec.IPs {
 			if addr, err := netip.ParseAddr(text); err == nil {
-				b.Used = append(b.Used, addr)
+				out.Used = append(out.Used, addr)
 			}
 		}
 	}
-	b.Kinds, b.KindsProblem = ReadKinds(ctx, h.Client, crds.Broker)
-	if ahead, known := h.clock.read(); known {
-		b.ClockAhead = &ahead
+	out.Kinds, out.KindsProblem = ReadKinds(ctx, b.Client, crds.Broker)
+	if ahead, known := b.clock.read(); known {
+		out.ClockAhead = &ahead
 	}
-	return b
+	return out
 }
 
-// skewOf compares the time that a member wrote into its lease with the time at which the broker took it.
+// skewOf returns how far a member's clock is ahead of the broker's: the time that the member wrote
+// into its lease, less the time at which the broker stored it. It is nil when unknown.
 func skewOf(lease *coordinationv1.Lease, life explain.Life) *time.Duration {
 	if !life.Joined || life.Last.Equal(lease.Spec.RenewTime.Time) {
 		return nil
@@ -118,26 +109,24 @@ func skewOf(lease *coordinationv1.Lease, life explain.Life) *time.Duration {
 	return &skew
 }
 
-// readKinds reads which versions of the kinds are served.
-func ReadKinds(ctx context.Context, c client.Client, set crds.Set) ([]doctor.Kind, string) {
+// ReadKinds reads which versions of the CRDs of a set are served, or returns why that cannot be
+// read.
+func ReadKinds(ctx context.Context, c client.Client, set crds.Set) (kinds []doctor.Kind, problem string) {
 	definitions, err := crds.Definitions(set)
 	if err != nil {
 		return nil, err.Error()
 	}
-	var kinds []doctor.Kind
 	for _, d := range definitions {
-		kind := doctor.Kind{Name: d.CRD.Name, AnyOf: d.AnyOf}
-		existing := &apiextensionsv1.CustomResourceDefinition{}
-		err := c.Get(ctx, types.NamespacedName{Name: d.CRD.Name}, existing)
-		switch {
-		case apierrors.IsNotFound(err):
-			kind.Missing = true
-		case err != nil:
+		existing, err := objects.GetOrNil(ctx, c, types.NamespacedName{Name: d.CRD.Name}, &apiextensionsv1.CustomResourceDefinition{})
+		if err != nil {
 			return nil, "CustomResourceDefinitions cannot be read: " + objects.ErrorText(err)
 		}
-		for _, v := range existing.Spec.Versions {
-			if v.Served {
-				kind.Served = append(kind.Served, v.Name)
+		kind := doctor.Kind{Name: d.CRD.Name, AnyOf: d.AnyOf, Missing: existing == nil}
+		if existing != nil {
+			for _, v := range existing.Spec.Versions {
+				if v.Served {
+					kind.Served = append(kind.Served, v.Name)
+				}
 			}
 		}
 		kinds = append(kinds, kind)
@@ -145,99 +134,83 @@ func ReadKinds(ctx context.Context, c client.Client, set crds.Set) ([]doctor.Kin
 	return kinds, ""
 }
 
-// readFacts reads one cluster.
-func (s *Cluster) readFacts(ctx context.Context, o FactOptions) doctor.Cluster {
-	c := doctor.Cluster{ID: s.Name(), Context: s.Context, Member: s.IsMember(), ClusterSet: s.ClusterSet, MembershipProblem: s.MembershipProblem}
-	if s.Problem != nil {
-		c.Problem = s.Problem.Error()
-		return c
+func (c *Cluster) readFacts(ctx context.Context, servers Servers) doctor.Cluster {
+	out := doctor.Cluster{
+		ID: c.Name(), Context: c.Context, Member: c.IsMember(), ClusterSet: c.ClusterSet, MembershipProblem: c.MembershipProblem,
 	}
-	s.readVersion(&c)
-	c.Kinds, c.KindsProblem = ReadKinds(ctx, s.Client, crds.Member)
-	c.Denied = s.denied(ctx, s.Client, userNeeds)
-	if s.Membership != nil {
-		c.DataPlane = s.Membership.DataPlane
-		s.askBroker(ctx, &c)
+	if c.Problem != nil {
+		out.Problem = c.Problem.Error()
+		return out
 	}
-	s.readWorkloads(ctx, &c)
-	c.DNSAddresses, c.Corefile, c.CorefileProblem = s.readForwarding(ctx)
-	s.readServices(ctx, &c, o)
-	if ahead, known := s.clock.read(); known {
-		c.ClockAhead = &ahead
+	c.readVersion(&out)
+	out.Kinds, out.KindsProblem = ReadKinds(ctx, c.Client, crds.Member)
+	out.Denied = deniedOf(ctx, c.Client, userPermissions)
+	if c.Membership != nil {
+		out.DataPlane = c.Membership.DataPlane
+		c.askBroker(ctx, &out)
 	}
-	return c
+	c.readWorkloads(ctx, &out)
+	dns := c.readDNS(ctx)
+	out.Zone, out.DNSAddresses, out.Corefile, out.CorefileProblem = dns.zone, dns.addresses, dns.corefile, dns.problem
+	c.readServiceFacts(ctx, &out, servers)
+	if ahead, known := c.clock.read(); known {
+		out.ClockAhead = &ahead
+	}
+	return out
 }
 
-func (s *Cluster) readVersion(c *doctor.Cluster) {
-	c.Version = "of an unknown version"
-	d, err := discovery.NewDiscoveryClientForConfig(s.Config)
+func (c *Cluster) readVersion(out *doctor.Cluster) {
+	out.Version = "of an unknown version"
+	d, err := discovery.NewDiscoveryClientForConfig(c.Config)
 	if err != nil {
 		return
 	}
 	if v, err := d.ServerVersion(); err == nil {
-		c.Version = v.GitVersion
-		c.Major, _ = strconv.Atoi(v.Major)
-		c.Minor, _ = strconv.Atoi(strings.TrimRight(v.Minor, "+"))
+		out.Version = v.GitVersion
+		out.Major, _ = strconv.Atoi(v.Major)
+		out.Minor, _ = strconv.Atoi(strings.TrimRight(v.Minor, "+"))
 	}
 }
 
-// askBroker asks the broker as this member.
-func (s *Cluster) askBroker(ctx context.Context, c *doctor.Cluster) {
-	h := OpenBroker(ctx, Connection{Config: s.Membership.Config()}, s.Membership.Namespace, "cluster "+s.ID)
-	c.AskedBroker = true
-	if h.Problem != nil {
-		c.BrokerProblem = h.Problem.Error()
+// askBroker checks whether the broker accepts the credential of this member, and what it allows.
+func (c *Cluster) askBroker(ctx context.Context, out *doctor.Cluster) {
+	b := OpenBroker(ctx, Connection{Config: c.Membership.Config()}, c.Membership.Namespace, "cluster "+c.ID)
+	out.AskedBroker = true
+	if b.Problem != nil {
+		out.BrokerProblem = b.Problem.Error()
 		return
 	}
-	c.BrokerDenied = s.denied(ctx, h.Client, memberNeeds(s.Membership))
+	out.BrokerDenied = deniedOf(ctx, b.Client, memberPermissions(c.Membership))
 }
 
-func (s *Cluster) readWorkloads(ctx context.Context, c *doctor.Cluster) {
-	if err := s.Client.List(ctx, &appsv1.DeploymentList{}, client.InNamespace(objects.AgentNamespace), client.Limit(1)); err != nil {
-		c.WorkloadsProblem = "what runs in " + objects.AgentNamespace + " cannot be read: " + objects.ErrorText(err)
+func (c *Cluster) readWorkloads(ctx context.Context, out *doctor.Cluster) {
+	if err := c.Client.List(ctx, &appsv1.DeploymentList{}, client.InNamespace(objects.AgentNamespace), client.Limit(1)); err != nil {
+		out.WorkloadsProblem = "the workloads in " + objects.AgentNamespace + " cannot be read: " + objects.ErrorText(err)
 		return
 	}
-	c.Agent, c.DNS = s.deployment(ctx, agentDeployment), s.deployment(ctx, DNSName)
-	if objects.DataPlaneOf(c.DataPlane).RunsProxy {
-		c.Proxy = s.daemonSet(ctx, proxyDaemonSet)
-		state := s.readProxies(ctx)
-		c.ProxyErrors, c.Proxies = state.errors, state.describe(s.clock.now(time.Now()))
+	out.Agent, out.DNS = c.deployment(ctx, agentDeployment), c.deployment(ctx, DNSServer)
+	if objects.DataPlaneOf(out.DataPlane).RunsProxy {
+		out.Proxy = c.daemonSet(ctx, proxyDaemonSet)
+		state := c.readProxies(ctx)
+		out.ProxyErrors, out.Proxies = state.errors, state.describe(c.clock.now(time.Now()))
 	}
 }
 
-// readForwarding reads the addresses of seamark-dns and the configuration of the cluster's own DNS, or why that is not known.
-func (s *Cluster) readForwarding(ctx context.Context) (addresses []string, corefile, problem string) {
-	service := &corev1.Service{}
-	if err := s.Client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: DNSName}, service); err == nil {
-		addresses = service.Spec.ClusterIPs
-	}
-	config := &corev1.ConfigMap{}
-	err := s.Client.Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "coredns"}, config)
-	switch {
-	case apierrors.IsNotFound(err):
-		problem = "there is no ConfigMap kube-system/coredns: this cluster's DNS is not CoreDNS as usual; see that it forwards clusterset.local to seamark-dns"
-	case err != nil:
-		problem = "ConfigMap kube-system/coredns cannot be read: " + objects.ErrorText(err)
-	case config.Data["Corefile"] == "":
-		problem = "ConfigMap kube-system/coredns has no Corefile: see that this cluster's DNS forwards clusterset.local to seamark-dns"
-	}
-	return addresses, config.Data["Corefile"], problem
-}
-
-// readServices finds exports that complain, and a name to ask DNS for.
-func (s *Cluster) readServices(ctx context.Context, c *doctor.Cluster, o FactOptions) {
-	held := s.ReadServices(ctx, "")
-	for i := range held.Exports {
-		if status.ExportProblem(&held.Exports[i]) != "" {
-			c.BadExports = append(c.BadExports, held.Exports[i].Namespace+"/"+held.Exports[i].Name)
+// readServiceFacts finds exports that are not published as they should be, and asks DNS for the
+// name of an import, or for the zone if there is none.
+func (c *Cluster) readServiceFacts(ctx context.Context, out *doctor.Cluster, servers Servers) {
+	services := c.readServices(ctx, "")
+	for i := range services.Exports {
+		if e := &services.Exports[i]; status.ExportProblem(e) != "" {
+			out.BadExports = append(out.BadExports, e.Namespace+"/"+e.Name)
 		}
 	}
-	c.Asked = "clusterset.local"
-	for i := range held.Imports {
-		if si := &held.Imports[i]; objects.IsManagedImport(si) && len(si.Spec.IPs) > 0 {
-			c.Asked, c.Expect = si.Name+"."+si.Namespace+".svc.clusterset.local", si.Spec.IPs
+	out.Asked = out.Zone
+	for i := range services.Imports {
+		if si := &services.Imports[i]; objects.IsManagedImport(si) && len(si.Spec.IPs) > 0 {
+			out.Asked, out.Expect = objects.DNSName(client.ObjectKeyFromObject(si), out.Zone), si.Spec.IPs
 			break
 		}
 	}
-	c.Answer = s.askDNS(ctx, c.Asked+".", cmp.Or(o.DNS[c.ID], o.DNS[c.Context], o.DNS[""]))
+	out.Answer = c.askDNS(ctx, out.Asked, servers.of(c))
 }

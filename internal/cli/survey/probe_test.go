@@ -20,8 +20,10 @@ func TestProbeTargets(t *testing.T) {
 		}
 	}
 	got := probeTargets([]discoveryv1.EndpointSlice{
-		slice("west", corev1.ProtocolUDP, true, "10.2.0.1"), slice("west", corev1.ProtocolTCP, false, "10.2.0.2"), slice("west", corev1.ProtocolTCP, true, "10.2.0.3"),
-		slice("west", corev1.ProtocolTCP, true, "10.2.0.4"), slice("east", corev1.ProtocolTCP, true, "10.1.0.1"), slice("north", corev1.ProtocolTCP, true, "10.3.0.1"),
+		slice("west", corev1.ProtocolUDP, true, "10.2.0.1"), slice("west", corev1.ProtocolTCP, false, "10.2.0.2"),
+		slice("west", corev1.ProtocolTCP, true, "10.2.0.3"),
+		slice("west", corev1.ProtocolTCP, true, "10.2.0.4"), slice("east", corev1.ProtocolTCP, true, "10.1.0.1"),
+		slice("north", corev1.ProtocolTCP, true, "10.3.0.1"),
 	}, "east")
 	if len(got) != 2 || got[0] != (target{"north", "10.3.0.1", 80}) || got[1] != (target{"west", "10.2.0.3", 80}) {
 		t.Errorf("%+v", got)

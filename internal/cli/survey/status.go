@@ -17,56 +17,29 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// readStatus reads the broker and the clusters. What cannot be read is told in what it returns.
-func ReadStatus(ctx context.Context, sites []*Cluster, h *Broker) status.Input {
-	in := status.Input{}
+// ReadStatus reads what status assesses.
+func ReadStatus(ctx context.Context, clusters []*Cluster, b *Broker) status.Input {
+	var in status.Input
 	var reading sync.WaitGroup
-	reading.Go(func() { readBrokerStatus(ctx, h, &in) })
-	in.Clusters = make([]status.Cluster, len(sites))
-	for i, s := range sites {
-		reading.Go(func() { in.Clusters[i] = s.ReadServices(ctx, "") })
-	}
+	reading.Go(func() { readBrokerStatus(ctx, b, &in) })
+	reading.Go(func() { in.Clusters = ReadServices(ctx, clusters, "") })
 	reading.Wait()
 	in.Now = time.Now()
 	in.BrokerNow = in.Now
-	if h.Problem == nil {
-		in.BrokerNow = h.clock.now(in.Now)
+	if b.Problem == nil {
+		in.BrokerNow = b.clock.now(in.Now)
 	}
-	in.Clusters = slices.DeleteFunc(in.Clusters, func(s status.Cluster) bool { return s.Problem == "" && !s.Member })
+	in.Clusters = slices.DeleteFunc(in.Clusters, func(c status.Cluster) bool { return c.Problem == "" && !c.Member })
 	return in
 }
 
-// readAll reads the exports and imports of a cluster, in one namespace or in all.
-func (s *Cluster) ReadServices(ctx context.Context, namespace string) status.Cluster {
-	o := status.Cluster{ID: s.Name(), Context: s.Context, Member: s.IsMember()}
-	if s.Problem != nil {
-		o.Problem = s.Problem.Error()
-		return o
-	}
-	var exports mcsv1beta1.ServiceExportList
-	var imported mcsv1beta1.ServiceImportList
-	for _, list := range []client.ObjectList{&exports, &imported} {
-		if err := s.Client.List(ctx, list, client.InNamespace(namespace)); err != nil && !meta.IsNoMatchError(err) {
-			o.Problem = objects.ErrorText(err)
-			return o
-		}
-	}
-	o.Exports = exports.Items
-	for i := range imported.Items {
-		if _, onBroker := imported.Items[i].Labels[v1alpha1.LabelServiceNamespace]; !onBroker { // a broker may live on the same API server
-			o.Imports = append(o.Imports, imported.Items[i])
-		}
-	}
-	return o
-}
-
-func readBrokerStatus(ctx context.Context, h *Broker, in *status.Input) {
-	if h.Problem != nil {
-		in.Broker.Problem = h.Problem.Error()
+func readBrokerStatus(ctx context.Context, b *Broker, in *status.Input) {
+	if b.Problem != nil {
+		in.Broker.Problem = b.Problem.Error()
 		return
 	}
-	in.Broker = status.Broker{Server: h.Config.Host, Via: h.via}
-	in.ClusterSet = h.ClusterSet.Name
+	in.Broker = status.Broker{Server: b.Config.Host, Via: b.via}
+	in.ClusterSet = b.ClusterSet.Name
 	var (
 		members    v1alpha1.ClusterList
 		leases     coordinationv1.LeaseList
@@ -75,10 +48,47 @@ func readBrokerStatus(ctx context.Context, h *Broker, in *status.Input) {
 		aggregates mcsv1beta1.ServiceImportList
 	)
 	for _, list := range []client.ObjectList{&members, &leases, &records, &slices, &aggregates} {
-		if err := h.Client.List(ctx, list, client.InNamespace(h.Namespace)); err != nil {
+		if err := b.Client.List(ctx, list, client.InNamespace(b.Namespace)); err != nil {
 			in.Broker.Problem = objects.ErrorText(err)
 			return
 		}
 	}
-	in.Members, in.Leases, in.Records, in.Slices, in.Aggregates = members.Items, leases.Items, records.Items, slices.Items, aggregates.Items
+	in.Members, in.Leases, in.Records = members.Items, leases.Items, records.Items
+	in.Slices, in.Aggregates = slices.Items, aggregates.Items
+}
+
+// ReadServices reads the exports and imports of all clusters at the same time, in one namespace or,
+// if it is empty, in all.
+func ReadServices(ctx context.Context, clusters []*Cluster, namespace string) []status.Cluster {
+	out := make([]status.Cluster, len(clusters))
+	var reading sync.WaitGroup
+	for i, c := range clusters {
+		reading.Go(func() { out[i] = c.readServices(ctx, namespace) })
+	}
+	reading.Wait()
+	return out
+}
+
+func (c *Cluster) readServices(ctx context.Context, namespace string) status.Cluster {
+	out := status.Cluster{ID: c.Name(), Context: c.Context, Member: c.IsMember()}
+	if c.Problem != nil {
+		out.Problem = c.Problem.Error()
+		return out
+	}
+	var exports mcsv1beta1.ServiceExportList
+	var imports mcsv1beta1.ServiceImportList
+	for _, list := range []client.ObjectList{&exports, &imports} {
+		if err := c.Client.List(ctx, list, client.InNamespace(namespace)); err != nil && !meta.IsNoMatchError(err) {
+			out.Problem = objects.ErrorText(err)
+			return out
+		}
+	}
+	out.Exports = exports.Items
+	for i := range imports.Items {
+		// A broker may be on the same API server; its aggregates are no imports.
+		if _, onBroker := imports.Items[i].Labels[v1alpha1.LabelServiceNamespace]; !onBroker {
+			out.Imports = append(out.Imports, imports.Items[i])
+		}
+	}
+	return out
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
+// Plural returns a number with its noun, in the plural unless it is 1.
 func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -18,7 +19,7 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// shortNamespaces keeps the table narrow; -o json has them all.
+// Namespaces lists the first namespaces for a cell of a table, and how many more there are.
 func Namespaces(names []string) string {
 	const shown = 3
 	switch {
@@ -30,6 +31,7 @@ func Namespaces(names []string) string {
 	return strings.Join(names, ", ")
 }
 
+// OrDash returns a text, or a dash for the empty one.
 func OrDash(text string) string {
 	if text == "" {
 		return "-"
@@ -37,7 +39,8 @@ func OrDash(text string) string {
 	return text
 }
 
-// ago is how long ago a time was. A member's clock may be ahead of ours.
+// Ago returns how long ago a time was; never for nil. A time in the future, by a clock that is
+// ahead, counts as now.
 func Ago(t *time.Time, now time.Time) string {
 	if t == nil {
 		return "never"
@@ -45,7 +48,7 @@ func Ago(t *time.Time, now time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(*t))) + " ago"
 }
 
-// shorten cuts a text at a word, so that a row stays a row.
+// Shorten makes a text one line of at most limit bytes, and cuts it between words if it can.
 func Shorten(text string, limit int) string {
 	text = strings.ReplaceAll(text, "\n", " ")
 	if len(text) <= limit {
@@ -58,7 +61,8 @@ func Shorten(text string, limit int) string {
 	return strings.ToValidUTF8(text[:cut], "") + "…"
 }
 
-// writeTable writes rows below a head. Only the last cell of a row may be painted, or columns would not line up.
+// Table writes rows below a head, with aligned columns. Only the last cell of a row may have
+// colours: the escape codes would count as characters.
 func Table(w io.Writer, head []string, rows [][]string) {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, strings.Join(head, "\t"))

@@ -152,7 +152,7 @@ func TestGet(t *testing.T) {
 	b.serve(b.east, ns, "web")
 	b.west.Export(t, ns, "ghost")
 	b.eventually(fmt.Sprintf("get exports -n %s --contexts east,west", ns), "CLUSTER", "VALID", "east", "web", "west", "ghost", "False/NoService")
-	o := b.eventually(fmt.Sprintf("get imports -n %s --contexts east,west -o wide", ns), "FROM", "SAYS", "80/TCP", "the service is imported")
+	o := b.eventually(fmt.Sprintf("get imports -n %s --contexts east,west -o wide", ns), "FROM", "MESSAGE", "80/TCP", "the service is imported")
 	if lines := strings.Split(strings.TrimSpace(o.out), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[1], "east") || !strings.HasPrefix(lines[2], "west") {
 		t.Errorf("%s", o.out)
 	}

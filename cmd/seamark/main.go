@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	// Libraries log what they retry; here every error is told once, by us.
+	// Libraries log what they retry; this program prints every error once itself.
 	klog.SetLogger(logr.Discard())
 	ctrl.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -156,16 +156,14 @@ func (l Local) planMembership(m objects.Membership, o JoinOptions) (objects.Memb
 	if err := l.MayJoin(m); err != nil {
 		return m, err
 	}
-	switch o.DataPlane {
-	case "", v1alpha1.DataPlaneService, v1alpha1.DataPlaneNFTables, v1alpha1.DataPlaneNone:
-	default:
-		return m, fmt.Errorf("there is no data plane %q: choose service, nftables or none", o.DataPlane)
+	if _, err := objects.ParseDataPlane(string(o.DataPlane)); err != nil {
+		return m, err
 	}
 	var old objects.Membership
 	if l.Membership != nil {
 		old = *l.Membership
 	}
-	m.DataPlane = cmp.Or(o.DataPlane, m.DataPlane, old.DataPlane, v1alpha1.DataPlaneService)
+	m.DataPlane = cmp.Or(o.DataPlane, m.DataPlane, old.DataPlane, objects.DataPlaneOf("").Name)
 	m.UseClusterSetIP = cmp.Or(o.UseClusterSetIP, m.UseClusterSetIP, old.UseClusterSetIP)
 	return m, nil
 }
@@ -204,12 +202,12 @@ func explainBroker(m objects.Membership, err error) error {
 
 func brokerProblem(m objects.Membership, err error) (what, remedy string) {
 	renew := fmt.Sprintf("get a new invitation (seamark broker invite %s --renew)", m.ClusterID)
-	switch {
-	case apierrors.IsUnauthorized(err):
+	switch cause, _ := objects.ErrorCause(err); cause {
+	case objects.CauseUnauthorized:
 		return fmt.Sprintf("the broker at %s does not accept the credential of cluster %s: it has expired or was revoked", m.Server, m.ClusterID), renew
-	case apierrors.IsForbidden(err):
+	case objects.CauseForbidden:
 		return fmt.Sprintf("the broker at %s does not let cluster %s in: it was removed, or its invitation is incomplete", m.Server, m.ClusterID), renew
-	case absent(err):
+	case objects.CauseNotFound, objects.CauseNoCRD:
 		return fmt.Sprintf("the broker at %s does not know cluster %s of clusterset %s", m.Server, m.ClusterID, m.ClusterSet),
 			fmt.Sprintf("get a new invitation (seamark broker invite %s)", m.ClusterID)
 	}

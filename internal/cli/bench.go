@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/cli/bench"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 )
 
 func newBench(s *session) *cobra.Command {
@@ -20,9 +22,10 @@ func newBench(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench --from CONTEXT --to CONTEXT",
 		Short: "Measure how long changes take from one cluster to another",
-		Long: "bench makes a namespace with services of its own in two clusters, exports them one after another, and measures how long it takes until the\n" +
-			"other cluster has the import, its address and a changed endpoint; with --dns also until the name is answered, and how fast. The namespace is\n" +
-			"removed at the end. Times are as seen from here, so the way to both API servers is part of them.",
+		Long: "bench creates a namespace with services of its own in two clusters, exports them one after another, and measures\n" +
+			"how long it takes until the other cluster has the import, its clusterset IP and a changed endpoint; with --dns\n" +
+			"also until the name resolves, and how many queries a second are answered. It deletes the namespace at the end.\n" +
+			"Times are measured here, so they include the way to both API servers.",
 		Example: "  seamark bench --from east --to west\n" +
 			"  seamark bench --from east --to west --rounds 50 --dns 10.96.0.53:53",
 		Args: cobra.NoArgs,
@@ -41,13 +44,14 @@ func newBench(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			options.From, options.To = source.config, target.config
+			options.From, options.To = source.Config, target.Config
+			options.Zone = survey.Zone(cmd.Context(), target.Client)
 			options.Progress = func(line string) { fmt.Fprintln(s.ErrOut, line) }
 			result, err := bench.Run(cmd.Context(), options)
 			if err != nil {
 				return err
 			}
-			return out.print(s.Out, result, func(w io.Writer) { tellBench(w, from, to, result) })
+			return out.print(s.Out, result, func(w io.Writer) { printBench(w, from, to, result) })
 		},
 	}
 	flags := cmd.Flags()
@@ -56,21 +60,21 @@ func newBench(s *session) *cobra.Command {
 	flags.StringVar(&to, "to", "", "context of the cluster that imports")
 	flags.IntVar(&options.Rounds, "rounds", 20, "how many services, one after another")
 	flags.DurationVar(&options.Timeout, "timeout", 30*time.Second, "how long one step may take")
-	flags.StringVar(&options.DNS, "dns", "", "address of a seamark-dns of the importing cluster, reachable from here, to measure names too")
+	flags.StringVar(&options.DNS, "dns", "", "address of a seamark-dns of the importing cluster, reachable from here, to measure DNS too")
 	addOutput(cmd, &out)
 	return cmd
 }
 
-func tellBench(w io.Writer, from, to string, r bench.Result) {
-	fmt.Fprintf(w, "%s, from %s to %s, one after another:\n", plural(r.Rounds, "service"), from, to)
+func printBench(w io.Writer, from, to string, r bench.Result) {
+	fmt.Fprintf(w, "%s, from %s to %s, one after another:\n", text.Plural(r.Rounds, "service"), from, to)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "  FROM … TO\tP50\tP99\tMOST")
+	fmt.Fprintln(table, "  FROM … TO\tP50\tP99\tMAX")
 	for _, m := range r.Measured {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", m.Name, round(m.P50), round(m.P99), round(m.Max))
 	}
 	_ = table.Flush() // an error of w shows in the next write
 	if r.QueriesPerSecond > 0 {
-		fmt.Fprintf(w, "  One client that asks one question at a time gets %.0f answers a second.\n", r.QueriesPerSecond)
+		fmt.Fprintf(w, "  A client that sends one query at a time gets %.0f answers a second.\n", r.QueriesPerSecond)
 	}
 }
 

@@ -20,10 +20,11 @@ func newDeploy(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deploy",
 		Short: "Make a namespace of this cluster the broker of a clusterset",
-		Long: "deploy makes a namespace the broker of a clusterset: it installs the kinds, the admission policies and the role of members,\n" +
-			"and writes the settings of the clusterset. Nothing runs there. Running it again changes only what differs.",
-		Example: "  seamark broker deploy --context hub\n" +
-			"  seamark broker deploy --context hub --clusterset-ip-cidr-range 243.0.0.0/8",
+		Long: "deploy makes a namespace the broker of a clusterset: it installs the CRDs, the admission policies and the role\n" +
+			"of members, and writes the settings of the clusterset. No workload runs there. Running it again changes only\n" +
+			"what differs.",
+		Example: "  seamark broker deploy --context broker\n" +
+			"  seamark broker deploy --context broker --clusterset-ip-cidr-range 243.0.0.0/8",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options.EnableClusterSetIP = optional(cmd, "enable-clusterset-ip", enable)
@@ -35,24 +36,25 @@ func newDeploy(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := brokeradmin.Deploy(cmd.Context(), connection.client, options)
+			result, err := brokeradmin.Deploy(cmd.Context(), connection.Client, options)
 			if err != nil {
 				return err
 			}
-			return out.print(s.Out, result, func(w io.Writer) { tellDeployed(w, result) })
+			return out.print(s.Out, result, func(w io.Writer) { printDeployed(w, result) })
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	addNamespace(cmd, &options.Namespace, objects.DefaultNamespace, "namespace of the broker: one namespace is one clusterset")
 	flags.StringVar(&options.ClusterSet, "clusterset", "", fmt.Sprintf("name of the clusterset (default %q)", brokeradmin.DefaultClusterSet))
-	flags.BoolVar(&enable, "enable-clusterset-ip", true, "give exported services an IP of the clusterset unless they say otherwise")
-	flags.StringSliceVar(&ranges, "clusterset-ip-cidr-range", nil, "range of clusterset IPs, one per address family (default 243.0.0.0/8,fd00:243::/48)")
+	flags.BoolVar(&enable, "enable-clusterset-ip", true, "give exported services a clusterset IP unless they say otherwise")
+	flags.StringSliceVar(&ranges, "clusterset-ip-cidr-range", nil,
+		"range of clusterset IPs, one per address family (default 243.0.0.0/8,fd00:243::/48)")
 	addOutput(cmd, &out)
 	return cmd
 }
 
-func tellDeployed(w io.Writer, r brokeradmin.DeployResult) {
+func printDeployed(w io.Writer, r brokeradmin.DeployResult) {
 	mode := "on unless an export says otherwise"
 	if !r.EnableClusterSetIP {
 		mode = "off unless an export asks for one"

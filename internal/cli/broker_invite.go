@@ -16,7 +16,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// invited is what is told of an invitation: all but the credential.
+// invited is what invite prints: everything but the credential.
 type invited struct {
 	ClusterID  string          `json:"clusterID"`
 	ClusterSet string          `json:"clusterSet"`
@@ -39,11 +39,12 @@ func newInvite(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "invite ID",
 		Short: "Register a cluster and write the file it joins with",
-		Long: "invite registers a cluster with the broker, under an id nobody else has and with address blocks of its own, and writes a file\n" +
-			"with that cluster's own credential. Pass the file on in confidence; `seamark join FILE` uses it up.",
-		Example: "  seamark broker invite east --context hub\n" +
-			"  seamark broker invite west --context hub --allow-namespaces shop,billing\n" +
-			"  seamark broker invite east --context hub --renew   # a new credential for a member",
+		Long: "invite registers a cluster with the broker, under an id that no other cluster has and with address blocks of its\n" +
+			"own, and writes a file with that cluster's own credential. Keep the file confidential; `seamark join FILE` uses\n" +
+			"it.",
+		Example: "  seamark broker invite east --context broker\n" +
+			"  seamark broker invite west --context broker --allow-namespaces shop,billing\n" +
+			"  seamark broker invite east --context broker --renew   # a new credential for a member",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := args[0]
@@ -61,33 +62,36 @@ func newInvite(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if options.Server, options.CAData, err = connection.server(server); err != nil {
+			if options.Server, options.CAData, err = serverOf(connection, server); err != nil {
 				return err
 			}
-			result, err := brokeradmin.Invite(cmd.Context(), connection.client, id, options)
+			result, err := brokeradmin.Invite(cmd.Context(), connection.Client, id, options)
 			if err != nil {
 				return err
 			}
-			s.warnAddress(options.Server)
+			s.warnLoopback(options.Server)
 			return target.write(s, result)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	addNamespace(cmd, &options.Namespace, objects.DefaultNamespace, "namespace of the broker")
-	flags.StringSliceVar(&blocks, "clusterset-ip-cidr", nil, "address block for this cluster's clusterset IPs, one per family (default: the next free ones)")
-	flags.StringSliceVar(&allow, "allow-namespaces", nil, "the only namespaces whose services this cluster may exchange (default: all but kube-* and seamark-*)")
+	flags.StringSliceVar(&blocks, "clusterset-ip-cidr", nil,
+		"address block for this cluster's clusterset IPs, one per family (default: the next free ones)")
+	flags.StringSliceVar(&allow, "allow-namespaces", nil,
+		"the only namespaces whose services this cluster may export and import (default: all but kube-* and seamark-*)")
 	flags.StringVar(&target.path, "file", "", `file to write, "-" for standard output (default "ID.invitation.yaml")`)
 	flags.BoolVar(&target.force, "force", false, "replace an existing file")
 	flags.BoolVar(&options.Renew, "renew", false, "issue a new credential for a cluster that is registered already")
-	flags.BoolVar(&options.Revoke, "revoke", false, "with --renew: make all earlier credentials of the cluster invalid")
-	flags.DurationVar(&options.TokenLifetime, "token-lifetime", brokeradmin.DefaultTokenLifetime, "how long the credential is valid unless the agent renews it")
-	flags.StringVar(&server, "server", "", "address under which the cluster reaches the broker (default: that of this context)")
+	flags.BoolVar(&options.Revoke, "revoke", false, "with --renew: revoke all earlier credentials of the cluster")
+	flags.DurationVar(&options.TokenLifetime, "token-lifetime", brokeradmin.DefaultTokenLifetime,
+		"how long the credential is valid unless the agent renews it")
+	flags.StringVar(&server, "server", "", "address at which the cluster reaches the broker (default: that of this context)")
 	addOutput(cmd, &target.format)
 	return cmd
 }
 
-// invitationFile is where an invitation goes.
+// invitationFile is the file that an invitation is written to.
 type invitationFile struct {
 	path   string
 	force  bool
@@ -96,7 +100,7 @@ type invitationFile struct {
 
 const standardOutput = "-"
 
-// prepare refuses before anything is registered what could not be written afterwards.
+// prepare fails before the cluster is registered if the file could not be written afterwards.
 func (f *invitationFile) prepare(id string) error {
 	if f.path == "" {
 		f.path = id + ".invitation.yaml"
@@ -105,7 +109,7 @@ func (f *invitationFile) prepare(id string) error {
 		return nil
 	}
 	if _, err := os.Lstat(f.path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s exists: say --force to replace it, or --file to write elsewhere", f.path)
+		return fmt.Errorf("%s exists: use --force to replace it, or --file to write another", f.path)
 	}
 	return nil
 }
@@ -115,13 +119,13 @@ func (f *invitationFile) write(s *session, result brokeradmin.InviteResult) erro
 	if err != nil {
 		return err
 	}
-	told := invited{
+	summary := invited{
 		ClusterID: result.Membership.ClusterID, ClusterSet: result.Membership.ClusterSet, Renewed: result.Renewed,
 		Blocks: append([]v1alpha1.CIDR{}, result.Blocks...), Namespaces: append([]string{}, result.Namespaces...),
 		Server: result.Membership.Server, File: f.path, Expires: result.Expires,
 	}
 	if f.path == standardOutput {
-		tellInvited(s.ErrOut, told)
+		printInvited(s.ErrOut, summary)
 		if f.format == asJSON {
 			if text, err = yaml.YAMLToJSON(text); err != nil {
 				return err
@@ -133,12 +137,12 @@ func (f *invitationFile) write(s *session, result brokeradmin.InviteResult) erro
 	}
 	if err := brokeradmin.WriteInvitation(f.path, text, f.force); err != nil {
 		return fmt.Errorf("cluster %s is registered, but its invitation is not written (run seamark broker invite %s --renew): %w",
-			told.ClusterID, told.ClusterID, err)
+			summary.ClusterID, summary.ClusterID, err)
 	}
-	return f.format.print(s.Out, told, func(w io.Writer) { tellInvited(w, told) })
+	return f.format.print(s.Out, summary, func(w io.Writer) { printInvited(w, summary) })
 }
 
-func tellInvited(w io.Writer, r invited) {
+func printInvited(w io.Writer, r invited) {
 	if r.Renewed {
 		fmt.Fprintf(w, "Cluster %s of clusterset %s has a new credential.\n", r.ClusterID, r.ClusterSet)
 	} else {
@@ -148,10 +152,11 @@ func tellInvited(w io.Writer, r invited) {
 	if file == standardOutput {
 		file = "standard output"
 	}
-	details(w, field{"address blocks", joinCIDRs(r.Blocks, "none")}, field{"namespaces", joinNamespaces(r.Namespaces)}, field{"broker", r.Server},
+	details(w, field{"address blocks", joinCIDRs(r.Blocks, "none")},
+		field{"namespaces", joinNamespaces(r.Namespaces)}, field{"broker", r.Server},
 		field{"invitation", fmt.Sprintf("%s (valid until %s)", file, r.Expires.UTC().Format(time.RFC3339))})
 	if r.File == standardOutput {
 		r.File = "FILE"
 	}
-	fmt.Fprintf(w, "It holds the credential of %s and nothing else: pass it on in confidence.\nNext, for that cluster: seamark join %s\n", r.ClusterID, r.File)
+	fmt.Fprintf(w, "It holds only the credential of %s: keep it confidential.\nNext, in that cluster: seamark join %s\n", r.ClusterID, r.File)
 }

@@ -20,42 +20,43 @@ func newBrokerRemove(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove",
 		Short: "Remove the broker of a clusterset",
-		Long: "remove undoes deploy: it deletes the clusterset's objects and roles, the namespace if deploy made it and nothing else is in it, and,\n" +
-			"with the last broker of the cluster, the admission policies and Seamark's own kinds. It refuses while there are members.",
-		Example: "  seamark broker remove --context hub",
+		Long: "remove undoes deploy: it deletes the clusterset's objects and roles, the namespace if deploy created it and\n" +
+			"nothing else is in it, and, with the last broker of the cluster, the admission policies and Seamark's own CRDs.\n" +
+			"It fails while there are members.",
+		Example: "  seamark broker remove --context broker",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			connection, err := s.connect()
 			if err != nil {
 				return err
 			}
-			result, err := brokeradmin.RemoveBroker(cmd.Context(), connection.client, namespace, force)
+			result, err := brokeradmin.RemoveBroker(cmd.Context(), connection.Client, namespace, force)
 			if err != nil {
 				return err
 			}
-			return out.print(s.Out, result, func(w io.Writer) { tellDismantled(w, result) })
+			return out.print(s.Out, result, func(w io.Writer) { printDismantled(w, result) })
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	addNamespace(cmd, &namespace, objects.DefaultNamespace, "namespace of the broker")
-	flags.BoolVar(&force, "force", false, "remove the members too: their services vanish from all clusters")
+	flags.BoolVar(&force, "force", false, "remove the members too: their services disappear from all clusters")
 	addOutput(cmd, &out)
 	return cmd
 }
 
-func tellDismantled(w io.Writer, r brokeradmin.RemoveBrokerResult) {
+func printDismantled(w io.Writer, r brokeradmin.RemoveBrokerResult) {
 	if !r.Found && len(r.Steps) == 0 {
 		fmt.Fprintf(w, "There is no broker in namespace %s.\n", r.Namespace)
 		return
 	}
 	fmt.Fprintf(w, "The broker in namespace %s is removed.\n", r.Namespace)
-	members, kinds := "none", "kept for the other brokers here"
+	members, crds := "none", "kept for the other brokers of this cluster"
 	if len(r.Members) > 0 {
 		members = strings.Join(r.Members, ", ")
 	}
 	if r.Last {
-		kinds = "removed, but for the ServiceImport, which is not Seamark's alone"
+		crds = "removed, except the one of ServiceImport, which other software may use"
 	}
-	details(w, field{"members removed", members}, field{"policies and kinds", kinds}, field{"changes", changes(r.Steps)})
+	details(w, field{"members removed", members}, field{"policies and CRDs", crds}, field{"changes", changes(r.Steps)})
 }

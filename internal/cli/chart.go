@@ -9,7 +9,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/install/chart"
 )
 
-// packaged is what is told of chart package.
+// packaged is what chart package prints.
 type packaged struct {
 	Path string `json:"path"`
 }
@@ -19,8 +19,8 @@ func newChartPackage(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "package [DIR]",
 		Short: "Write the Helm chart that join installs into a folder",
-		Long: "package writes the chart of this version, with its CustomResourceDefinitions and policies, as helm package does: for those who\n" +
-			"install with helm or a tool built on it. No cluster is asked.",
+		Long: "package writes the chart of this version, with its CRDs and policies, as helm package does: for installation\n" +
+			"with helm or a tool built on it. It needs no cluster.",
 		Example: "  seamark chart package\n" +
 			"  helm install seamark ./seamark-*.tgz --namespace seamark-system --create-namespace",
 		Args: cobra.MaximumNArgs(1),

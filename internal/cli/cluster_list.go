@@ -3,14 +3,12 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -22,21 +20,21 @@ func newClusterList(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List the clusters of a clusterset, as its broker knows them",
+		Short:   "List the clusters of a clusterset that are registered with its broker",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			connection, err := s.connect()
 			if err != nil {
 				return err
 			}
-			members, err := brokeradmin.ListClusters(cmd.Context(), connection.client, namespace)
+			members, err := brokeradmin.ListClusters(cmd.Context(), connection.Client, namespace)
 			if err != nil {
 				return err
 			}
 			value := struct {
 				Clusters []brokeradmin.Member `json:"clusters"`
 			}{members}
-			return out.print(s.Out, value, func(w io.Writer) { tellMembers(w, members, time.Now()) })
+			return out.print(s.Out, value, func(w io.Writer) { printMembers(w, members, time.Now()) })
 		},
 	}
 	addNamespace(cmd, &namespace, objects.DefaultNamespace, "namespace of the broker")
@@ -44,45 +42,17 @@ func newClusterList(s *session) *cobra.Command {
 	return cmd
 }
 
-func tellMembers(w io.Writer, members []brokeradmin.Member, now time.Time) {
+func printMembers(w io.Writer, members []brokeradmin.Member, now time.Time) {
 	if len(members) == 0 {
 		fmt.Fprintln(w, "No clusters yet. Next: seamark broker invite ID")
 		return
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "ID\tBLOCKS\tNAMESPACES\tAGENT\tDATA PLANE\tHEARTBEAT\tEXPORTS")
-	for _, m := range members {
-		fmt.Fprintln(table, strings.Join([]string{
-			m.ClusterID, joinCIDRs(m.Blocks, "-"), shortNamespaces(m.AllowedNamespaces), orDash(m.AgentVersion), orDash(string(m.DataPlane)),
-			ago(m.LastHeartbeat, now), fmt.Sprint(m.Exports),
-		}, "\t"))
+	rows := make([][]string, len(members))
+	for i, m := range members {
+		rows[i] = []string{
+			m.ClusterID, joinCIDRs(m.Blocks, "-"), text.Namespaces(m.AllowedNamespaces), text.OrDash(m.AgentVersion),
+			text.OrDash(string(m.DataPlane)), text.Ago(m.LastHeartbeat, now), fmt.Sprint(m.Exports),
+		}
 	}
-	_ = table.Flush() // an error of w shows in the next write
-}
-
-// shortNamespaces keeps the table narrow; -o json has them all.
-func shortNamespaces(names []string) string {
-	const shown = 3
-	switch {
-	case len(names) == 0:
-		return "(default)"
-	case len(names) > shown:
-		return fmt.Sprintf("%s, +%d", strings.Join(names[:shown], ", "), len(names)-shown)
-	}
-	return strings.Join(names, ", ")
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
-// ago is how long ago a time was. A member's clock may be ahead of ours.
-func ago(t *time.Time, now time.Time) string {
-	if t == nil {
-		return "never"
-	}
-	return duration.HumanDuration(max(0, now.Sub(*t))) + " ago"
+	text.Table(w, []string{"ID", "BLOCKS", "NAMESPACES", "AGENT", "DATA PLANE", "HEARTBEAT", "EXPORTS"}, rows)
 }

@@ -12,28 +12,30 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/internal/cli/survey"
 	"github.com/seamark-dev/seamark/internal/dns/corefile"
 	"github.com/seamark-dev/seamark/internal/install/chart"
 )
 
-// Where clusters keep the configuration of CoreDNS, if that is their DNS, as kubeadm, kind, EKS and others do.
+// clusterDNS is the ConfigMap with the configuration of CoreDNS in clusters that use it, such as
+// those of kubeadm, kind and EKS.
 var clusterDNS = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "coredns"}
 
 const (
 	corefileKey = "Corefile"
-	// labelAddonMode tells what an addon manager, such as AKS's, puts back when somebody changes it.
+	// labelAddonMode marks objects that an addon manager, such as AKS's, restores after a change.
 	labelAddonMode = "addonmanager.kubernetes.io/mode"
 )
 
-// dnsHook is what became of the cluster's DNS.
+// dnsHook is what join or leave changed in the cluster's DNS.
 type dnsHook struct {
-	// ConfigMap that configures it.
+	// ConfigMap configures it.
 	ConfigMap string `json:"configMap"`
-	// Action is added, removed or unchanged, or left where the configuration is not one that can be changed.
+	// Action is added, removed or unchanged, or left if the configuration cannot be changed.
 	Action string `json:"action"`
-	// Why it was left.
+	// Why is the reason why it was left.
 	Why string `json:"why,omitempty"`
-	// Advice is what to do by hand.
+	// Advice is what the user has to do.
 	Advice string `json:"advice,omitempty"`
 }
 
@@ -49,13 +51,13 @@ func (h *dnsHook) summary() string {
 	return fmt.Sprintf("unchanged (ConfigMap %s)", h.ConfigMap)
 }
 
-// hookDNS makes the cluster's DNS forward the zone to seamark-dns. A DNS that it does not know is left alone, and people are told what to
-// add.
+// hookDNS makes the cluster's DNS forward the zone to seamark-dns. A configuration that it cannot
+// change is left as it is; the advice then says what to add to it.
 func hookDNS(ctx context.Context, c client.Client, zone string) (*dnsHook, error) {
 	service := &corev1.Service{}
-	key := types.NamespacedName{Namespace: chart.Namespace, Name: "seamark-dns"}
+	key := types.NamespacedName{Namespace: chart.Namespace, Name: survey.DNSServer}
 	if err := c.Get(ctx, key, service); err != nil {
-		return nil, fmt.Errorf("find the address of Service %s: %w", key, err)
+		return nil, fmt.Errorf("read the address of Service %s: %w", key, err)
 	}
 	forward := corefile.Forward{Zones: []string{zone}, Servers: service.Spec.ClusterIPs}
 	block, err := corefile.Block(forward)
@@ -67,13 +69,13 @@ func hookDNS(ctx context.Context, c client.Client, zone string) (*dnsHook, error
 		return nil, err
 	}
 	if hook.Action == "left" {
-		hook.Advice = fmt.Sprintf("Make the cluster's DNS send the names of %s to %s. For CoreDNS that is this server block:\n\n%s\n",
+		hook.Advice = fmt.Sprintf("Make the cluster's DNS forward %s to %s. For CoreDNS that is this server block:\n\n%s\n",
 			zone, strings.Join(forward.Servers, " or "), block)
 	}
 	return hook, nil
 }
 
-// unhookDNS takes that back; nil where there is nothing of ours.
+// unhookDNS removes what hookDNS added; it returns nil if there is nothing to remove.
 func unhookDNS(ctx context.Context, c client.Client) (*dnsHook, error) {
 	hook, err := editCorefile(ctx, c, "removed", corefile.Remove)
 	if err != nil {
@@ -102,11 +104,13 @@ func editCorefile(ctx context.Context, c client.Client, action string, edit func
 			return nil
 		}
 		if action == "added" && config.Labels[labelAddonMode] == "Reconcile" {
-			hook.Action, hook.Why = "left", fmt.Sprintf("ConfigMap %s is kept by the cluster's provider, who would undo it (label %s)", hook.ConfigMap, labelAddonMode)
+			hook.Action = "left"
+			hook.Why = fmt.Sprintf("ConfigMap %s is managed by the cluster's provider, which would undo the change (label %s)",
+				hook.ConfigMap, labelAddonMode)
 			return nil
 		}
 		text, err := edit(old)
-		if err != nil { // somebody else's words are in the way: theirs to change
+		if err != nil { // text of another author is in the way, which only the user may change
 			hook.Action, hook.Why = "left", fmt.Sprintf("ConfigMap %s: %v", hook.ConfigMap, err)
 			return nil
 		}
@@ -115,7 +119,7 @@ func editCorefile(ctx context.Context, c client.Client, action string, edit func
 			return nil
 		}
 		if !strings.Contains(old, "reload") {
-			hook.Advice = "This CoreDNS does not read its configuration again by itself: kubectl -n kube-system rollout restart deployment coredns\n"
+			hook.Advice = "This CoreDNS does not reload its configuration by itself: kubectl -n kube-system rollout restart deployment coredns\n"
 		}
 		config.Data[corefileKey] = text
 		return c.Update(ctx, config)

@@ -7,50 +7,54 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/cli/doctor"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 )
 
 func newDoctor(s *session) *cobra.Command {
 	var (
-		reach   reachFlags
-		options doctorOptions
-		dns     []string
-		quiet   bool
-		out     format
+		contexts contextFlags
+		options  survey.FactOptions
+		dns      []string
+		quiet    bool
+		out      format
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check a cluster and its broker, and say how to mend what is wrong",
-		Long: "doctor checks a cluster and its broker: kinds and permissions, credentials, clocks, heartbeats, what runs, DNS and its forwarding, address\n" +
-			"ranges, the data plane. Each check passes, warns or fails, with what to do, or says why it was not made. It changes nothing; with\n" +
-			"--probe-image it starts a pod for a moment that tries to reach pods of other clusters.\n\n" +
+		Short: "Check a cluster and its broker, and say how to repair what is wrong",
+		Long: "doctor checks a cluster and its broker: CRDs and permissions, credentials, clocks, heartbeats, workloads, DNS\n" +
+			"and its forwarding, address ranges, the data plane. Each check passes, warns or fails, and says what to do, or\n" +
+			"is skipped, and says why. It changes nothing; with --probe-image it runs a short-lived pod that tries to reach\n" +
+			"pods of other clusters.\n\n" +
 			"Exit code 1 means that a check failed.",
 		Example: "  seamark doctor --context east\n" +
 			"  seamark doctor --contexts east,west --probe-image busybox:1.37",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if options.dns, err = parseServers(dns); err != nil {
+			if options.Servers, err = parseServers(dns); err != nil {
 				return err
 			}
-			sites, hub, err := s.reach(cmd.Context(), reach)
+			clusters, broker, err := s.survey(cmd.Context(), contexts)
 			if err != nil {
 				return err
 			}
-			report := doctor.Examine(readFacts(cmd.Context(), sites, hub, options))
+			report := doctor.Examine(survey.ReadFacts(cmd.Context(), clusters, broker, options))
 			if err := out.print(s.Out, report, func(w io.Writer) { doctor.Write(w, report, quiet, s.paint()) }); err != nil {
 				return err
 			}
 			if report.Failed > 0 {
-				return fmt.Errorf("%s failed", plural(report.Failed, "check"))
+				return fmt.Errorf("%s failed", text.Plural(report.Failed, "check"))
 			}
 			return nil
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	reach.add(s, cmd)
-	flags.StringSliceVar(&dns, "dns", nil, "ask this DNS server, as ADDRESS or CLUSTER=ADDRESS (default: a pod of seamark-dns, through the API server)")
-	flags.StringVar(&options.probeImage, "probe-image", "", "image with sh and nc for a pod that tries to reach pods of other clusters (default: not tried)")
+	contexts.add(s, cmd)
+	addServers(cmd, &dns)
+	flags.StringVar(&options.ProbeImage, "probe-image", "",
+		"image with sh and nc for a pod that tries to reach pods of other clusters (default: not tried)")
 	flags.BoolVarP(&quiet, "quiet", "q", false, "show only what needs attention")
 	addOutput(cmd, &out)
 	return cmd

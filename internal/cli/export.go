@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,20 +18,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 const exportPoll = 100 * time.Millisecond
 
-// exported is what is told of an export.
+// exported is what export prints of one service.
 type exported struct {
 	Namespace string             `json:"namespace"`
 	Name      string             `json:"name"`
 	Action    brokeradmin.Action `json:"action"`
-	// Ready tells that the clusterset has it; only known after waiting, or from before.
+	// Ready reports whether it is published to the clusterset.
 	Ready      bool               `json:"ready"`
 	Conditions []metav1.Condition `json:"conditions"`
-	waited     bool
+	// zone is the zone of the clusterset's names in this cluster.
+	zone string
 }
 
 func newExportService(s *session) *cobra.Command {
@@ -42,8 +48,8 @@ func newExportService(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "service NAME",
 		Short: "Export a Service to the clusterset",
-		Long: "export service creates a ServiceExport. With --wait it returns when the service is published to the clusterset, and tells what\n" +
-			"happened, conflicts with other clusters included.",
+		Long: "export service creates a ServiceExport. With --wait it returns when the service is published to the clusterset,\n" +
+			"and prints its name and its conflicts with other clusters.",
 		Example: "  seamark export service web -n shop --wait",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,18 +61,19 @@ func newExportService(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := s.export(cmd.Context(), connection.client, types.NamespacedName{Namespace: ns, Name: args[0]})
+			result, err := s.export(cmd.Context(), connection.Client, types.NamespacedName{Namespace: ns, Name: args[0]})
 			if err != nil {
 				return err
 			}
 			var failure error
 			if waiting {
-				failure = result.await(cmd.Context(), connection.client, timeout)
+				failure = result.await(cmd.Context(), connection.Client, timeout)
 			}
-			if failure != nil && out == forPeople {
+			if failure != nil && out == asText {
 				return failure
 			}
-			if err := out.print(s.Out, result, func(w io.Writer) { tellExported(w, result) }); err != nil {
+			result.zone = survey.Zone(cmd.Context(), connection.Client)
+			if err := out.print(s.Out, result, func(w io.Writer) { printExported(w, result) }); err != nil {
 				return err
 			}
 			return failure
@@ -75,18 +82,19 @@ func newExportService(s *session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	addNamespace(cmd, &namespace, "", "namespace of the Service (default: that of the context)")
-	flags.BoolVar(&waiting, "wait", false, "wait until the service is published, and tell what happened")
+	flags.BoolVar(&waiting, "wait", false, "wait until the service is published")
 	flags.DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
 	addOutput(cmd, &out)
 	return cmd
 }
 
-// export creates the ServiceExport, unless it is there or there is nothing to export.
+// export creates the ServiceExport unless it exists. It fails if there is no Service to export.
 func (s *session) export(ctx context.Context, c client.Client, key types.NamespacedName) (*exported, error) {
 	service := &corev1.Service{}
 	err := c.Get(ctx, key, service)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("there is no Service %s in namespace %s: create it first, or choose another namespace with -n", key.Name, key.Namespace)
+		return nil, fmt.Errorf("there is no Service %s in namespace %s: create it first, or choose another namespace with -n",
+			key.Name, key.Namespace)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read Service %s: %w", key, err)
@@ -102,17 +110,24 @@ func (s *session) export(ctx context.Context, c client.Client, key types.Namespa
 		err = c.Get(ctx, key, export)
 	}
 	if meta.IsNoMatchError(err) {
-		return nil, fmt.Errorf("this cluster does not know ServiceExports: make it a member of a clusterset first (seamark join)")
+		return nil, errNotMember
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create ServiceExport %s: %w", key, err)
 	}
 	result.observe(export)
-	local, err := brokeradmin.ReadLocal(ctx, c)
-	if err == nil && local.ClusterSet == "" {
+	s.warnNotMember(ctx, c)
+	return result, nil
+}
+
+// errNotMember is returned where the CRD of ServiceExports is not installed.
+var errNotMember = errors.New("the CRD of ServiceExports is not installed: make this cluster a member of a clusterset first (seamark join)")
+
+// warnNotMember warns if no agent will publish the exports of this cluster.
+func (s *session) warnNotMember(ctx context.Context, c client.Client) {
+	if local, err := brokeradmin.ReadLocal(ctx, c); err == nil && local.ClusterSet == "" {
 		fmt.Fprintln(s.ErrOut, "warning: this cluster is not a member of a clusterset: nothing is published before seamark join")
 	}
-	return result, nil
 }
 
 func (r *exported) observe(export *mcsv1beta1.ServiceExport) {
@@ -125,9 +140,9 @@ func (r *exported) condition(t mcsv1beta1.ServiceExportConditionType) *metav1.Co
 	return meta.FindStatusCondition(r.Conditions, string(t))
 }
 
-// await waits until the export is published. What can only be cured by the user ends it at once.
+// await waits until the export is published. It fails at once on a problem that only the user can
+// solve.
 func (r *exported) await(ctx context.Context, c client.Client, timeout time.Duration) error {
-	r.waited = true
 	var refused error
 	err := wait.PollUntilContextTimeout(ctx, exportPoll, timeout, true, func(ctx context.Context) (bool, error) {
 		export := &mcsv1beta1.ServiceExport{}
@@ -144,7 +159,7 @@ func (r *exported) await(ctx context.Context, c client.Client, timeout time.Dura
 	case err == nil:
 		return nil
 	case wait.Interrupted(err):
-		why := "no agent has seen it: does seamark-agent run for this cluster?"
+		why := "no agent has set its conditions: does seamark-agent run for this cluster?"
 		if ready := r.condition(mcsv1beta1.ServiceExportConditionReady); ready != nil {
 			why = ready.Message
 		}
@@ -153,30 +168,44 @@ func (r *exported) await(ctx context.Context, c client.Client, timeout time.Dura
 	return fmt.Errorf("wait for ServiceExport %s/%s: %w", r.Namespace, r.Name, err)
 }
 
-// refusal is the reason why waiting is of no use.
+// refusal returns the problem of an export that cannot be solved by waiting, or nil.
 func (r *exported) refusal() error {
 	for _, t := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
 		c := r.condition(t)
 		if c == nil || c.Status != metav1.ConditionFalse {
 			continue
 		}
-		if t == mcsv1beta1.ServiceExportConditionValid || c.Reason == string(mcsv1beta1.ServiceExportReasonFailed) {
+		if t == mcsv1beta1.ServiceExportConditionValid || slices.Contains(finalReasons, mcsv1beta1.ServiceExportConditionReason(c.Reason)) {
 			return fmt.Errorf("service %s/%s is not published (%s): %s", r.Namespace, r.Name, c.Reason, c.Message)
 		}
 	}
 	return nil
 }
 
-func tellExported(w io.Writer, r *exported) {
+// dnsName returns the name of the service in the clusterset.
+func (r *exported) dnsName() string {
+	return objects.DNSName(types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.zone)
+}
+
+func printExported(w io.Writer, r *exported) {
 	switch {
 	case r.Ready:
-		fmt.Fprintf(w, "Service %s/%s is published to the clusterset as %s.%s.svc.clusterset.local.\n", r.Namespace, r.Name, r.Name, r.Namespace)
+		fmt.Fprintf(w, "Service %s/%s is published to the clusterset as %s.\n", r.Namespace, r.Name, r.dnsName())
 	case r.Action == brokeradmin.Created:
-		fmt.Fprintf(w, "Service %s/%s is exported. Its state: kubectl -n %s get serviceexport %s, or --wait.\n", r.Namespace, r.Name, r.Namespace, r.Name)
+		fmt.Fprintf(w, "Service %s/%s is exported. Its state: kubectl -n %s get serviceexport %s, or --wait.\n",
+			r.Namespace, r.Name, r.Namespace, r.Name)
 	default:
 		fmt.Fprintf(w, "Service %s/%s was exported already.\n", r.Namespace, r.Name)
 	}
 	if conflict := r.condition(mcsv1beta1.ServiceExportConditionConflict); conflict != nil && conflict.Status == metav1.ConditionTrue {
 		fmt.Fprintf(w, "It is in conflict with other clusters' exports (%s): %s\n", conflict.Reason, conflict.Message)
 	}
+}
+
+// finalReasons are the reasons of Ready=False that do not pass by waiting: the user or the broker's
+// admin has to act.
+var finalReasons = []mcsv1beta1.ServiceExportConditionReason{
+	mcsv1beta1.ServiceExportReasonFailed,
+	v1alpha1.ServiceExportReasonRefusedByBroker,
+	v1alpha1.ServiceExportReasonClusterIDTaken,
 }

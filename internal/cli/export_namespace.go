@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// bulkFlags are those of exporting many services at once.
+// bulkFlags are the flags of exporting many services at once.
 type bulkFlags struct {
 	selector    string
 	yes, dryRun bool
@@ -43,8 +43,9 @@ func newExportNamespace(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "namespace NAME",
 		Short: "Export all Services of a namespace, once",
-		Long: "export namespace exports the Services that a namespace has now: it shows which, asks, and creates a ServiceExport for each. Services that\n" +
-			"come later are not exported. What cannot be exported, and what is exported already, is left out, and told.",
+		Long: "export namespace exports the Services that a namespace has now: it lists them, asks, and creates a ServiceExport\n" +
+			"for each. Services that are created later are not exported. Services that cannot be exported, or are exported\n" +
+			"already, are listed as such and left out.",
 		Example: "  seamark export namespace shop --dry-run\n" +
 			"  seamark export namespace shop --selector tier=backend --yes",
 		Args: cobra.ExactArgs(1),
@@ -56,7 +57,7 @@ func newExportNamespace(s *session) *cobra.Command {
 	return cmd
 }
 
-// withSelector lets a command that exports one Service by name export many by label.
+// withSelector makes a command that exports one Service by name export many by label too.
 func withSelector(s *session, cmd *cobra.Command) *cobra.Command {
 	var f bulkFlags
 	one := cmd.RunE
@@ -78,7 +79,7 @@ func withSelector(s *session, cmd *cobra.Command) *cobra.Command {
 			return one(cmd, args)
 		}
 		if waiting := cmd.Flags().Lookup("wait"); waiting != nil && waiting.Changed {
-			return usagef("--wait goes with the name of one Service; seamark status shows how many are doing")
+			return usagef("--wait goes with the name of one Service; seamark status shows the state of many")
 		}
 		given, err := cmd.Flags().GetString("namespace")
 		if err != nil {
@@ -99,11 +100,11 @@ func withSelector(s *session, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// What happens to a Service of a bulk export.
+// Actions of a bulk export.
 const (
-	bulkWould   = "would export"
+	bulkPlanned = "would export"
 	bulkCreated = "exported"
-	bulkHad     = "already exported"
+	bulkExists  = "already exported"
 	bulkSkipped = "skipped"
 )
 
@@ -117,7 +118,7 @@ type bulkItem struct {
 	Why string `json:"why,omitempty"`
 }
 
-// exportMany shows what would be exported, asks, and exports it.
+// exportMany lists what would be exported, asks, and exports it.
 func (s *session) exportMany(ctx context.Context, namespace string, f bulkFlags, out format) error {
 	selector, err := labels.Parse(f.selector)
 	if err != nil {
@@ -127,34 +128,35 @@ func (s *session) exportMany(ctx context.Context, namespace string, f bulkFlags,
 	if err != nil {
 		return err
 	}
-	items, err := planMany(ctx, connection.client, namespace, selector)
+	items, err := planMany(ctx, connection.Client, namespace, selector)
 	if err != nil {
 		return err
 	}
-	todo := slices.ContainsFunc(items, func(i bulkItem) bool { return i.Action == bulkWould })
-	if !f.yes && !f.dryRun && todo {
+	planned := slices.ContainsFunc(items, func(i bulkItem) bool { return i.Action == bulkPlanned })
+	if !f.yes && !f.dryRun && planned {
 		if !isTerminal(s.In) {
-			return usagef("this is not a terminal, so nobody can be asked: say --yes to export, or --dry-run to see what would be")
+			return usagef("this is not a terminal, so the export cannot be confirmed: " +
+				"use --yes to export, or --dry-run to list what would be exported")
 		}
-		// The question is for the person, the result for whoever reads standard output.
-		tellMany(s.ErrOut, namespace, items)
+		// The question goes to standard error: standard output is for the result.
+		printMany(s.ErrOut, namespace, items)
 		if !confirmed(s.In, s.ErrOut) {
 			return fmt.Errorf("nothing was exported")
 		}
 	}
 	if !f.dryRun {
-		if err := createMany(ctx, connection.client, items); err != nil {
+		if err := createMany(ctx, connection.Client, items); err != nil {
 			return err
 		}
-		s.warnNamespace(ctx, connection.client, namespace)
+		s.warnNamespace(ctx, connection.Client, namespace)
 	}
 	value := struct {
 		Services []bulkItem `json:"services"`
 	}{items}
-	return out.print(s.Out, value, func(w io.Writer) { tellMany(w, namespace, items) })
+	return out.print(s.Out, value, func(w io.Writer) { printMany(w, namespace, items) })
 }
 
-// planMany decides about every Service of a namespace.
+// planMany returns the action for every Service of a namespace.
 func planMany(ctx context.Context, c client.Client, namespace string, selector labels.Selector) ([]bulkItem, error) {
 	if err := c.Get(ctx, types.NamespacedName{Name: namespace}, &corev1.Namespace{}); apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("there is no namespace %s in this cluster", namespace)
@@ -166,7 +168,7 @@ func planMany(ctx context.Context, c client.Client, namespace string, selector l
 	var exports mcsv1beta1.ServiceExportList
 	err := c.List(ctx, &exports, client.InNamespace(namespace))
 	if meta.IsNoMatchError(err) {
-		return nil, fmt.Errorf("this cluster does not know ServiceExports: make it a member of a clusterset first (seamark join)")
+		return nil, errNotMember
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list the ServiceExports of %s: %w", namespace, err)
@@ -178,41 +180,42 @@ func planMany(ctx context.Context, c client.Client, namespace string, selector l
 	items := make([]bulkItem, 0, len(services.Items))
 	for i := range services.Items {
 		if _, derived := objects.DerivedFrom(&services.Items[i]); derived {
-			continue // of our own making, and there or not by the moment: it would only hide what people look for
+			continue // the agent created it; it is no Service of the user
 		}
 		items = append(items, planOne(&services.Items[i], exported))
 	}
 	return items, nil
 }
 
-// planOne decides about one Service. It does no I/O.
+// planOne returns the action for one Service.
 func planOne(svc *corev1.Service, exported map[string]bool) bulkItem {
-	item := bulkItem{Namespace: svc.Namespace, Name: svc.Name, Type: string(svc.Spec.Type), Action: bulkWould}
+	item := bulkItem{Namespace: svc.Namespace, Name: svc.Name, Type: string(svc.Spec.Type), Action: bulkPlanned}
 	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		item.Type = "Headless"
 	}
 	switch {
 	case exported[svc.Name]:
-		item.Action = bulkHad
+		item.Action = bulkExists
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		item.Action, item.Why = bulkSkipped, "an ExternalName Service cannot be exported: create one in each cluster instead"
 	case svc.Namespace == metav1.NamespaceDefault && svc.Name == "kubernetes":
-		item.Action, item.Why = bulkSkipped, "it is this cluster's own API server"
+		item.Action, item.Why = bulkSkipped, "it is the API server of this cluster"
 	}
 	return item
 }
 
 func createMany(ctx context.Context, c client.Client, items []bulkItem) error {
 	for i := range items {
-		if items[i].Action != bulkWould {
+		if items[i].Action != bulkPlanned {
 			continue
 		}
 		export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: items[i].Namespace, Name: items[i].Name}}
 		switch err := c.Create(ctx, export); {
 		case apierrors.IsAlreadyExists(err):
-			items[i].Action = bulkHad // since it was looked at
+			items[i].Action = bulkExists // created since it was planned
 		case err != nil:
-			return fmt.Errorf("create ServiceExport %s/%s (those before it are created; run it again to go on): %w", items[i].Namespace, items[i].Name, err)
+			return fmt.Errorf("create ServiceExport %s/%s (those before it are created; run it again to create the rest): %w",
+				items[i].Namespace, items[i].Name, err)
 		default:
 			items[i].Action = bulkCreated
 		}
@@ -220,13 +223,11 @@ func createMany(ctx context.Context, c client.Client, items []bulkItem) error {
 	return nil
 }
 
-// warnNamespace tells when nobody will publish what was exported.
+// warnNamespace warns if the exports of a namespace will not be published.
 func (s *session) warnNamespace(ctx context.Context, c client.Client, namespace string) {
-	if local, err := brokeradmin.ReadLocal(ctx, c); err == nil && local.ClusterSet == "" {
-		fmt.Fprintln(s.ErrOut, "warning: this cluster is not a member of a clusterset: nothing is published before seamark join")
-	}
+	s.warnNotMember(ctx, c)
 	if objects.IsReserved(namespace) {
-		fmt.Fprintf(s.ErrOut, "warning: %s is a system namespace: nothing of it is published unless the broker's admin allows it\n", namespace)
+		fmt.Fprintf(s.ErrOut, "warning: %s is a system namespace: its exports are not published unless the broker's admin allows it\n", namespace)
 	}
 }
 
@@ -240,30 +241,30 @@ func confirmed(in io.Reader, out io.Writer) bool {
 	return answer == "y" || answer == "yes"
 }
 
-func tellMany(w io.Writer, namespace string, items []bulkItem) {
+func printMany(w io.Writer, namespace string, items []bulkItem) {
 	if len(items) == 0 {
-		fmt.Fprintf(w, "There is no such Service in namespace %s.\n", namespace)
+		fmt.Fprintf(w, "There are no such Services in namespace %s.\n", namespace)
 		return
 	}
 	rows := make([][]string, len(items))
 	counts := map[string]int{}
 	for i, item := range items {
 		counts[item.Action]++
-		does := item.Action
+		action := item.Action
 		if item.Why != "" {
-			does += ": " + item.Why
+			action += ": " + item.Why
 		}
-		rows[i] = []string{item.Name, item.Type, does}
+		rows[i] = []string{item.Name, item.Type, action}
 	}
-	writeTable(w, []string{"SERVICE", "TYPE", "ACTION"}, rows)
+	text.Table(w, []string{"SERVICE", "TYPE", "ACTION"}, rows)
 	var sums []string
-	for _, action := range []string{bulkCreated, bulkWould, bulkHad, bulkSkipped} {
+	for _, action := range []string{bulkCreated, bulkPlanned, bulkExists, bulkSkipped} {
 		if counts[action] > 0 {
 			sums = append(sums, fmt.Sprintf("%d %s", counts[action], action))
 		}
 	}
 	fmt.Fprintf(w, "\nNamespace %s: %s.\n", namespace, strings.Join(sums, ", "))
 	if counts[bulkCreated] > 0 {
-		fmt.Fprintln(w, "Next: seamark status shows how they are doing.")
+		fmt.Fprintln(w, "Next: seamark status shows their state.")
 	}
 }

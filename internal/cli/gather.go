@@ -2,37 +2,31 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// gathered is what is told of a gathering.
-type gathered struct {
-	File  string
-	Files int
-	Bytes int64
-	// Problems are what could not be read; the rest is there.
-	Problems []string
-}
+	"github.com/seamark-dev/seamark/internal/cli/gather"
+	"github.com/seamark-dev/seamark/internal/cli/text"
+)
 
 func newGather(s *session) *cobra.Command {
 	var (
-		reach reachFlags
-		path  string
-		since time.Duration
+		contexts contextFlags
+		path     string
+		since    time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "gather",
-		Short: "Pack logs and objects for somebody who is to help, without secrets",
-		Long: "gather writes a .tar.gz with the logs and objects of Seamark's own parts, the ServiceExports and ServiceImports with our EndpointSlices, what\n" +
-			"the broker holds, versions, and what status and doctor say. Secrets are not read, but for the member's credential to ask the broker\n" +
-			"with; tokens, certificates and keys are blacked out of everything. Names and addresses of your services stay: look before you send it.",
+		Short: "Collect diagnostics for support, without secrets",
+		Long: "gather writes a .tar.gz with the logs and objects of Seamark's own workloads, ServiceExports, ServiceImports and\n" +
+			"Seamark's EndpointSlices, the objects on the broker, versions, and the output of status and doctor. The only\n" +
+			"Secret it reads is the member's credential, to ask the broker; tokens, certificates and keys are removed from\n" +
+			"everything. Names and addresses of your services stay: look at the archive before you send it.",
 		Example: "  seamark gather --contexts east,west --file incident.tar.gz",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sites, hub, err := s.reach(cmd.Context(), reach)
+			clusters, broker, err := s.survey(cmd.Context(), contexts)
 			if err != nil {
 				return err
 			}
@@ -40,45 +34,23 @@ func newGather(s *session) *cobra.Command {
 			if path == "" {
 				path = "seamark-" + now.UTC().Format("20060102-150405") + ".tar.gz"
 			}
-			result, err := gatherTo(path, now, func(g *gatherer) { g.all(cmd.Context(), sites, hub, since) })
+			result, err := gather.WriteArchive(cmd.Context(), path, now, clusters, broker, since)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(s.Out, "Packed %s into %s (%d KiB), without secrets. Look at it before you send it: it names your services and addresses.\n",
-				plural(result.Files, "file"), result.File, (result.Bytes+1023)/1024)
+			fmt.Fprintf(s.Out, "Packed %s into %s (%d KiB), without secrets. "+
+				"Look at it before you send it: it has the names and addresses of your services.\n",
+				text.Plural(result.Files, "file"), result.File, (result.Bytes+1023)/1024)
 			for _, p := range result.Problems {
-				fmt.Fprintf(s.Out, "  not in it: %s\n", p)
+				fmt.Fprintf(s.Out, "  missing: %s\n", p)
 			}
 			return nil
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	reach.add(s, cmd)
+	contexts.add(s, cmd)
 	flags.StringVarP(&path, "file", "o", "", "file to write (default: seamark-TIME.tar.gz here)")
 	flags.DurationVar(&since, "since", 24*time.Hour, "how far back logs go")
 	return cmd
-}
-
-// gatherTo writes an archive. A file that cannot be completed is removed: half of one would mislead.
-func gatherTo(path string, now time.Time, fill func(*gatherer)) (gathered, error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return gathered{}, fmt.Errorf("write the archive: %w (choose another name with -o)", err)
-	}
-	g := newGatherer(file, now)
-	fill(g)
-	err = g.close()
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		_ = os.Remove(path)
-		return gathered{}, fmt.Errorf("write %s: %w", path, err)
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return gathered{}, fmt.Errorf("write %s: %w", path, err)
-	}
-	return gathered{File: path, Files: g.files, Bytes: info.Size(), Problems: g.problems}, nil
 }

@@ -6,6 +6,9 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/seamark-dev/seamark/internal/cli/status"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
 )
 
 func newGetClusters(s *session) *cobra.Command {
@@ -18,19 +21,19 @@ func newGetClusters(s *session) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.watch.run(cmd.Context(), s, func(ctx context.Context, w io.Writer) error {
-				sites, hub, err := s.reach(ctx, f.reach)
+				clusters, broker, err := s.survey(ctx, f.contexts)
 				if err != nil {
 					return err
 				}
-				read := readStatus(ctx, sites, hub)
-				state := assess(read)
-				if state.Broker.Problem != "" {
-					return errors.New(state.Broker.Problem)
+				read := survey.ReadStatus(ctx, clusters, broker)
+				report := status.Assess(read)
+				if report.Broker.Problem != "" {
+					return errors.New(report.Broker.Problem)
 				}
 				value := struct {
-					Clusters []memberStatus `json:"clusters"`
-				}{state.Clusters}
-				return f.out.print(w, value, func(w io.Writer) { tellClusters(w, state.Clusters, read.now, f.out.wide, s.paint()) })
+					Clusters []status.Member `json:"clusters"`
+				}{report.Clusters}
+				return f.out.print(w, value, func(w io.Writer) { status.WriteMembers(w, report.Clusters, read.Now, f.out.wide, s.paint()) })
 			})
 		},
 	}

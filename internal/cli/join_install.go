@@ -11,13 +11,15 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
 	"github.com/seamark-dev/seamark/internal/install/chart"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // readyTimeout is how long join waits for the workloads: pulling an image may take minutes.
 const readyTimeout = 5 * time.Minute
 
-// installFlags say how join installs the workloads.
+// installFlags are the flags of join for the workloads.
 type installFlags struct {
 	image            string
 	set              []string
@@ -30,21 +32,24 @@ type installFlags struct {
 
 func (f *installFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.image, "image", "", "image of the workloads, as REPOSITORY or REPOSITORY:TAG (default seamark.dev/seamark:VERSION, or the one it had)")
-	flags.BoolVar(&f.createNamespaces, "create-namespaces", false, "create missing namespaces for imported services rather than leaving those services out")
+	flags.StringVar(&f.image, "image", "",
+		"image of the workloads, as REPOSITORY or REPOSITORY:TAG (default seamark.dev/seamark:VERSION, or the previous one)")
+	flags.BoolVar(&f.createNamespaces, "create-namespaces", false,
+		"create missing namespaces for imported services instead of not importing them")
 	flags.StringArrayVar(&f.set, "set", nil, "value of the chart as KEY=VALUE, like helm's (can be repeated; see docs/install.md)")
-	flags.BoolVar(&f.noDNS, "no-dns", false, "leave the cluster's DNS as it is")
+	flags.BoolVar(&f.noDNS, "no-dns", false, "do not change the cluster's DNS")
 	flags.BoolVar(&f.noWait, "no-wait", false, "do not wait until the workloads are ready")
 	flags.DurationVar(&f.timeout, "timeout", readyTimeout, "how long to wait until the workloads are ready")
 	flags.BoolVar(&f.noInstall, "no-install", false, "only make the cluster a member: run the agent yourself, or install the chart with helm")
 }
 
-// check refuses what contradicts itself, and values that the chart does not take, before anything is written.
+// check fails on flags that contradict each other and on values that the chart does not accept,
+// before anything is written.
 func (f *installFlags) check(cmd *cobra.Command, dataPlane v1alpha1.DataPlane) error {
 	if f.noInstall {
 		for _, flag := range []string{"image", "set", "create-namespaces", "no-dns", "no-wait", "timeout"} {
 			if cmd.Flags().Changed(flag) {
-				return usagef("--%s is about the workloads, which --no-install leaves out", flag)
+				return usagef("--%s is for the workloads, which --no-install does not install", flag)
 			}
 		}
 		return nil
@@ -59,7 +64,7 @@ func (f *installFlags) check(cmd *cobra.Command, dataPlane v1alpha1.DataPlane) e
 	return nil
 }
 
-// values are the chart's values that the flags choose. The more particular flags win over --set.
+// values returns the values of the chart that the flags choose. Specific flags win over --set.
 func (f *installFlags) values(cmd *cobra.Command, dataPlane v1alpha1.DataPlane) (map[string]any, error) {
 	values := map[string]any{}
 	for _, text := range f.set {
@@ -68,7 +73,7 @@ func (f *installFlags) values(cmd *cobra.Command, dataPlane v1alpha1.DataPlane) 
 		}
 	}
 	if chosen, ok := values["dataPlane"]; ok && chosen != string(dataPlane) {
-		return nil, usagef("the data plane is chosen with --dataplane: the agent has to know it too")
+		return nil, usagef("choose the data plane with --dataplane: it is stored in the membership too")
 	}
 	if dataPlane != "" {
 		values["dataPlane"] = string(dataPlane)
@@ -92,7 +97,8 @@ func (f *installFlags) values(cmd *cobra.Command, dataPlane v1alpha1.DataPlane) 
 	return values, nil
 }
 
-// splitImage separates a tag from the port of a registry. Without one the tag is empty, which is the chart's own version.
+// splitImage splits an image into repository and tag. A colon before the last slash belongs to the
+// port of the registry. An empty tag stands for the version of the chart.
 func splitImage(image string) (repository, tag string, err error) {
 	if strings.Contains(image, "@") {
 		return "", "", usagef("--image %s: give a tag, not a digest", image)
@@ -104,28 +110,29 @@ func splitImage(image string) (repository, tag string, err error) {
 	return image[:colon], image[colon+1:], nil
 }
 
-// install brings the workloads to a cluster that has joined, and its DNS to them.
-func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *session, local connection, member brokeradmin.JoinResult) (chart.Release, *dnsHook, error) {
+// install installs the workloads in a cluster that has joined, and makes its DNS use them.
+func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *session, local survey.Connection, member brokeradmin.JoinResult,
+) (chart.Release, *dnsHook, error) {
 	values, err := f.values(cmd, member.DataPlane)
 	if err != nil {
 		return chart.Release{}, nil, err
 	}
-	if _, err := chart.Admit(ctx, local.client, member.DataPlane == v1alpha1.DataPlaneNFTables); err != nil {
+	if _, err := chart.Admit(ctx, local.Client, objects.DataPlaneOf(member.DataPlane).RunsProxy); err != nil {
 		return chart.Release{}, nil, err
 	}
-	release, err := chart.Install(ctx, local.config, values)
+	release, err := chart.Install(ctx, local.Config, values)
 	if err != nil {
 		return release, nil, err
 	}
 	if !f.noWait {
 		progress := func(line string) { fmt.Fprintf(s.ErrOut, "waiting: %s\n", line) }
-		if err := chart.Wait(ctx, local.client, f.timeout, progress); err != nil {
+		if err := chart.Wait(ctx, local.Client, f.timeout, progress); err != nil {
 			return release, nil, err
 		}
 	}
 	if f.noDNS {
 		return release, nil, nil
 	}
-	hook, err := hookDNS(ctx, local.client, release.Zone)
+	hook, err := hookDNS(ctx, local.Client, release.Zone)
 	return release, hook, err
 }

@@ -9,19 +9,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/survey"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/install/chart"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// left is what is told of leaving.
+// left is what leave prints.
 type left struct {
 	brokeradmin.LeaveResult
-	// Release is the chart that was uninstalled, DNS what became of the cluster's DNS.
+	// Release is the chart that was uninstalled, DNS what was changed in the cluster's DNS.
 	Release chart.Release `json:"release"`
 	DNS     *dnsHook      `json:"dns,omitempty"`
-	// Removed is what was removed on the broker with --broker-context.
+	// Removed is what was removed from the broker with --broker-context.
 	Removed *brokeradmin.RemoveMemberResult `json:"removed,omitempty"`
-	// AdminCommand is what the broker's admin should run, if anything.
+	// AdminCommand is what the broker's admin has to run.
 	AdminCommand string `json:"adminCommand,omitempty"`
 }
 
@@ -35,41 +37,40 @@ func newLeave(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leave",
 		Short: "Take this cluster out of its clusterset",
-		Long: "leave uninstalls the release, takes the clusterset's names out of the cluster's DNS, withdraws this cluster's exports from the broker,\n" +
-			"deletes what was imported, and forgets the credential. ServiceExports and CustomResourceDefinitions stay. The registration on the\n" +
-			"broker is removed by its admin, or with --broker-context here.",
+		Long: "leave uninstalls the release, removes the clusterset's names from the cluster's DNS, withdraws this cluster's\n" +
+			"exports from the broker, deletes what was imported, and deletes the credential. ServiceExports and CRDs stay.\n" +
+			"The broker's admin removes the registration on the broker, or --broker-context does.",
 		Example: "  seamark leave --context east\n" +
-			"  seamark leave --context east --broker-context hub",
+			"  seamark leave --context east --broker-context broker",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			local, err := s.connect()
 			if err != nil {
 				return err
 			}
-			var hub connection
+			var broker survey.Connection
 			if brokerContext != "" { // before anything is changed
-				if hub, err = s.connectContext(brokerContext); err != nil {
+				if broker, err = s.connectContext(brokerContext); err != nil {
 					return err
 				}
 			}
 			if noWait {
 				timeout = 0
 			}
-			told, err := takeDown(cmd.Context(), local, timeout)
+			result, err := takeDown(cmd.Context(), local, timeout)
 			if err != nil {
 				return err
 			}
-			result := told.LeaveResult
 			if result.Member && brokerContext != "" {
-				removed, err := brokeradmin.RemoveMember(cmd.Context(), hub.client, brokerNamespace, result.ClusterID)
+				removed, err := brokeradmin.RemoveMember(cmd.Context(), broker.Client, brokerNamespace, result.ClusterID)
 				if err != nil {
 					return fmt.Errorf("this cluster left, but its registration is still on the broker: %w", err)
 				}
-				told.Removed = &removed
+				result.Removed = &removed
 			} else if result.Member {
-				told.AdminCommand = "seamark cluster remove " + result.ClusterID
+				result.AdminCommand = "seamark cluster remove " + result.ClusterID
 			}
-			return out.print(s.Out, told, func(w io.Writer) { tellLeft(w, told) })
+			return out.print(s.Out, result, func(w io.Writer) { printLeft(w, result) })
 		},
 	}
 	flags := cmd.Flags()
@@ -82,33 +83,34 @@ func newLeave(s *session) *cobra.Command {
 	return cmd
 }
 
-// takeDown undoes what join did, in the order that disturbs least: names are no longer asked for, nothing new is imported, the imports go
-// and with them the rules of the proxies, then the workloads and the namespace.
-func takeDown(ctx context.Context, local connection, patience time.Duration) (told left, err error) {
-	if told.DNS, err = unhookDNS(ctx, local.client); err != nil {
-		return told, err
+// takeDown undoes join in the order that disturbs clients least: first the names are no longer
+// resolved, then nothing new is imported, then the imports are deleted, and with them the rules of
+// the proxies, and at last the workloads and the namespace.
+func takeDown(ctx context.Context, local survey.Connection, timeout time.Duration) (result left, err error) {
+	if result.DNS, err = unhookDNS(ctx, local.Client); err != nil {
+		return result, err
 	}
-	if err := chart.StopAgent(ctx, local.client, patience); err != nil {
-		return told, err
+	if err := chart.StopAgent(ctx, local.Client, timeout); err != nil {
+		return result, err
 	}
-	if told.LeaveResult, err = brokeradmin.Leave(ctx, local.client); err != nil {
-		return told, err
+	if result.LeaveResult, err = brokeradmin.Leave(ctx, local.Client); err != nil {
+		return result, err
 	}
-	if patience > 0 {
-		if err := chart.RetireProxy(ctx, local.client, patience); err != nil {
-			return told, err
+	if timeout > 0 {
+		if err := chart.RetireProxy(ctx, local.Client, timeout); err != nil {
+			return result, err
 		}
 	}
-	if told.Release, err = chart.Uninstall(ctx, local.config, local.client, patience); err != nil {
-		return told, err
+	if result.Release, err = chart.Uninstall(ctx, local.Config, local.Client, timeout); err != nil {
+		return result, err
 	}
-	return told, brokeradmin.RemoveAgentNamespace(ctx, local.client)
+	return result, brokeradmin.RemoveAgentNamespace(ctx, local.Client)
 }
 
-// leaveTimeout is more than the half minute that pods have to end.
+// leaveTimeout is more than the half minute that pods have to terminate.
 const leaveTimeout = 2 * time.Minute
 
-func tellLeft(w io.Writer, r left) {
+func printLeft(w io.Writer, r left) {
 	if !r.Member {
 		fmt.Fprintln(w, "This cluster is not a member of a clusterset: there is nothing to leave.")
 		if r.Release.Action == chart.Uninstalled {
@@ -117,14 +119,14 @@ func tellLeft(w io.Writer, r left) {
 		return
 	}
 	fmt.Fprintf(w, "Cluster %s left clusterset %s.\n", r.ClusterID, r.ClusterSet)
-	withdrawn := fmt.Sprintf("%s, %s", plural(r.Records, "export"), plural(r.Slices, "slice"))
+	withdrawn := fmt.Sprintf("%s, %s", text.Plural(r.Records, "export"), text.Plural(r.Slices, "slice"))
 	if !r.Withdrawn && r.Removed == nil {
 		withdrawn = "NOT from the broker: " + r.Problem
 	}
 	lines := []field{
 		{"withdrawn", withdrawn},
-		{"deleted here", fmt.Sprintf("%s, %s", plural(r.Imports, "import"), plural(r.ImportedSlices, "slice"))},
-		{"kept here", fmt.Sprintf("%s (idle), the cluster's id, CustomResourceDefinitions", plural(r.Exports, "ServiceExport"))},
+		{"deleted here", fmt.Sprintf("%s, %s", text.Plural(r.Imports, "import"), text.Plural(r.ImportedSlices, "slice"))},
+		{"kept here", fmt.Sprintf("%s (idle), the cluster's id, CustomResourceDefinitions", text.Plural(r.Exports, "ServiceExport"))},
 	}
 	stop := "stop its seamark-agent, if it still runs; then, "
 	if r.Release.Action == chart.Uninstalled {

@@ -12,24 +12,25 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 )
 
-// format is the value of -o: empty for people, json or yaml for programs.
+// format is the value of -o: json or yaml, or empty for text.
 type format string
 
 const (
-	forPeople format = ""
-	asJSON    format = "json"
-	asYAML    format = "yaml"
+	asText format = ""
+	asJSON format = "json"
+	asYAML format = "yaml"
 )
 
-// String, Set and Type make it a flag.
+// String, Set and Type implement pflag.Value.
 func (f *format) String() string { return string(*f) }
 
-// Set refuses formats there are not.
+// Set fails on formats that do not exist.
 func (f *format) Set(text string) error {
 	switch v := format(text); v {
-	case forPeople, asJSON, asYAML:
+	case asText, asJSON, asYAML:
 		*f = v
 		return nil
 	}
@@ -39,12 +40,12 @@ func (f *format) Set(text string) error {
 // Type is shown in the help.
 func (f *format) Type() string { return "json|yaml" }
 
-func addOutput(cmd *cobra.Command, into *format) {
-	cmd.Flags().VarP(into, "output", "o", "print the result as json or yaml")
+func addOutput(cmd *cobra.Command, target *format) {
+	cmd.Flags().VarP(target, "output", "o", "print the result as json or yaml")
 }
 
-// print writes value in the format asked for, or lets people write it for people.
-func (f format) print(w io.Writer, value any, people func(w io.Writer)) error {
+// print writes value in the chosen format; printText writes the same as text.
+func (f format) print(w io.Writer, value any, printText func(w io.Writer)) error {
 	var text []byte
 	var err error
 	switch f {
@@ -53,8 +54,8 @@ func (f format) print(w io.Writer, value any, people func(w io.Writer)) error {
 		text = append(text, '\n')
 	case asYAML:
 		text, err = yaml.Marshal(value)
-	case forPeople:
-		people(w)
+	case asText:
+		printText(w)
 		return nil
 	}
 	if err != nil {
@@ -64,7 +65,7 @@ func (f format) print(w io.Writer, value any, people func(w io.Writer)) error {
 	return err
 }
 
-// field is a line of details: a name and a value.
+// field is a line of details.
 type field struct{ name, value string }
 
 // details writes fields below a headline, aligned.
@@ -76,7 +77,7 @@ func details(w io.Writer, fields ...field) {
 	_ = table.Flush() // an error of w shows in the next write
 }
 
-// changes sums up steps.
+// changes summarizes steps.
 func changes(steps []brokeradmin.Step) string {
 	var parts []string
 	for _, action := range []brokeradmin.Action{brokeradmin.Created, brokeradmin.Updated, brokeradmin.Deleted} {
@@ -91,16 +92,9 @@ func changes(steps []brokeradmin.Step) string {
 		}
 	}
 	if len(parts) == 0 {
-		return "none, all was there"
+		return "none, everything exists already"
 	}
-	return plural(len(steps), "object") + ": " + strings.Join(parts, ", ")
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return text.Plural(len(steps), "object") + ": " + strings.Join(parts, ", ")
 }
 
 func joinCIDRs(cidrs []v1alpha1.CIDR, none string) string {
@@ -119,4 +113,37 @@ func joinNamespaces(names []string) string {
 		return "all but kube-* and seamark-*"
 	}
 	return strings.Join(names, ", ")
+}
+
+// wideFormat is a format that can also be wide: text with more columns.
+type wideFormat struct {
+	format
+	wide bool
+}
+
+// Set accepts wide too.
+func (f *wideFormat) Set(text string) error {
+	if text == "wide" {
+		f.wide, f.format = true, asText
+		return nil
+	}
+	if err := f.format.Set(text); err != nil {
+		return fmt.Errorf("choose json, yaml or wide")
+	}
+	return nil
+}
+
+// String returns the value of the flag.
+func (f *wideFormat) String() string {
+	if f.wide {
+		return "wide"
+	}
+	return f.format.String()
+}
+
+// Type is shown in the help.
+func (f *wideFormat) Type() string { return "json|yaml|wide" }
+
+func addWideOutput(cmd *cobra.Command, target *wideFormat) {
+	cmd.Flags().VarP(target, "output", "o", "print as json or yaml, or with more columns (wide)")
 }

@@ -16,9 +16,11 @@ func TestMembersForPeople(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	at := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
 	var out bytes.Buffer
-	tellMembers(&out, []brokeradmin.Member{
-		{ClusterID: "east", Blocks: []v1alpha1.CIDR{"243.0.0.0/16", "fd00:243::/112"}, AgentVersion: "v0.1.0", DataPlane: "service", LastHeartbeat: at(3 * time.Second), Exports: 12},
-		{ClusterID: "west", AllowedNamespaces: []string{"a", "b", "c", "d", "e"}, AgentVersion: "v0.1.0", DataPlane: "none", LastHeartbeat: at(49 * time.Hour)},
+	printMembers(&out, []brokeradmin.Member{
+		{ClusterID: "east", Blocks: []v1alpha1.CIDR{"243.0.0.0/16", "fd00:243::/112"},
+			AgentVersion: "v0.1.0", DataPlane: "service", LastHeartbeat: at(3 * time.Second), Exports: 12},
+		{ClusterID: "west", AllowedNamespaces: []string{"a", "b", "c", "d", "e"},
+			AgentVersion: "v0.1.0", DataPlane: "none", LastHeartbeat: at(49 * time.Hour)},
 		{ClusterID: "ahead", Blocks: []v1alpha1.CIDR{"243.2.0.0/16"}, LastHeartbeat: at(-time.Hour)},
 		{ClusterID: "new", Blocks: []v1alpha1.CIDR{"243.3.0.0/16"}},
 	}, now)
@@ -36,13 +38,14 @@ new     243.3.0.0/16                   (default)     -        -            never
 
 func TestLeftWithoutTheBroker(t *testing.T) {
 	var out bytes.Buffer
-	tellLeft(&out, left{
-		LeaveResult:  brokeradmin.LeaveResult{Member: true, ClusterID: "east", ClusterSet: "prod", Problem: "the broker at https://hub cannot be asked from here", Imports: 1, ImportedSlices: 2, Exports: 1},
+	printLeft(&out, left{
+		LeaveResult: brokeradmin.LeaveResult{Member: true, ClusterID: "east", ClusterSet: "prod",
+			Problem: "the broker at https://broker cannot be asked from here", Imports: 1, ImportedSlices: 2, Exports: 1},
 		AdminCommand: "seamark cluster remove east",
 	})
 	want := strings.TrimPrefix(`
 Cluster east left clusterset prod.
-  withdrawn      NOT from the broker: the broker at https://hub cannot be asked from here
+  withdrawn      NOT from the broker: the broker at https://broker cannot be asked from here
   deleted here   1 import, 2 slices
   kept here      1 ServiceExport (idle), the cluster's id, CustomResourceDefinitions
 Other clusters still see its services. Next: stop its seamark-agent, if it still runs; then, for the broker's admin:
@@ -56,13 +59,34 @@ seamark cluster remove east
 func TestAddressOnlyReachableHereIsWarnedOf(t *testing.T) {
 	for server, warned := range map[string]bool{
 		"https://127.0.0.1:6443": true, "https://[::1]:6443": true, "https://localhost": true,
-		"https://10.0.0.1:6443": false, "https://hub.example": false, "https://localhost.example": false,
+		"https://10.0.0.1:6443": false, "https://broker.example": false, "https://localhost.example": false,
 	} {
 		var errOut bytes.Buffer
 		s := &session{IOStreams: genericiooptions.IOStreams{ErrOut: &errOut}}
-		s.warnAddress(server)
+		s.warnLoopback(server)
 		if got := strings.Contains(errOut.String(), "warning"); got != warned {
 			t.Errorf("%s: warned %t, want %t", server, got, warned)
 		}
+	}
+}
+
+func TestWideFormat(t *testing.T) {
+	for text, want := range map[string]wideFormat{"json": {format: asJSON}, "yaml": {format: asYAML}, "wide": {wide: true}} {
+		var f wideFormat
+		if err := f.Set(text); err != nil || f != want || f.String() != text {
+			t.Errorf("%s: %+v, %v", text, f, err)
+		}
+	}
+	var f wideFormat
+	if err := f.Set("table"); err == nil {
+		t.Error("there is no such format")
+	}
+}
+
+func TestExportedNameHasTheZoneOfTheCluster(t *testing.T) {
+	var out bytes.Buffer
+	printExported(&out, &exported{Namespace: "shop", Name: "web", Ready: true, zone: "example.internal"})
+	if want := "Service shop/web is published to the clusterset as web.shop.svc.example.internal.\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

@@ -1,5 +1,5 @@
-// Package cli is the command seamark: what admins of brokers and of clusters, and owners of services, do from a terminal. Each command is
-// a file; what it does is done elsewhere, here it is asked for and told.
+// Package cli is the command seamark, for admins of brokers and of clusters and for owners of
+// services. Each command is one file: its flags, the calls into other packages, and what it prints.
 package cli
 
 import (
@@ -24,15 +24,15 @@ const (
 	exitUsage  = 2
 )
 
-// usageError is a command line that cannot be understood, as opposed to one that cannot be carried out.
+// usageError is a mistake on the command line, as opposed to a command that fails.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Run executes a command line, without the name of the program, and returns the exit code: 0, 1 when it could not be done, 2
-// when it could not be understood. What went wrong is written to errOut.
+// Run executes a command line, given without the name of the program, and returns the exit code: 0,
+// 1 if the command failed, 2 after a mistake on the command line. Errors are written to errOut.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	cmd := NewCommand(genericiooptions.IOStreams{In: in, Out: out, ErrOut: errOut})
 	cmd.SetArgs(args)
@@ -49,7 +49,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	return exitFailed
 }
 
-// commandFor is the command the arguments get to, as far as they can be followed.
+// commandFor returns the command that the arguments name, or root if they name none.
 func commandFor(root *cobra.Command, args []string) *cobra.Command {
 	if found, _, err := root.Find(args); err == nil {
 		return found
@@ -57,15 +57,17 @@ func commandFor(root *cobra.Command, args []string) *cobra.Command {
 	return root
 }
 
-// NewCommand is the whole command tree.
+// NewCommand returns the whole command tree.
 func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(false)}
-	s.flags.Namespace = nil // each command has its own, because it means different things
+	s.flags.Namespace = nil // each command has its own, with its own default
 	root := &cobra.Command{
 		Use:   "seamark",
 		Short: "Join Kubernetes clusters into a clusterset and use their services by name everywhere",
-		Long: "seamark joins Kubernetes clusters into a clusterset: a Service exported in one of them can be used by name from all.\n\n" +
-			"The broker's admin deploys a broker and invites clusters; each cluster's admin joins; owners of services export them.",
+		Long: "seamark joins Kubernetes clusters into a clusterset: a Service exported in one of them can be used by name from\n" +
+			"all.\n\n" +
+			"The broker's admin deploys a broker and invites clusters; each cluster's admin joins; owners of services export\n" +
+			"them.",
 		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -78,8 +80,9 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		group("broker", "Set up the broker of a clusterset and invite clusters", newDeploy(s), newInvite(s), newBrokerRemove(s)),
 		newJoin(s), newLeave(s),
 		group("cluster", "See and remove the clusters of a clusterset", newClusterList(s), newClusterRemove(s)),
-		group("export", "Make something of this cluster usable in the whole clusterset", withSelector(s, newExportService(s)), newExportNamespace(s)),
-		group("unexport", "Take back what was exported", newUnexportService(s)),
+		group("export", "Make services of this cluster usable in the whole clusterset",
+			withSelector(s, newExportService(s)), newExportNamespace(s)),
+		group("unexport", "Stop exporting services", newUnexportService(s)),
 		group("chart", "Get the Helm chart that join installs", newChartPackage(s)),
 		newSandbox(s),
 		newStatus(s), newExplain(s), newDoctor(s), newGather(s), newBench(s),
@@ -91,14 +94,15 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	return root
 }
 
-// group is a command that only holds others.
+// group returns a command that has only subcommands.
 func group(name, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: name, Short: short}
 	cmd.AddCommand(children...)
 	return cmd
 }
 
-// prepareTree makes every mistake on the command line a usageError, and a group called without or with an unknown command one of them.
+// prepareTree makes every mistake on the command line a usageError; calling a group without a
+// subcommand, or with one that does not exist, is such a mistake.
 func prepareTree(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	if cmd.HasSubCommands() {

@@ -14,10 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/cli/text"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/sandbox"
 )
 
-// sandboxFlags are those of all sandbox commands.
+// sandboxFlags are the flags of all sandbox commands.
 type sandboxFlags struct{ name string }
 
 func newSandbox(s *session) *cobra.Command {
@@ -25,10 +27,10 @@ func newSandbox(s *session) *cobra.Command {
 	cmd := group("sandbox", "Run real clusters on this machine, joined into a clusterset",
 		newSandboxUp(s, f), newSandboxStatus(s, f), newSandboxLoad(s, f), newSandboxKubeconfig(s, f),
 		newSandboxPartition(s, f), newSandboxHeal(s, f), newSandboxDown(s, f))
-	cmd.Long = "sandbox runs real single-node Kubernetes clusters on this Linux machine, without Docker or virtual machines: kubelet, containerd and\n" +
-		"pods included, each cluster in a network namespace of its own, with a flat network between them. It needs root and a checkout of\n" +
-		"the repository, from which it builds what it runs."
-	cmd.PersistentFlags().StringVar(&f.name, "name", sandbox.DefaultName, "name of the sandbox, to have several")
+	cmd.Long = "sandbox runs real single-node Kubernetes clusters on this Linux machine, without Docker or virtual machines:\n" +
+		"kubelet, containerd and pods included, each cluster in a network namespace of its own, with a flat network\n" +
+		"between them. It needs root and a checkout of the repository, from which it builds the programs."
+	cmd.PersistentFlags().StringVar(&f.name, "name", sandbox.DefaultName, "name of the sandbox; there can be several")
 	return cmd
 }
 
@@ -40,52 +42,57 @@ func newSandboxUp(s *session, f *sandboxFlags) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Make clusters, with a broker on the first and Seamark in all",
-		Long: "up makes the clusters of a sandbox, builds and installs Seamark there, and writes one kubeconfig for all. Run again it repairs what\n" +
-			"is missing, and on a sandbox that runs well it ends in seconds. Progress goes to standard error.",
+		Short: "Create clusters, with a broker on the first and Seamark in all",
+		Long: "up creates the clusters of a sandbox, builds and installs Seamark there, and writes one kubeconfig for all. Run\n" +
+			"again, it restores what is missing; on a sandbox without problems that takes seconds. Progress goes to standard\n" +
+			"error.",
 		Example: "  sudo seamark sandbox up\n" +
 			"  sudo seamark sandbox up --clusters 2 --dataplane nftables --ip-family dual",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options.Name, options.DataPlane, options.Family = f.name, v1alpha1.DataPlane(dataPlane), sandbox.Family(family)
 			options.Progress, options.Seamark = s.ErrOut, runSeamark
-			made, err := sandbox.Up(cmd.Context(), options)
+			created, err := sandbox.Up(cmd.Context(), options)
 			if err != nil {
 				return err
 			}
-			status := made.Status(cmd.Context())
-			return out.print(s.Out, status, func(w io.Writer) { tellUp(w, status) })
+			status := created.Status(cmd.Context())
+			return out.print(s.Out, status, func(w io.Writer) { printUp(w, status) })
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntVar(&options.Clusters, "clusters", sandbox.DefaultClusters, "how many clusters, 1 to 8")
-	flags.StringVar(&dataPlane, "dataplane", string(v1alpha1.DataPlaneService), "how imported services are reached: service, nftables or none")
+	flags.StringVar(&dataPlane, "dataplane", string(objects.DataPlaneOf("").Name),
+		"how imported services are reached: "+objects.DataPlaneNames())
 	flags.StringVar(&family, "ip-family", string(sandbox.IPv4), "addresses of nodes, pods and services: ipv4, ipv6 or dual")
 	flags.BoolVar(&options.Bare, "bare", false, "only the clusters, without broker and Seamark")
 	addOutput(cmd, &out)
 	return cmd
 }
 
-// runSeamark runs a command line as Run does, and makes an error of what it complains of.
+// runSeamark runs a command line as Run does, and returns what it writes to standard error as an
+// error.
 func runSeamark(ctx context.Context, args ...string) error {
-	var said bytes.Buffer
-	if Run(ctx, args, strings.NewReader(""), io.Discard, &said) != exitOK {
-		return fmt.Errorf("seamark %s:\n%s", strings.Join(args, " "), strings.TrimSpace(said.String()))
+	var errOut bytes.Buffer
+	if Run(ctx, args, strings.NewReader(""), io.Discard, &errOut) != exitOK {
+		return fmt.Errorf("seamark %s:\n%s", strings.Join(args, " "), strings.TrimSpace(errOut.String()))
 	}
 	return nil
 }
 
-func tellUp(w io.Writer, status sandbox.Status) {
-	tellSandbox(w, status)
+func printUp(w io.Writer, status sandbox.Status) {
+	printSandbox(w, status)
 	names := make([]string, len(status.Clusters))
 	for i, c := range status.Clusters {
 		names[i] = c.Name
 	}
-	fmt.Fprintf(w, "Next: %s\n      then use the contexts %s\n", useKubeconfig(status, os.Args[0], os.Getenv("SUDO_UID") != ""), strings.Join(names, ", "))
+	fmt.Fprintf(w, "Next: %s\n      then use the contexts %s\n",
+		useKubeconfig(status, os.Args[0], os.Getenv("SUDO_UID") != ""), strings.Join(names, ", "))
 }
 
-// useKubeconfig is what to type to use the clusters. The file is root's; somebody who came by sudo needs one of their own.
+// useKubeconfig returns the command with which the user can use the clusters. The kubeconfig
+// belongs to root; a user of sudo needs a copy of their own.
 func useKubeconfig(status sandbox.Status, program string, sudo bool) string {
 	if !sudo {
 		return "export KUBECONFIG=" + status.Kubeconfig
@@ -109,15 +116,16 @@ func newSandboxStatus(s *session, f *sandboxFlags) *cobra.Command {
 				return err
 			}
 			status := opened.Status(cmd.Context())
-			return out.print(s.Out, status, func(w io.Writer) { tellSandbox(w, status) })
+			return out.print(s.Out, status, func(w io.Writer) { printSandbox(w, status) })
 		},
 	}
 	addOutput(cmd, &out)
 	return cmd
 }
 
-func tellSandbox(w io.Writer, status sandbox.Status) {
-	fmt.Fprintf(w, "Sandbox %s: %s, data plane %s, %s\n", status.Name, plural(len(status.Clusters), "cluster"), status.DataPlane, status.Family)
+func printSandbox(w io.Writer, status sandbox.Status) {
+	fmt.Fprintf(w, "Sandbox %s: %s, data plane %s, %s\n",
+		status.Name, text.Plural(len(status.Clusters), "cluster"), status.DataPlane, status.Family)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "  CLUSTER\tREADY\tPODS\tVERSION\tAPI SERVER\tPOD RANGE\tZONE")
 	for _, c := range status.Clusters {
@@ -137,7 +145,7 @@ func tellSandbox(w io.Writer, status sandbox.Status) {
 	for _, pair := range status.Partitions {
 		fmt.Fprintf(w, "  %s and %s are cut off from each other (seamark sandbox heal)\n", pair[0], pair[1])
 	}
-	details(w, field{"kubeconfig", status.Kubeconfig}, field{"image", status.Image}, field{"for tests", status.Workload})
+	details(w, field{"kubeconfig", status.Kubeconfig}, field{"image", status.Image}, field{"test image", status.Workload})
 }
 
 func newSandboxKubeconfig(s *session, f *sandboxFlags) *cobra.Command {
@@ -164,6 +172,6 @@ func newSandboxKubeconfig(s *session, f *sandboxFlags) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&pathOnly, "path", false, "print where the file is instead")
+	cmd.Flags().BoolVar(&pathOnly, "path", false, "print the path of the file instead")
 	return cmd
 }

@@ -10,10 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/sandbox"
 )
 
-// loaded is what is told of images that were loaded.
+// loaded is what load prints.
 type loaded struct {
 	Images   []string `json:"images"`
 	Clusters []string `json:"clusters"`
@@ -23,9 +24,10 @@ func newSandboxLoad(s *session, f *sandboxFlags) *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:   "load IMAGE.tar",
-		Short: "Give an image to every cluster",
-		Long: "load imports the images in a file (a docker-archive or OCI archive with names, as `docker save`, skopeo and `go run ./build/images -o` write\n" +
-			"it; gzip is fine) into every cluster. Nodes of a sandbox do not reach the internet, so this is how images get there.",
+		Short: "Load an image into every cluster",
+		Long: "load imports the images in a file into every cluster: a docker-archive or an OCI archive with names, also with\n" +
+			"gzip, as `docker save`, skopeo and `go run ./build/images -o` write it. Nodes of a sandbox cannot pull images,\n" +
+			"because they do not reach the internet.",
 		Example: "  sudo seamark sandbox load my-app.tar",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,8 +50,8 @@ func newSandboxLoad(s *session, f *sandboxFlags) *cobra.Command {
 	return cmd
 }
 
-// cut is what is told of partitions.
-type cut struct {
+// partitions is what partition and heal print.
+type partitions struct {
 	Partitions []sandbox.Pair `json:"partitions"`
 }
 
@@ -57,7 +59,7 @@ func newSandboxPartition(s *session, f *sandboxFlags) *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:     "partition CLUSTER CLUSTER",
-		Short:   "Cut two clusters off from each other",
+		Short:   "Cut the network between two clusters",
 		Example: "  sudo seamark sandbox partition east west",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,7 +70,7 @@ func newSandboxPartition(s *session, f *sandboxFlags) *cobra.Command {
 			if err := opened.Partition(cmd.Context(), args[0], args[1]); err != nil {
 				return err
 			}
-			return out.print(s.Out, cut{opened.Partitions()}, func(w io.Writer) {
+			return out.print(s.Out, partitions{opened.Partitions()}, func(w io.Writer) {
 				fmt.Fprintf(w, "%s and %s are cut off from each other.\nNext: seamark sandbox heal\n", args[0], args[1])
 			})
 		},
@@ -96,12 +98,12 @@ func newSandboxHeal(s *session, f *sandboxFlags) *cobra.Command {
 			if err := opened.Heal(cmd.Context(), args...); err != nil {
 				return err
 			}
-			return out.print(s.Out, cut{opened.Partitions()}, func(w io.Writer) {
+			return out.print(s.Out, partitions{opened.Partitions()}, func(w io.Writer) {
 				if left := len(opened.Partitions()); left > 0 {
-					fmt.Fprintf(w, "Healed; %s left.\n", plural(left, "partition"))
+					fmt.Fprintf(w, "Healed; %s left.\n", text.Plural(left, "partition"))
 					return
 				}
-				fmt.Fprintln(w, "All clusters hear each other.")
+				fmt.Fprintln(w, "All clusters reach each other.")
 			})
 		},
 	}
@@ -112,9 +114,9 @@ func newSandboxHeal(s *session, f *sandboxFlags) *cobra.Command {
 func newSandboxDown(s *session, f *sandboxFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "End a sandbox and remove everything of it",
-		Long: "down ends the processes of a sandbox and removes its mounts, links, network namespaces and files. It works on a sandbox in any state.\n" +
-			"Built programs stay in the user's cache, so the next up is quick.",
+		Short: "Stop a sandbox and remove everything that belongs to it",
+		Long: "down stops the processes of a sandbox and removes its mounts, links, network namespaces and files. It works on a\n" +
+			"sandbox in any state. Built programs stay in the user's cache, so the next up is fast.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := sandbox.Down(cmd.Context(), f.name, s.ErrOut)
@@ -123,7 +125,7 @@ func newSandboxDown(s *session, f *sandboxFlags) *cobra.Command {
 				return nil
 			}
 			if err == nil {
-				fmt.Fprintf(s.Out, "Sandbox %s is gone.\n", f.name)
+				fmt.Fprintf(s.Out, "Sandbox %s is removed.\n", f.name)
 			}
 			return err
 		},

@@ -14,7 +14,7 @@ func newSandbox(*session) *cobra.Command {
 		Short:              "Run real clusters on this machine (Linux only)",
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("a sandbox is made of network namespaces and containers of the Linux kernel: run it on a Linux machine")
+			return errors.New("a sandbox needs network namespaces and containers of the Linux kernel: run it on a Linux machine")
 		},
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
-// unexported is what is told of an unexport.
+// unexported is what unexport prints.
 type unexported struct {
 	Namespace string             `json:"namespace"`
 	Name      string             `json:"name"`
@@ -41,14 +41,14 @@ func newUnexportService(s *session) *cobra.Command {
 			}
 			result := unexported{Namespace: ns, Name: args[0], Action: brokeradmin.Deleted}
 			export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: args[0]}}
-			err = connection.client.Delete(cmd.Context(), export)
+			err = connection.Client.Delete(cmd.Context(), export)
 			if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 				result.Action, err = brokeradmin.Unchanged, nil
 			}
 			if err != nil {
 				return fmt.Errorf("delete ServiceExport %s/%s: %w", ns, args[0], err)
 			}
-			return out.print(s.Out, result, func(w io.Writer) { tellUnexported(w, result) })
+			return out.print(s.Out, result, func(w io.Writer) { printUnexported(w, result) })
 		},
 	}
 	addNamespace(cmd, &namespace, "", "namespace of the Service (default: that of the context)")
@@ -56,7 +56,7 @@ func newUnexportService(s *session) *cobra.Command {
 	return cmd
 }
 
-func tellUnexported(w io.Writer, r unexported) {
+func printUnexported(w io.Writer, r unexported) {
 	if r.Action == brokeradmin.Unchanged {
 		fmt.Fprintf(w, "Service %s/%s was not exported.\n", r.Namespace, r.Name)
 		return

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
@@ -38,7 +39,6 @@ func (o *Options) complete() error {
 	o.Name = cmp.Or(o.Name, DefaultName)
 	o.Clusters = cmp.Or(o.Clusters, DefaultClusters)
 	o.Family = cmp.Or(o.Family, IPv4)
-	o.DataPlane = cmp.Or(o.DataPlane, v1alpha1.DataPlaneService)
 	if o.Clusters < 1 || o.Clusters > maxClusters {
 		return fmt.Errorf("a sandbox has 1 to %d clusters, not %d", maxClusters, o.Clusters)
 	}
@@ -47,11 +47,9 @@ func (o *Options) complete() error {
 	default:
 		return fmt.Errorf("there is no IP family %q: choose %s, %s or %s", o.Family, IPv4, IPv6, Dual)
 	}
-	switch o.DataPlane {
-	case v1alpha1.DataPlaneService, v1alpha1.DataPlaneNFTables, v1alpha1.DataPlaneNone:
-		return nil
-	}
-	return fmt.Errorf("there is no data plane %q: choose service, nftables or none", o.DataPlane)
+	plane, err := objects.ParseDataPlane(string(o.DataPlane))
+	o.DataPlane = plane.Name
+	return err
 }
 
 // Up creates a sandbox or repairs one that exists. On a running sandbox it only checks, which takes

@@ -1,4 +1,4 @@
-// Package bench measures on a user's own clusters how long a change takes from one to another.
+// Package bench measures how long a change takes from one cluster of a user to another.
 package bench
 
 import (
@@ -20,16 +20,17 @@ import (
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
-// Options say what is measured.
+// Options are what is measured.
 type Options struct {
 	// From exports, To imports.
 	From, To *rest.Config
 	Rounds   int
 	// Timeout bounds each step.
 	Timeout time.Duration
-	// DNS is the address of a DNS server of the importing cluster; names are not measured without one.
-	DNS string
-	// Progress is told what is being done.
+	// DNS is the address of a DNS server of the importing cluster; empty to leave DNS out. Zone is the
+	// zone of the clusterset's names there.
+	DNS, Zone string
+	// Progress gets a line for each step.
 	Progress func(string)
 }
 
@@ -37,11 +38,12 @@ type Options struct {
 type Result struct {
 	Rounds   int       `json:"rounds"`
 	Measured []Measure `json:"measured"`
-	// QueriesPerSecond is what one client gets that asks one question at a time; zero when names were not measured.
+	// QueriesPerSecond is how many answers a client gets that sends one query at a time; zero without
+	// DNS.
 	QueriesPerSecond float64 `json:"queriesPerSecond,omitempty"`
 }
 
-// Measure is how long something took, over all rounds.
+// Measure is how long a step took, over all rounds.
 type Measure struct {
 	Name string        `json:"name"`
 	P50  time.Duration `json:"p50Nanoseconds"`
@@ -49,12 +51,12 @@ type Measure struct {
 	Max  time.Duration `json:"maxNanoseconds"`
 }
 
-// What is measured.
+// The steps that are measured.
 const (
 	toImport   = "export … ServiceImport and slice"
 	toAddress  = "export … clusterset IP"
 	toEndpoint = "endpoint changed … slice changed"
-	toName     = "export … name answered"
+	toName     = "export … name resolves"
 	toGone     = "unexport … ServiceImport gone"
 )
 
@@ -65,7 +67,7 @@ type run struct {
 	times     map[string][]time.Duration
 }
 
-// Run measures, and removes what it made, also when it fails or ctx ends.
+// Run measures. It deletes what it created, also if it fails or ctx ends.
 func Run(ctx context.Context, o Options) (result Result, err error) {
 	r := &run{Options: o, namespace: "mcs-bench-" + rand.String(6), times: map[string][]time.Duration{}}
 	if r.from, err = newClient(o.From); err != nil {
@@ -78,11 +80,11 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.Timeout)
 		defer cancel()
 		for _, c := range []client.Client{r.from, r.to} {
-			gone := c.Delete(cleanup, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}})
-			err = errors.Join(err, client.IgnoreNotFound(gone))
+			deleteErr := c.Delete(cleanup, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}})
+			err = errors.Join(err, client.IgnoreNotFound(deleteErr))
 		}
 	}()
-	o.Progress(fmt.Sprintf("measuring in namespace %s of both clusters, which is removed at the end", r.namespace))
+	o.Progress(fmt.Sprintf("measuring in namespace %s of both clusters, which is deleted at the end", r.namespace))
 	for _, c := range []client.Client{r.from, r.to} {
 		if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.namespace}}); err != nil {
 			return Result{}, fmt.Errorf("create namespace %s: %w", r.namespace, err)
@@ -108,12 +110,12 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 func newClient(config *rest.Config) (client.WithWatch, error) {
 	c, err := client.NewWithWatch(config, client.Options{Scheme: brokeradmin.NewScheme()})
 	if err != nil {
-		return nil, fmt.Errorf("reach the cluster at %s: %w", config.Host, err)
+		return nil, fmt.Errorf("connect to the cluster at %s: %w", config.Host, err)
 	}
 	return c, nil
 }
 
-// round takes one service through its life.
+// round exports one service, changes its endpoint, and unexports it.
 func (r *run) round(ctx context.Context, name string) error {
 	service, slice := r.objects(name)
 	for _, obj := range []client.Object{service, slice} {
@@ -121,7 +123,7 @@ func (r *run) round(ctx context.Context, name string) error {
 			return fmt.Errorf("create %T %s: %w", obj, name, err)
 		}
 	}
-	see, stop, err := r.watch(ctx, name)
+	await, stop, err := r.watch(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -129,35 +131,36 @@ func (r *run) round(ctx context.Context, name string) error {
 	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: name}}
 	start := time.Now()
 	if err := r.from.Create(ctx, export); err != nil {
-		return fmt.Errorf("export service %s: %w (is this cluster a member of a clusterset?)", name, err)
+		return fmt.Errorf("create ServiceExport %s: %w (is this cluster a member of a clusterset?)", name, err)
 	}
-	if err := see(toImport, start, func(s seen) bool { return s.imported != nil && len(s.addresses) > 0 }); err != nil {
+	if err := await(toImport, start, func(s state) bool { return s.imported != nil && len(s.addresses) > 0 }); err != nil {
 		return err
 	}
-	if err := see(toAddress, start, func(s seen) bool { return s.imported != nil && len(s.imported.Spec.IPs) > 0 }); err != nil {
+	if err := await(toAddress, start, func(s state) bool { return s.imported != nil && len(s.imported.Spec.IPs) > 0 }); err != nil {
 		return err
 	}
 	if r.DNS != "" {
-		if err := r.named(ctx, name, start); err != nil {
+		if err := r.awaitName(ctx, name, start); err != nil {
 			return err
 		}
 	}
 	slice.Endpoints[0].Addresses = []string{"192.0.2.2"}
 	start = time.Now()
 	if err := r.from.Update(ctx, slice); err != nil {
-		return fmt.Errorf("change the endpoint of %s: %w", name, err)
+		return fmt.Errorf("update EndpointSlice %s: %w", name, err)
 	}
-	if err := see(toEndpoint, start, func(s seen) bool { return slices.Contains(s.addresses, "192.0.2.2") }); err != nil {
+	if err := await(toEndpoint, start, func(s state) bool { return slices.Contains(s.addresses, "192.0.2.2") }); err != nil {
 		return err
 	}
 	start = time.Now()
 	if err := r.from.Delete(ctx, export); err != nil {
-		return fmt.Errorf("unexport service %s: %w", name, err)
+		return fmt.Errorf("delete ServiceExport %s: %w", name, err)
 	}
-	return see(toGone, start, func(s seen) bool { return s.imported == nil })
+	return await(toGone, start, func(s state) bool { return s.imported == nil })
 }
 
-// objects are a Service without pods and an endpoint from a range that is for documentation (RFC 5737): nothing is ever sent there.
+// objects returns a Service without pods, and a slice with an endpoint from a range for
+// documentation (RFC 5737), to which nothing is ever sent.
 func (r *run) objects(name string) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	meta := metav1.ObjectMeta{Namespace: r.namespace, Name: name}
 	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}

@@ -18,6 +18,9 @@ type Paint func(severity Severity, text string) string
 // Plain returns text as it is.
 func Plain(_ Severity, text string) string { return text }
 
+// Good is the severity to paint text with that needs no attention.
+const Good Severity = "good"
+
 // Write writes the report as text: first what is wrong and what to do, then the service hop by hop.
 // Ages are relative to now.
 func Write(w io.Writer, r Report, now time.Time, paint Paint) {

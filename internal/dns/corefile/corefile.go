@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // The lines around the block. Seamark replaces everything between them; users who want other
@@ -22,9 +24,6 @@ const (
 	beginSign, endSign = "# BEGIN seamark", "# END seamark"
 )
 
-// DefaultZone is the zone of the multicluster DNS specification.
-const DefaultZone = "clusterset.local"
-
 var (
 	// ErrOpenBlock means that a user edited the lines around the block: one of them is missing or
 	// there twice. The user must repair it, because the block's extent is unknown.
@@ -36,7 +35,7 @@ var (
 
 // Forward is which names are forwarded, and where.
 type Forward struct {
-	// Zones are the zones to forward, DefaultZone if there are none. Reverse zones may be among them.
+	// Zones are the zones to forward, objects.DefaultZone if there are none. Reverse zones may be among them.
 	Zones []string
 	// Servers are the addresses of seamark-dns, with a port unless it is 53.
 	Servers []string
@@ -47,7 +46,7 @@ type Forward struct {
 func Block(f Forward) (string, error) {
 	zones := f.Zones
 	if len(zones) == 0 {
-		zones = []string{DefaultZone}
+		zones = []string{objects.DefaultZone}
 	}
 	if len(f.Servers) == 0 {
 		return "", errors.New("no address of seamark-dns to forward to: is its Service there?")
@@ -56,7 +55,7 @@ func Block(f Forward) (string, error) {
 	for i, zone := range zones {
 		zone = strings.ToLower(strings.TrimSuffix(zone, "."))
 		if !validZone.MatchString(zone) {
-			return "", fmt.Errorf("zone %q: want a name such as %s", zone, DefaultZone)
+			return "", fmt.Errorf("zone %q: want a name such as %s", zone, objects.DefaultZone)
 		}
 		keys[i] = zone + ":53"
 	}

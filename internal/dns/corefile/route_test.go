@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seamark-dev/seamark/internal/dns/corefile"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 func TestForwards(t *testing.T) {
@@ -86,7 +87,7 @@ func TestForwardsReadsAnyText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.SampledFrom([]string{"{", "}", "\n", ".:53", "forward", "clusterset", "#", "kubernetes", "multicluster", "a.example"})
 		text := strings.Join(rapid.SliceOf(word).Draw(t, "words"), " ")
-		corefile.Forwards(text, corefile.DefaultZone)
-		corefile.Answers(text, corefile.DefaultZone)
+		corefile.Forwards(text, objects.DefaultZone)
+		corefile.Answers(text, objects.DefaultZone)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -138,6 +139,7 @@ func TestOptions(t *testing.T) {
 		{"createNamespaces=true", there(), holds("Deployment seamark-agent", agentContainer+"/args", "--create-namespaces")},
 		{"zone=example.internal", holds("ConfigMap seamark-dns", "data/Corefile", "clusterset clusterset.local "),
 			holds("ConfigMap seamark-dns", "data/Corefile", "clusterset example.internal ")},
+		{"zone=example.internal", zoneAnnotation("clusterset.local"), zoneAnnotation("example.internal")},
 		{"logLevel=debug", holds("Deployment seamark-agent", agentContainer+"/args", "--log-level=info"),
 			holds("Deployment seamark-agent", agentContainer+"/args", "--log-level=debug")},
 		{"logLevel=debug", there(), holds("ConfigMap seamark-dns", "data/Corefile", "    log\n")},
@@ -182,6 +184,16 @@ func equal(got, want any) bool {
 		got = int64(n)
 	}
 	return got == want
+}
+
+// zoneAnnotation checks the annotation by which the seamark command knows the zone.
+func zoneAnnotation(want string) func(*testing.T, map[string]*unstructured.Unstructured) {
+	return func(t *testing.T, o map[string]*unstructured.Unstructured) {
+		t.Helper()
+		if got := o["Service seamark-dns"].GetAnnotations()[v1alpha1.AnnotationZone]; got != want {
+			t.Errorf("annotation %s of Service seamark-dns is %q, want %q", v1alpha1.AnnotationZone, got, want)
+		}
+	}
 }
 
 // agentMayCreate looks for the right to create objects of a kind in the agent's ClusterRole.

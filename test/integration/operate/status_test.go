@@ -148,7 +148,7 @@ func TestGet(t *testing.T) {
 	term.eventually(fmt.Sprintf("get exports -n %s --contexts east,west", ns),
 		"CLUSTER", "VALID", "east", "web", "west", "ghost", "False/NoService")
 	o := term.eventually(fmt.Sprintf("get imports -n %s --contexts east,west -o wide", ns),
-		"FROM", "SAYS", "80/TCP", "the service is imported")
+		"FROM", "MESSAGE", "80/TCP", "the service is imported")
 	lines := strings.Split(strings.TrimSpace(o.out), "\n")
 	if len(lines) != 3 || !strings.HasPrefix(lines[1], "east") || !strings.HasPrefix(lines[2], "west") {
 		t.Errorf("%s", o.out)

@@ -1,4 +1,4 @@
-package cli
+package survey
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	probePoll     = 200 * time.Millisecond
-	probePatience = 90 * time.Second
+	probePoll    = 200 * time.Millisecond
+	probeTimeout = 90 * time.Second
 )
 
 // target is an endpoint of another cluster.
@@ -30,31 +30,32 @@ type target struct {
 	port             int32
 }
 
-// probe tries to reach a pod of every other cluster from a pod of this one, if the user gave an image for it.
-func (s *site) probe(ctx context.Context, h *hub, image string, c *doctor.Cluster) {
+// probe tries to reach a pod of every other cluster from a pod of this one, if the user gave an
+// image for it.
+func (c *Cluster) probe(ctx context.Context, b *Broker, image string, out *doctor.Cluster) {
 	if image == "" {
-		c.ProbeSkipped = "not tried: it takes a pod; give --probe-image IMAGE (with sh and nc, such as busybox)"
+		out.ProbeSkipped = "not tried: it takes a pod; give --probe-image IMAGE (with sh and nc, such as busybox)"
 		return
 	}
-	if h.problem != nil {
-		c.ProbeSkipped = "not tried: the broker, which knows the other clusters' endpoints, cannot be asked"
+	if b.Problem != nil {
+		out.ProbeSkipped = "not tried: the endpoints of other clusters are read from the broker, which cannot be asked"
 		return
 	}
 	var list discoveryv1.EndpointSliceList
-	if err := h.client.List(ctx, &list, client.InNamespace(h.namespace)); err != nil {
-		c.ProbeSkipped = "not tried: " + plainError(err)
+	if err := b.Client.List(ctx, &list, client.InNamespace(b.Namespace)); err != nil {
+		out.ProbeSkipped = "not tried: " + objects.ErrorText(err)
 		return
 	}
-	targets := probeTargets(list.Items, c.ID)
+	targets := probeTargets(list.Items, out.ID)
 	if len(targets) == 0 {
-		c.ProbeSkipped = "not tried: no other cluster exports a ready TCP endpoint"
+		out.ProbeSkipped = "not tried: no other cluster exports a ready TCP endpoint"
 	}
 	for _, t := range targets {
-		c.Probes = append(c.Probes, s.try(ctx, image, t))
+		out.Probes = append(out.Probes, c.runProbe(ctx, image, t))
 	}
 }
 
-// probeTargets is one ready TCP endpoint of each other cluster.
+// probeTargets returns one ready TCP endpoint of each other cluster.
 func probeTargets(all []discoveryv1.EndpointSlice, self string) []target {
 	var out []target
 	for i := range all {
@@ -79,30 +80,30 @@ func probeTargets(all []discoveryv1.EndpointSlice, self string) []target {
 	return slices.CompactFunc(out, func(a, b target) bool { return a.cluster == b.cluster })
 }
 
-// try runs a pod that connects to the target, and removes it.
-func (s *site) try(ctx context.Context, image string, t target) doctor.Probe {
+// runProbe runs a pod that connects to the target, and deletes it.
+func (c *Cluster) runProbe(ctx context.Context, image string, t target) doctor.Probe {
 	probe := doctor.Probe{Cluster: t.cluster, Address: fmt.Sprintf("%s port %d", t.address, t.port)}
 	pod := probePod(image, t)
-	if err := s.client.Create(ctx, pod); err != nil {
-		probe.Detail = "the pod cannot be created: " + plainError(err)
+	if err := c.Client.Create(ctx, pod); err != nil {
+		probe.Detail = "the pod cannot be created: " + objects.ErrorText(err)
 		return probe
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer cancel()
-		_ = s.client.Delete(ctx, pod, client.GracePeriodSeconds(0)) // its deadline ends it anyway
+		_ = c.Client.Delete(ctx, pod, client.GracePeriodSeconds(0)) // its deadline ends it anyway
 	}()
-	err := wait.PollUntilContextTimeout(ctx, probePoll, probePatience, true, func(ctx context.Context) (bool, error) {
-		if err := s.client.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+	err := wait.PollUntilContextTimeout(ctx, probePoll, probeTimeout, true, func(ctx context.Context) (bool, error) {
+		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 			return false, err
 		}
 		return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed, nil
 	})
 	switch {
 	case wait.Interrupted(err):
-		probe.Detail = fmt.Sprintf("the pod did not run within %s (phase %s): can the image be pulled?", probePatience, pod.Status.Phase)
+		probe.Detail = fmt.Sprintf("the pod did not run within %s (phase %s): can the image be pulled?", probeTimeout, pod.Status.Phase)
 	case err != nil:
-		probe.Detail = plainError(err)
+		probe.Detail = objects.ErrorText(err)
 	case pod.Status.Phase == corev1.PodSucceeded:
 		probe.Reached = true
 	default:
@@ -114,10 +115,11 @@ func (s *site) try(ctx context.Context, image string, t target) doctor.Probe {
 func probePod(image string, t target) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: "seamark-doctor-", Namespace: objects.AgentNamespace, Labels: map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark},
+			GenerateName: "seamark-doctor-", Namespace: objects.AgentNamespace,
+			Labels: map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark},
 		},
 		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, ActiveDeadlineSeconds: ptr.To(int64(probePatience.Seconds())),
+			RestartPolicy: corev1.RestartPolicyNever, ActiveDeadlineSeconds: ptr.To(int64(probeTimeout.Seconds())),
 			AutomountServiceAccountToken: ptr.To(false),
 			Containers: []corev1.Container{{
 				Name: "probe", Image: image, Command: []string{"sh", "-c", `nc -z -w 5 "$0" "$1"`, t.address, fmt.Sprint(t.port)},

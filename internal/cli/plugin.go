@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// nameAfter makes usage lines say what the user typed: kubectl runs a program called kubectl-mcs as `kubectl mcs`.
+// nameAfter makes usage lines show what the user typed: kubectl runs a program called kubectl-mcs
+// as `kubectl mcs`.
 func nameAfter(root *cobra.Command, program string) {
 	name := strings.TrimSuffix(filepath.Base(program), ".exe")
 	plugin, ok := strings.CutPrefix(name, "kubectl-")
@@ -17,7 +18,7 @@ func nameAfter(root *cobra.Command, program string) {
 	if root.Annotations == nil {
 		root.Annotations = map[string]string{}
 	}
-	// kubectl turns dashes of a plugin's words into underscores of its file name.
+	// kubectl turns dashes in a plugin's words into underscores in its file name.
 	typed := "kubectl " + strings.ReplaceAll(plugin, "_", "-")
 	root.Annotations[cobra.CommandDisplayNameAnnotation] = typed
 	renameExamples(root, typed)

@@ -1,4 +1,4 @@
-package cli
+package survey
 
 import (
 	"net/http"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// serverClock learns how far an API server's clock is ahead of ours, from the Date of its answers. HTTP tells whole seconds, so the
-// result is right to about one.
+// serverClock measures how far an API server's clock is ahead of this machine's, by the Date header
+// of its answers. That has whole seconds, so the result is correct to about one second.
 type serverClock struct {
 	mu    sync.Mutex
 	known bool
@@ -26,9 +26,10 @@ func (c *serverClock) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// observe keeps the answer that took the least time, since it says most precisely when it was given.
+// observe keeps the answer that took the least time: the moment at which the server wrote its Date
+// is known most precisely then.
 func (c *serverClock) observe(date string, sent, received time.Time) {
-	told, err := http.ParseTime(date)
+	answered, err := http.ParseTime(date)
 	if err != nil {
 		return
 	}
@@ -38,11 +39,11 @@ func (c *serverClock) observe(date string, sent, received time.Time) {
 	if c.known && trip >= c.trip {
 		return
 	}
-	const half = 500 * time.Millisecond // of the second that is cut off
-	c.known, c.trip, c.ahead = true, trip, told.Add(half).Sub(sent.Add(trip/2))
+	const half = 500 * time.Millisecond // the average of what the header cuts off
+	c.known, c.trip, c.ahead = true, trip, answered.Add(half).Sub(sent.Add(trip/2))
 }
 
-// read is how far the clock is ahead; 0 when nothing was heard.
+// read returns how far the clock is ahead; known is false before the first answer.
 func (c *serverClock) read() (ahead time.Duration, known bool) {
 	if c == nil {
 		return 0, false
@@ -52,13 +53,13 @@ func (c *serverClock) read() (ahead time.Duration, known bool) {
 	return c.ahead, c.known
 }
 
-// now is the server's time, as far as known.
-func (c *serverClock) now(ours time.Time) time.Time {
+// now returns the server's time at a time of this machine.
+func (c *serverClock) now(local time.Time) time.Time {
 	ahead, _ := c.read()
 	if ahead.Abs() < time.Second {
-		return ours
+		return local
 	}
-	return ours.Add(ahead)
+	return local.Add(ahead)
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

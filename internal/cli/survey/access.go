@@ -1,4 +1,4 @@
-package cli
+package survey
 
 import (
 	"context"
@@ -12,25 +12,25 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// need is something that must be allowed.
-type need struct{ verb, group, resource, subresource, namespace, name string }
+// permission is a request that RBAC must allow.
+type permission struct{ verb, group, resource, subresource, namespace, name string }
 
-func (n need) String() string {
-	text := n.verb + " " + n.resource
-	if n.subresource != "" {
-		text += "/" + n.subresource
+func (p permission) String() string {
+	text := p.verb + " " + p.resource
+	if p.subresource != "" {
+		text += "/" + p.subresource
 	}
-	if n.name != "" {
-		text += " " + n.name
+	if p.name != "" {
+		text += " " + p.name
 	}
-	if n.namespace != "" {
-		text += " in " + n.namespace
+	if p.namespace != "" {
+		text += " in " + p.namespace
 	}
 	return text
 }
 
-// userNeeds is what the checks read in a member, as the user who runs them.
-var userNeeds = []need{
+// userPermissions are what the user of doctor needs in a member.
+var userPermissions = []permission{
 	{verb: "list", group: mcsv1beta1.GroupName, resource: "serviceexports"},
 	{verb: "list", group: mcsv1beta1.GroupName, resource: "serviceimports"},
 	{verb: "list", group: "discovery.k8s.io", resource: "endpointslices"},
@@ -40,10 +40,10 @@ var userNeeds = []need{
 	{verb: "get", resource: "configmaps", namespace: "kube-system", name: "coredns"},
 }
 
-// memberNeeds is what an agent does on the broker.
-func memberNeeds(m *objects.Membership) []need {
+// memberPermissions are what the agent of a member needs on the broker.
+func memberPermissions(m *objects.Membership) []permission {
 	seamark, ns := v1alpha1.GroupVersion.Group, m.Namespace
-	return []need{
+	return []permission{
 		{verb: "list", group: seamark, resource: "exportrecords", namespace: ns},
 		{verb: "create", group: seamark, resource: "exportrecords", namespace: ns},
 		{verb: "create", group: "discovery.k8s.io", resource: "endpointslices", namespace: ns},
@@ -54,20 +54,21 @@ func memberNeeds(m *objects.Membership) []need {
 	}
 }
 
-// denied asks an API server which of the needs its client is not allowed. A question that fails counts as denied: the user learns why.
-func (s *site) denied(ctx context.Context, c client.Client, needs []need) []string {
+// deniedOf returns which of the permissions the user of a client lacks. If the API server does not
+// answer that, the reason is returned as a denied permission, so that the user sees it.
+func deniedOf(ctx context.Context, c client.Client, permissions []permission) []string {
 	var out []string
-	for _, n := range needs {
+	for _, p := range permissions {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: n.verb, Group: n.group, Resource: n.resource, Subresource: n.subresource, Namespace: n.namespace, Name: n.name,
+				Verb: p.verb, Group: p.group, Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
 			},
 		}}
 		switch err := c.Create(ctx, review); {
 		case err != nil:
-			return append(out, fmt.Sprintf("ask what is allowed (%s)", plainError(err)))
+			return append(out, fmt.Sprintf("ask what is allowed (%s)", objects.ErrorText(err)))
 		case !review.Status.Allowed:
-			out = append(out, n.String())
+			out = append(out, p.String())
 		}
 	}
 	return out

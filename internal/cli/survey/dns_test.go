@@ -1,4 +1,4 @@
-package cli
+package survey
 
 import (
 	"context"
@@ -64,13 +64,14 @@ func TestQuery(t *testing.T) {
 	if a := query(t.Context(), "tcp", "127.0.0.1:1", "it", "x."); a.Problem == "" {
 		t.Errorf("%+v", a)
 	}
-	s := &site{}
-	if a := s.askDNS(t.Context(), "web.shop.svc.clusterset.local.", address); len(a.Addresses) != 1 || a.Server != address {
+	c := &Cluster{}
+	if a := c.askDNS(t.Context(), "web.shop.svc.clusterset.local", address); len(a.Addresses) != 1 || a.Server != address {
 		t.Errorf("%+v", a)
 	}
 }
 
-// forwarding is an API server as far as port-forward goes: the real protocol, to a port of this machine.
+// forwarding is an API server as far as port-forward goes: the real protocol, to a port of this
+// machine.
 func forwarding(t *testing.T, path, to string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -106,13 +107,14 @@ func carry(stream httpstream.Stream, to string) {
 	_, _ = io.Copy(stream, conn)
 }
 
-// DNS in a pod is asked through the API server, so that it can be asked from wherever that can be reached.
+// DNS in a pod is asked through the API server, so that it can be asked from wherever that can be
+// reached.
 func TestForward(t *testing.T) {
 	address := nameServer(t, "web.shop.svc.clusterset.local.", "10.96.0.7")
 	server := forwarding(t, "/prefix/api/v1/namespaces/seamark-system/pods/seamark-dns-1/portforward", address)
-	s := &site{connection: connection{config: &rest.Config{Host: server.URL + "/prefix"}}}
+	c := &Cluster{Connection: Connection{Config: &rest.Config{Host: server.URL + "/prefix"}}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "seamark-system", Name: "seamark-dns-1"}}
-	local, stop, err := s.forward(t.Context(), pod, dnsPort)
+	local, stop, err := c.forward(t.Context(), pod, dnsPort)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +127,7 @@ func TestForward(t *testing.T) {
 		t.Error("the port is still open after stop")
 	}
 	pod.Name = "other"
-	if _, _, err := s.forward(t.Context(), pod, dnsPort); err == nil || !strings.Contains(err.Error(), "no such pod") {
+	if _, _, err := c.forward(t.Context(), pod, dnsPort); err == nil || !strings.Contains(err.Error(), "no such pod") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,0 +1,216 @@
+package survey
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/cli/doctor"
+	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/cli/status"
+	"github.com/seamark-dev/seamark/internal/install/crds"
+	"github.com/seamark-dev/seamark/internal/objects"
+)
+
+// FactOptions are the choices of the user who runs doctor.
+type FactOptions struct {
+	Servers Servers
+	// ProbeImage is the image of the pod that tries to reach pods of other clusters; empty for none.
+	ProbeImage string
+}
+
+// ReadFacts reads what the checks of doctor need.
+func ReadFacts(ctx context.Context, clusters []*Cluster, b *Broker, o FactOptions) doctor.Facts {
+	facts := doctor.Facts{Broker: b.readFacts(ctx)}
+	read := make([]doctor.Cluster, len(clusters))
+	var reading sync.WaitGroup
+	for i, c := range clusters {
+		reading.Go(func() { read[i] = c.readFacts(ctx, o.Servers) })
+	}
+	reading.Wait()
+	for i := range read {
+		c := &read[i]
+		if c.Problem == "" && !c.Member && b.isOn(clusters[i]) {
+			continue // a broker that is no member
+		}
+		for j := range facts.Broker.Members {
+			if m := &facts.Broker.Members[j]; m.Name == c.ID {
+				c.DataPlane = cmp.Or(c.DataPlane, m.Status.DataPlane)
+			}
+		}
+		if c.Problem == "" && c.Member {
+			clusters[i].probe(ctx, b, o.ProbeImage, c)
+		}
+		facts.Clusters = append(facts.Clusters, *c)
+	}
+	return facts
+}
+
+func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
+	if b.Problem != nil {
+		return doctor.Broker{Problem: b.Problem.Error()}
+	}
+	out := doctor.Broker{Server: b.Config.Host, Set: b.ClusterSet}
+	var (
+		members    v1alpha1.ClusterList
+		leases     coordinationv1.LeaseList
+		aggregates mcsv1beta1.ServiceImportList
+	)
+	for _, list := range []client.ObjectList{&members, &leases, &aggregates} {
+		if err := b.Client.List(ctx, list, client.InNamespace(b.Namespace)); err != nil {
+			return doctor.Broker{Problem: "the broker at " + b.Config.Host + ": " + objects.ErrorText(err)}
+		}
+	}
+	now := b.clock.now(time.Now())
+	for i := range members.Items {
+		m := doctor.Member{Cluster: members.Items[i]}
+		for j := range leases.Items {
+			if lease := &leases.Items[j]; lease.Name == m.Name {
+				m.Life = explain.LifeOf(lease, now)
+				m.Skew = skewOf(lease, m.Life)
+			}
+		}
+		out.Members = append(out.Members, m)
+	}
+	for i := range aggregates.Items {
+		for _, text := range aggregates.Items[i].Spec.IPs {
+			if addr, err := netip.ParseAddr(text); err == nil {
+				out.Used = append(out.Used, addr)
+			}
+		}
+	}
+	out.Kinds, out.KindsProblem = ReadKinds(ctx, b.Client, crds.Broker)
+	if ahead, known := b.clock.read(); known {
+		out.ClockAhead = &ahead
+	}
+	return out
+}
+
+// skewOf returns how far a member's clock is ahead of the broker's: the time that the member wrote
+// into its lease, less the time at which the broker stored it. It is nil when unknown.
+func skewOf(lease *coordinationv1.Lease, life explain.Life) *time.Duration {
+	if !life.Joined || life.Last.Equal(lease.Spec.RenewTime.Time) {
+		return nil
+	}
+	skew := lease.Spec.RenewTime.Sub(life.Last)
+	return &skew
+}
+
+// ReadKinds reads which versions of the CRDs of a set are served, or returns why that cannot be
+// read.
+func ReadKinds(ctx context.Context, c client.Client, set crds.Set) (kinds []doctor.Kind, problem string) {
+	definitions, err := crds.Definitions(set)
+	if err != nil {
+		return nil, err.Error()
+	}
+	for _, d := range definitions {
+		existing, err := objects.GetOrNil(ctx, c, types.NamespacedName{Name: d.CRD.Name}, &apiextensionsv1.CustomResourceDefinition{})
+		if err != nil {
+			return nil, "CustomResourceDefinitions cannot be read: " + objects.ErrorText(err)
+		}
+		kind := doctor.Kind{Name: d.CRD.Name, AnyOf: d.AnyOf, Missing: existing == nil}
+		if existing != nil {
+			for _, v := range existing.Spec.Versions {
+				if v.Served {
+					kind.Served = append(kind.Served, v.Name)
+				}
+			}
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds, ""
+}
+
+func (c *Cluster) readFacts(ctx context.Context, servers Servers) doctor.Cluster {
+	out := doctor.Cluster{
+		ID: c.Name(), Context: c.Context, Member: c.IsMember(), ClusterSet: c.ClusterSet, MembershipProblem: c.MembershipProblem,
+	}
+	if c.Problem != nil {
+		out.Problem = c.Problem.Error()
+		return out
+	}
+	c.readVersion(&out)
+	out.Kinds, out.KindsProblem = ReadKinds(ctx, c.Client, crds.Member)
+	out.Denied = deniedOf(ctx, c.Client, userPermissions)
+	if c.Membership != nil {
+		out.DataPlane = c.Membership.DataPlane
+		c.askBroker(ctx, &out)
+	}
+	c.readWorkloads(ctx, &out)
+	dns := c.readDNS(ctx)
+	out.Zone, out.DNSAddresses, out.Corefile, out.CorefileProblem = dns.zone, dns.addresses, dns.corefile, dns.problem
+	c.readServiceFacts(ctx, &out, servers)
+	if ahead, known := c.clock.read(); known {
+		out.ClockAhead = &ahead
+	}
+	return out
+}
+
+func (c *Cluster) readVersion(out *doctor.Cluster) {
+	out.Version = "of an unknown version"
+	d, err := discovery.NewDiscoveryClientForConfig(c.Config)
+	if err != nil {
+		return
+	}
+	if v, err := d.ServerVersion(); err == nil {
+		out.Version = v.GitVersion
+		out.Major, _ = strconv.Atoi(v.Major)
+		out.Minor, _ = strconv.Atoi(strings.TrimRight(v.Minor, "+"))
+	}
+}
+
+// askBroker checks whether the broker accepts the credential of this member, and what it allows.
+func (c *Cluster) askBroker(ctx context.Context, out *doctor.Cluster) {
+	b := OpenBroker(ctx, Connection{Config: c.Membership.Config()}, c.Membership.Namespace, "cluster "+c.ID)
+	out.AskedBroker = true
+	if b.Problem != nil {
+		out.BrokerProblem = b.Problem.Error()
+		return
+	}
+	out.BrokerDenied = deniedOf(ctx, b.Client, memberPermissions(c.Membership))
+}
+
+func (c *Cluster) readWorkloads(ctx context.Context, out *doctor.Cluster) {
+	if err := c.Client.List(ctx, &appsv1.DeploymentList{}, client.InNamespace(objects.AgentNamespace), client.Limit(1)); err != nil {
+		out.WorkloadsProblem = "the workloads in " + objects.AgentNamespace + " cannot be read: " + objects.ErrorText(err)
+		return
+	}
+	out.Agent, out.DNS = c.deployment(ctx, agentDeployment), c.deployment(ctx, DNSServer)
+	if objects.DataPlaneOf(out.DataPlane).RunsProxy {
+		out.Proxy = c.daemonSet(ctx, proxyDaemonSet)
+		state := c.readProxies(ctx)
+		out.ProxyErrors, out.Proxies = state.errors, state.describe(c.clock.now(time.Now()))
+	}
+}
+
+// readServiceFacts finds exports that are not published as they should be, and asks DNS for the
+// name of an import, or for the zone if there is none.
+func (c *Cluster) readServiceFacts(ctx context.Context, out *doctor.Cluster, servers Servers) {
+	services := c.readServices(ctx, "")
+	for i := range services.Exports {
+		if e := &services.Exports[i]; status.ExportProblem(e) != "" {
+			out.BadExports = append(out.BadExports, e.Namespace+"/"+e.Name)
+		}
+	}
+	out.Asked = out.Zone
+	for i := range services.Imports {
+		if si := &services.Imports[i]; objects.IsManagedImport(si) && len(si.Spec.IPs) > 0 {
+			out.Asked, out.Expect = objects.DNSName(client.ObjectKeyFromObject(si), out.Zone), si.Spec.IPs
+			break
+		}
+	}
+	out.Answer = c.askDNS(ctx, out.Asked, servers.of(c))
+}

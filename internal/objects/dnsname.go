@@ -1,0 +1,8 @@
+package objects
+
+import "k8s.io/apimachinery/pkg/types"
+
+// DNSName returns the name of a service of the clusterset in a zone, without a dot at its end.
+func DNSName(service types.NamespacedName, zone string) string {
+	return service.Name + "." + service.Namespace + ".svc." + zone
+}

@@ -14,7 +14,9 @@ import (
 
 func TestErrorCause(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
-	request := func(err error) error { return &url.Error{Op: "Get", URL: "https://broker:6443/api/v1/pods?limit=500", Err: err} }
+	request := func(err error) error {
+		return &url.Error{Op: "Get", URL: "https://broker:6443/api/v1/pods?limit=500", Err: err}
+	}
 	for _, test := range []struct {
 		err   error
 		cause Cause

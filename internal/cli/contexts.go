@@ -12,7 +12,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// contextFlags choose the clusters to look into, and how to reach their broker.
+// contextFlags choose the clusters to read, and how to reach their broker.
 type contextFlags struct {
 	contexts                       []string
 	brokerContext, brokerNamespace string

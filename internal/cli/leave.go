@@ -36,7 +36,7 @@ func newLeave(s *session) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "leave",
-		Short: "Take this cluster out of its clusterset",
+		Short: "Remove this cluster from its clusterset",
 		Long: "leave uninstalls the release, removes the clusterset's names from the cluster's DNS, withdraws this cluster's\n" +
 			"exports from the broker, deletes what was imported, and deletes the credential. ServiceExports and CRDs stay.\n" +
 			"The broker's admin removes the registration on the broker, or --broker-context does.",
@@ -126,7 +126,7 @@ func printLeft(w io.Writer, r left) {
 	lines := []field{
 		{"withdrawn", withdrawn},
 		{"deleted here", fmt.Sprintf("%s, %s", text.Plural(r.Imports, "import"), text.Plural(r.ImportedSlices, "slice"))},
-		{"kept here", fmt.Sprintf("%s (idle), the cluster's id, CustomResourceDefinitions", text.Plural(r.Exports, "ServiceExport"))},
+		{"kept here", fmt.Sprintf("%s (idle), the cluster's id, CRDs", text.Plural(r.Exports, "ServiceExport"))},
 	}
 	stop := "stop its seamark-agent, if it still runs; then, "
 	if r.Release.Action == chart.Uninstalled {
@@ -143,7 +143,7 @@ func printLeft(w io.Writer, r left) {
 	case r.Removed != nil:
 		fmt.Fprintln(w, "Its registration is removed from the broker. Next: stop its seamark-agent, if it still runs.")
 	case r.Withdrawn:
-		fmt.Fprintf(w, "Next: %sfor the broker's admin, to end its credential and free its id and\n"+
+		fmt.Fprintf(w, "Next: %sfor the broker's admin, to revoke its credential and free its id and\n"+
 			"addresses: %s\n", stop, r.AdminCommand)
 	default:
 		fmt.Fprintf(w, "Other clusters still see its services. Next: %sfor the broker's admin:\n%s\n", stop, r.AdminCommand)

@@ -12,7 +12,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 )
 
-func TestMembersForPeople(t *testing.T) {
+func TestPrintMembers(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	at := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
 	var out bytes.Buffer
@@ -47,7 +47,7 @@ func TestLeftWithoutTheBroker(t *testing.T) {
 Cluster east left clusterset prod.
   withdrawn      NOT from the broker: the broker at https://broker cannot be asked from here
   deleted here   1 import, 2 slices
-  kept here      1 ServiceExport (idle), the cluster's id, CustomResourceDefinitions
+  kept here      1 ServiceExport (idle), the cluster's id, CRDs
 Other clusters still see its services. Next: stop its seamark-agent, if it still runs; then, for the broker's admin:
 seamark cluster remove east
 `, "\n")
@@ -56,7 +56,7 @@ seamark cluster remove east
 	}
 }
 
-func TestAddressOnlyReachableHereIsWarnedOf(t *testing.T) {
+func TestWarnLoopback(t *testing.T) {
 	for server, warned := range map[string]bool{
 		"https://127.0.0.1:6443": true, "https://[::1]:6443": true, "https://localhost": true,
 		"https://10.0.0.1:6443": false, "https://broker.example": false, "https://localhost.example": false,

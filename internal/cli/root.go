@@ -119,7 +119,7 @@ func prepareTree(cmd *cobra.Command) {
 				return cmd.Help()
 			}
 			if len(args) == 0 {
-				return usagef("%s what? Choose one of: %s", cmd.CommandPath(), choice)
+				return usagef("%s needs a command: choose one of %s", cmd.CommandPath(), choice)
 			}
 			return usagef("there is no command %q of %s: choose one of %s", args[0], cmd.CommandPath(), choice)
 		}

@@ -18,7 +18,7 @@ func TestUseKubeconfig(t *testing.T) {
 	}{
 		{sandbox.DefaultName, false, "export KUBECONFIG=/var/x/kubeconfig"},
 		{sandbox.DefaultName, true, "(umask 077; sudo bin/seamark sandbox kubeconfig" + copied},
-		{"mine", true, "(umask 077; sudo bin/seamark sandbox kubeconfig --name mine" + copied},
+		{"second", true, "(umask 077; sudo bin/seamark sandbox kubeconfig --name second" + copied},
 	} {
 		if got := useKubeconfig(sandbox.Status{Name: c.name, Kubeconfig: "/var/x/kubeconfig"}, "bin/seamark", c.sudo); got != c.want {
 			t.Errorf("%s: %s", c.name, got)

@@ -157,7 +157,7 @@ func Write(w io.Writer, r Report, problemsOnly bool, paint explain.Paint) {
 			fmt.Fprintf(w, "      do: %s\n", result.Fix)
 		}
 	}
-	fmt.Fprintf(w, "\n%d passed, %d warnings, %d failed, %d skipped.\n", r.Passed, r.Warned, r.Failed, r.Skipped)
+	fmt.Fprintf(w, "\n%d passed, %d warned, %d failed, %d skipped.\n", r.Passed, r.Warned, r.Failed, r.Skipped)
 	if r.Warned+r.Failed > 0 {
 		fmt.Fprintln(w, "Each code has a section in docs/troubleshooting.md.")
 	}

@@ -52,7 +52,7 @@ func checkExports(f *Facts) []Result {
 		}
 		namespace, name, _ := strings.Cut(c.BadExports[0], "/") //nolint:forbidigo // a name, not a message
 		return warn(fmt.Sprintf("find out why: seamark explain %s -n %s", name, namespace),
-			"not published, or in conflict: %s", strings.Join(names, ", "))
+			"not published: %s", strings.Join(names, ", "))
 	})
 }
 

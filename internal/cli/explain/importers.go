@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -173,8 +174,9 @@ func (e *explainer) judgeEndpoints(c *Cluster, refused bool) {
 	have := bySource(c)
 	const cure = "bring the cluster back, or, if it is gone for good: seamark cluster remove "
 	kept := c.condition(v1alpha1.ServiceImportConditionStaleEndpointsKept)
-	if kept != nil {
-		e.find(staleKept, c.ID, kept.Message, cure+e.firstStale(have))
+	if stale, held := e.staleSources(have); kept != nil && (stale == "" || held != "") {
+		// Without a silent cluster by the leases that were read, the agent has read others.
+		e.find(staleKept, c.ID, kept.Message, cure+cmp.Or(held, "ID"))
 	}
 	for _, source := range e.merged.Clusters {
 		switch {
@@ -199,15 +201,19 @@ func (e *explainer) judgeEndpoints(c *Cluster, refused bool) {
 	}
 }
 
-// firstStale returns the id of a silent cluster whose endpoints are held, or a placeholder when the
-// broker's leases could not be read.
-func (e *explainer) firstStale(have map[string]int) string {
+// staleSources returns the first silent cluster that exports the service, and the first whose
+// endpoints are held; empty when there is none.
+func (e *explainer) staleSources(have map[string]int) (stale, held string) {
 	for _, id := range e.merged.Clusters {
-		if e.stale(id) && have[id] > 0 {
-			return id
+		if !e.stale(id) {
+			continue
+		}
+		stale = cmp.Or(stale, id)
+		if have[id] > 0 {
+			held = cmp.Or(held, id)
 		}
 	}
-	return "ID"
+	return stale, held
 }
 
 // expected returns how many endpoints of a source cluster c should hold.

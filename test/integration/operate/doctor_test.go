@@ -308,27 +308,40 @@ func doctorProbe(t *testing.T, term *terminal) {
 	}
 }
 
-// A revoked permission of the member on the broker: the broker then refuses its exports.
+// Revoked permissions of the member on the broker: the broker then refuses its exports.
 func doctorBrokerPermissions(t *testing.T, term *terminal) {
 	ctx := context.Background()
 	term.diagnosed("doctor", "broker-permissions", "east", "pass")
-	own := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{
-		Namespace: objects.DefaultNamespace, Name: objects.MemberAccount("east") + ":own",
-	}}
-	if err := errors.Join(term.fleet.Admin.Get(ctx, client.ObjectKeyFromObject(own), own), term.fleet.Admin.Delete(ctx, own)); err != nil {
-		t.Fatal(err)
+	revoke := func(name string) (restore func()) {
+		t.Helper()
+		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{
+			Namespace: objects.DefaultNamespace, Name: objects.MemberAccount("east") + name,
+		}}
+		admin := term.fleet.Admin
+		if err := errors.Join(admin.Get(ctx, client.ObjectKeyFromObject(binding), binding), admin.Delete(ctx, binding)); err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			t.Helper()
+			binding.ResourceVersion, binding.UID = "", ""
+			if err := admin.Create(ctx, binding); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
+	restoreOwn := revoke(":own")
 	detail, fix := term.diagnosed("doctor", "broker-permissions", "east", "fail")
 	if !strings.Contains(detail, "update leases east") || !strings.Contains(fix, "seamark broker invite east --renew") {
 		t.Errorf("%s: %s", detail, fix)
 	}
+	restoreOwn()
+	term.diagnosed("doctor", "broker-permissions", "east", "pass")
+
+	restoreShared := revoke(":shared")
 	ns := term.namespace(term.east)
 	term.serve(term.east, ns, "web")
-	term.finds(1, "broker-refused", ns, "web", "east", `hop "broker" in east`, "forbidden", "seamark broker invite east --renew")
-	own.ResourceVersion, own.UID = "", ""
-	if err := term.fleet.Admin.Create(ctx, own); err != nil {
-		t.Fatal(err)
-	}
-	term.diagnosed("doctor", "broker-permissions", "east", "pass")
+	term.finds(1, "broker-refused", ns, "web", "east --broker-context broker",
+		`hop "broker" in east`, "forbidden", "seamark broker invite east --renew")
+	restoreShared()
 	term.healthy(ns, "web", "east")
 }

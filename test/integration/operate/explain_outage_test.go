@@ -68,7 +68,7 @@ func explainWhatIsNotRestored(t *testing.T, term *terminal, ns string) {
 	t.Helper()
 	ctx := context.Background()
 	term.east.Delete(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: objects.DerivedServiceName("web")}})
-	term.finds(1, "derived-service-missing", ns, "web", "east", `"data plane" in east`, objects.DerivedServiceName("web"))
+	term.finds(1, "derived-service-missing", ns, "web", "east", "FAIL derived-service-missing in east", objects.DerivedServiceName("web"))
 
 	// An aggregate with an IP outside the clusterset's ranges.
 	aggregate := &mcsv1beta1.ServiceImport{}
@@ -98,11 +98,11 @@ func explainWhatIsNotRestored(t *testing.T, term *terminal, ns string) {
 	if err := term.fleet.Admin.Create(ctx, replacement); err != nil {
 		t.Fatal(err)
 	}
-	term.finds(1, "clusterset-ip-not-used", ns, "moved", "west", `hop "address" in west`, "198.51.100.7", "ClusterSet's ranges")
+	term.finds(1, "clusterset-ip-not-used", ns, "moved", "west", "FAIL clusterset-ip-not-used in west", "198.51.100.7", "ClusterSet's ranges")
 
 	get("lost")
 	remove(aggregate)
-	term.finds(1, "no-clusterset-ip", ns, "lost", "west", `hop "address"`, "its exporters have not allocated one", "the agent of east")
+	term.finds(1, "no-clusterset-ip", ns, "lost", "west", "FAIL no-clusterset-ip:", "its exporters have not allocated one", "the agent of east")
 	remove(&v1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{
 		Namespace: objects.DefaultNamespace, Name: objects.RecordName(types.NamespacedName{Namespace: ns, Name: "lost"}, "east"),
 	}})

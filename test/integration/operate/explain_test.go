@@ -11,6 +11,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/test/fleet"
+	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // serve creates a service with two ready endpoints in a member and exports it.
@@ -56,9 +57,11 @@ func (term *terminal) healthy(ns, name, contexts string) {
 // finds waits until the explanation of a service has a finding, and checks its exit code and text.
 func (term *terminal) finds(exit int, code, ns, name, contexts string, parts ...string) {
 	term.t.Helper()
-	if err := term.explained(ns, name, contexts, code).lacks(exit, parts...); err != nil {
-		term.t.Errorf("explain %s: %v", name, err)
-	}
+	term.explained(ns, name, contexts, code)
+	// Findings about conditions that are not written yet come and go.
+	harness.Eventually(term.t, code+" in the text about "+name, func() error {
+		return term.run("explain %s -n %s --contexts %s", name, ns, contexts).lacks(exit, append(parts, code)...)
+	})
 }
 
 // startDNS runs seamark-dns for a member and returns its address.

@@ -110,7 +110,7 @@ func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *sessi
 	if err != nil {
 		return chart.Release{}, nil, err
 	}
-	if _, err := chart.Admit(ctx, local.client, member.DataPlane == v1alpha1.DataPlaneNFTables); err != nil {
+	if _, err := chart.EnsurePodSecurity(ctx, local.client, member.DataPlane == v1alpha1.DataPlaneNFTables); err != nil {
 		return chart.Release{}, nil, err
 	}
 	release, err := chart.Install(ctx, local.config, values)

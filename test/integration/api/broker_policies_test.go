@@ -144,11 +144,11 @@ func (b *broker) attacksOnOwned(t *testing.T) []attack {
 			attack{"create record as " + victim + " by " + attacker, attacker, b.create(t, b.record("api", "shop", victim)), own},
 			attack{"create slice as " + victim + " by " + attacker, attacker, b.create(t, b.slice("api", "shop", victim)), own},
 			attack{"create record named for " + victim + " by " + attacker, attacker,
-				b.create(t,
-					relabelled(b.record("api", "shop", victim), mcsv1beta1.LabelSourceCluster, attacker)), "must be named api.shop." + attacker},
+				b.create(t, relabelled(b.record("api", "shop", victim), mcsv1beta1.LabelSourceCluster, attacker)),
+				"must be named api.shop." + attacker},
 			attack{"create slice named for " + victim + " by " + attacker, attacker,
-				b.create(t, relabelled(b.slice("api", "shop", victim), mcsv1beta1.LabelSourceCluster,
-					attacker)), "must be named api.shop." + attacker + ".<hash>"},
+				b.create(t, relabelled(b.slice("api", "shop", victim), mcsv1beta1.LabelSourceCluster, attacker)),
+				"must be named api.shop." + attacker + ".<hash>"},
 			attack{"create lease named for " + victim + " by " + attacker, attacker, b.create(t, b.lease(victim+"x", attacker)),
 				"it may only hold the one named " + attacker})
 	}

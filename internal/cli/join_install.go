@@ -117,7 +117,7 @@ func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *sessi
 	if err != nil {
 		return chart.Release{}, nil, err
 	}
-	if _, err := chart.Admit(ctx, local.Client, objects.DataPlaneOf(member.DataPlane).RunsProxy); err != nil {
+	if _, err := chart.EnsurePodSecurity(ctx, local.Client, objects.DataPlaneOf(member.DataPlane).RunsProxy); err != nil {
 		return chart.Release{}, nil, err
 	}
 	release, err := chart.Install(ctx, local.Config, values)

@@ -16,11 +16,13 @@ import (
 )
 
 func init() {
-	// Server-side apply remembers who wrote a field. Were it the name of this program, every later helm upgrade would conflict.
+	// The field manager of server-side apply. With the name of this program, every later helm upgrade
+	// would conflict.
 	kube.ManagedFieldsManager = "helm"
 }
 
-// access gives Helm one cluster and our namespace, whatever the user's kubeconfig says.
+// access is Helm's access to one cluster, with Seamark's namespace as default namespace. It does
+// not read the user's kubeconfig.
 type access struct {
 	config    *rest.Config
 	discovery discovery.CachedDiscoveryInterface
@@ -34,25 +36,27 @@ func newAccess(config *rest.Config) (*access, error) {
 	return &access{config: config, discovery: memory.NewMemCacheClient(d)}, nil
 }
 
-// ToRESTConfig implements genericclioptions.RESTClientGetter, as the three below.
+// ToRESTConfig implements genericclioptions.RESTClientGetter, like the three methods below.
 func (a *access) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(a.config), nil }
 
-// ToDiscoveryClient keeps what it learnt.
+// ToDiscoveryClient returns a client that caches the results of discovery.
 func (a *access) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) {
 	return a.discovery, nil
 }
 
-// ToRESTMapper looks again when a kind is new.
+// ToRESTMapper returns a mapper that repeats discovery for an unknown kind.
 func (a *access) ToRESTMapper() (meta.RESTMapper, error) {
 	return restmapper.NewDeferredDiscoveryRESTMapper(a.discovery), nil
 }
 
-// ToRawKubeConfigLoader is asked for the namespace of objects that name none.
+// ToRawKubeConfigLoader returns a configuration whose namespace applies to objects without one.
 func (a *access) ToRawKubeConfigLoader() clientcmd.ClientConfig {
-	return clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), &clientcmd.ConfigOverrides{Context: clientcmdapi.Context{Namespace: Namespace}})
+	overrides := &clientcmd.ConfigOverrides{Context: clientcmdapi.Context{Namespace: Namespace}}
+	return clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(), overrides)
 }
 
-// quietConfiguration is for what needs no cluster. What goes wrong is returned; nothing is logged.
+// quietConfiguration returns a Helm configuration that logs nothing; all errors are returned. It
+// has no access to a cluster.
 func quietConfiguration() *action.Configuration {
 	return action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
 }

@@ -1,7 +1,8 @@
-// Package chart is the Helm chart of Seamark: it puts the chart together from what the repository holds once, and installs,
-// upgrades and uninstalls it as Helm does, so that helm list, helm upgrade and helm uninstall work on what `seamark join` installed.
+// Package chart assembles the Helm chart of Seamark from the embedded files, and installs, upgrades
+// and uninstalls it with Helm, so that helm list, helm upgrade and helm uninstall work on what
+// `seamark join` installed.
 //
-// Only the command line may import it: Helm is heavy, and the daemons have no use for it.
+// Only the command line may import it: Helm is large, and the daemons do not need it.
 package chart
 
 import (
@@ -27,17 +28,18 @@ import (
 )
 
 const (
-	// ReleaseName is the name of the release in each member; the chart can be installed once per cluster.
+	// ReleaseName is the name of the release in each member. A cluster has one release.
 	ReleaseName = "seamark"
-	// Namespace is where the release lives.
+	// Namespace is the namespace of the release.
 	Namespace = objects.AgentNamespace
 
 	chartDir    = "chart/seamark"
 	policiesDir = "policies/member"
 )
 
-// Load puts the chart together: the templates, the CustomResourceDefinitions of a member as crds/, and its admission policies as a
-// template. Its version is that of this build. It fails when an embedded file is broken, which a test rules out.
+// Load assembles the chart: the templates, the CRDs of a member as crds/, and its admission
+// policies as a template. The version of the chart is that of this build. Load fails if an embedded
+// file is invalid, which a test rules out.
 func Load() (*helmchart.Chart, error) {
 	var files []*archive.BufferedFile
 	add := func(name string, data []byte) {
@@ -59,7 +61,7 @@ func Load() (*helmchart.Chart, error) {
 		return nil, err
 	}
 	for _, definition := range definitions {
-		text, err := plain(definition.CRD)
+		text, err := manifestOf(definition.CRD)
 		if err != nil {
 			return nil, fmt.Errorf("write CustomResourceDefinition %s: %w", definition.CRD.Name, err)
 		}
@@ -79,8 +81,8 @@ func Load() (*helmchart.Chart, error) {
 	return c, nil
 }
 
-// plain is an object as people would write it: without a status.
-func plain(obj any) ([]byte, error) {
+// manifestOf returns an object as a YAML manifest, without its status.
+func manifestOf(obj any) ([]byte, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, err
@@ -89,11 +91,13 @@ func plain(obj any) ([]byte, error) {
 	return yaml.Marshal(content)
 }
 
-// servedProperty is, in a template, the version of ClusterProperty that this API server has: somebody else's may be old.
+// servedProperty is a template of the version of ClusterProperty that the API server has. Another
+// tool may have installed an older CRD.
 const servedProperty = `about.k8s.io/{{ and (.Capabilities.APIVersions.Has "about.k8s.io/v1alpha1") ` +
 	`(not (.Capabilities.APIVersions.Has "about.k8s.io/v1beta1")) | ternary "v1alpha1" "v1beta1" }}`
 
-// policyTemplate makes a template of the member's policies, which are the same files that package internal/install/policies applies.
+// policyTemplate returns a template of the member's policies, made from the files that package
+// internal/install/policies applies.
 func policyTemplate() ([]byte, error) {
 	files, err := fs.Glob(deploy.Policies, policiesDir+"/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -118,7 +122,8 @@ var (
 	notInLabel = regexp.MustCompile(`[^-0-9A-Za-z]+`)
 )
 
-// chartVersion makes a version that Helm accepts of a build's, which may be a commit or "dev".
+// chartVersion returns a version that Helm accepts for the version of a build, which may be a
+// commit or "dev".
 func chartVersion(build string) string {
 	if semantic.MatchString(build) {
 		return strings.TrimPrefix(build, "v")
@@ -126,7 +131,8 @@ func chartVersion(build string) string {
 	return "0.0.0-build.g" + strings.Trim(notInLabel.ReplaceAllString(build, "-"), "-")
 }
 
-// Package writes the chart into dir as helm package does and returns the file, for those who install with helm.
+// Package writes the chart into dir like helm package and returns the file, for users who install
+// with helm.
 func Package(dir string) (string, error) {
 	c, err := Load()
 	if err != nil {
@@ -139,8 +145,8 @@ func Package(dir string) (string, error) {
 	return path, nil
 }
 
-// Render is what the chart would install with these values, as YAML, without asking a cluster. It fails when the schema refuses a
-// value, and says which and why.
+// Render returns what the chart would install with these values, as YAML, without contacting a
+// cluster. If the schema rejects a value, the error says which and why.
 func Render(values map[string]any) (string, error) {
 	c, err := Load()
 	if err != nil {
@@ -152,7 +158,7 @@ func Render(values map[string]any) (string, error) {
 	install.KubeVersion = &common.KubeVersion{Version: "v1.30.0", Major: "1", Minor: "30"} // the oldest the chart accepts
 	rendered, err := install.Run(c, values)
 	if err != nil {
-		return "", explain(err)
+		return "", simplify(err)
 	}
 	r, ok := rendered.(*release.Release)
 	if !ok {
@@ -161,11 +167,11 @@ func Render(values map[string]any) (string, error) {
 	return r.Manifest, nil
 }
 
-// explain leaves out what only tells that Helm is at work.
-func explain(err error) error {
+// simplify removes Helm's preamble from the error of a value that the schema rejects.
+func simplify(err error) error {
 	const preamble = "values don't meet the specifications of the schema(s) in the following chart(s):"
-	if _, what, found := strings.Cut(err.Error(), preamble); found {
-		return fmt.Errorf("the chart does not take these values:\n%s", strings.TrimSpace(strings.Replace(what, "\nseamark:\n", "\n", 1)))
+	if _, problems, found := strings.Cut(err.Error(), preamble); found {
+		return fmt.Errorf("the chart does not take these values:\n%s", strings.TrimSpace(strings.Replace(problems, "\nseamark:\n", "\n", 1)))
 	}
 	return err
 }

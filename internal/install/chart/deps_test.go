@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Helm is for the command line. In a daemon it would be tens of megabytes of code that has no business in a cluster.
+// Only the command line uses Helm. In a daemon it would be tens of megabytes of unused code.
 func TestDaemonsAreFreeOfHelm(t *testing.T) {
 	for _, daemon := range []string{"seamark-agent", "seamark-dns", "seamark-proxy"} {
 		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "github.com/seamark-dev/seamark/cmd/"+daemon)
@@ -15,7 +15,7 @@ func TestDaemonsAreFreeOfHelm(t *testing.T) {
 			t.Fatalf("go list: %v", err)
 		}
 		if !strings.Contains(string(out), "github.com/seamark-dev/seamark/") {
-			t.Fatalf("go list names nothing of ours for %s", daemon)
+			t.Fatalf("go list names no package of Seamark for %s", daemon)
 		}
 		for pkg := range strings.Lines(string(out)) {
 			if pkg = strings.TrimSpace(pkg); strings.HasPrefix(pkg, "helm.sh/") || strings.HasSuffix(pkg, "seamark/internal/install/chart") {

@@ -11,7 +11,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// labelEnforce is the pod security standard that the API server holds pods of a namespace to.
+// labelEnforce is the pod security standard that the API server enforces in a namespace.
 const labelEnforce = "pod-security.kubernetes.io/enforce"
 
 // Pod security standards.
@@ -20,10 +20,11 @@ const (
 	privileged = "privileged"
 )
 
-// Admit makes the namespace of the release one in which its pods are admitted, and nothing looser: restricted, or privileged where the
-// proxy has to program the nodes' network. It tells whether it changed anything. A namespace that somebody else made is left alone; it
-// fails when that one would refuse the proxy.
-func Admit(ctx context.Context, c client.Client, proxy bool) (bool, error) {
+// EnsurePodSecurity sets the strictest pod security standard that admits the pods of the release:
+// restricted, or privileged with the proxy, which programs the nodes' network. It reports whether
+// it changed the namespace. A namespace that the user created is not changed; EnsurePodSecurity
+// fails if its standard does not admit the proxy.
+func EnsurePodSecurity(ctx context.Context, c client.Client, proxy bool) (bool, error) {
 	namespace := &corev1.Namespace{}
 	if err := c.Get(ctx, types.NamespacedName{Name: Namespace}, namespace); err != nil {
 		return false, fmt.Errorf("read namespace %s: %w", Namespace, err)

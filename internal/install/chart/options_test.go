@@ -19,7 +19,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// rendered renders the chart with values written as for --set, and returns its objects by kind and name.
+// rendered renders the chart with values in the syntax of --set and returns its objects by kind and
+// name.
 func rendered(t *testing.T, set ...string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	values := map[string]any{}
@@ -47,7 +48,7 @@ func rendered(t *testing.T, set ...string) map[string]*unstructured.Unstructured
 	}
 }
 
-// at is what lies at a path of fields and, for lists, of indexes written as [0].
+// at returns the value at a path of fields. [0] is the first element of a list.
 func at(t *testing.T, obj *unstructured.Unstructured, path string) any {
 	t.Helper()
 	if obj == nil {
@@ -60,7 +61,7 @@ func at(t *testing.T, obj *unstructured.Unstructured, path string) any {
 			value = typed[part]
 		case []any:
 			if part != "[0]" {
-				t.Fatalf("%s: only the first of a list can be looked at", path)
+				t.Fatalf("%s: only the first element of a list is supported", path)
 			}
 			if len(typed) == 0 {
 				return nil
@@ -78,7 +79,7 @@ const (
 	agentContainer = "spec/template/spec/containers/[0]"
 )
 
-// Every option changes what it is for. What it does not name stays.
+// Every option changes what it is for.
 func TestOptions(t *testing.T) {
 	same := func(object, path string, want any) func(*testing.T, map[string]*unstructured.Unstructured) {
 		return func(t *testing.T, o map[string]*unstructured.Unstructured) {
@@ -110,11 +111,11 @@ func TestOptions(t *testing.T) {
 			}
 		}
 	}
-	there := func(names ...string) func(*testing.T, map[string]*unstructured.Unstructured) {
+	exists := func(names ...string) func(*testing.T, map[string]*unstructured.Unstructured) {
 		return func(t *testing.T, o map[string]*unstructured.Unstructured) {
 			for _, name := range names {
 				if want := !strings.HasPrefix(name, "no "); (o[strings.TrimPrefix(name, "no ")] != nil) != want {
-					t.Errorf("%s: not so", name)
+					t.Errorf("%s: rendered %t", name, !want)
 				}
 			}
 		}
@@ -124,34 +125,36 @@ func TestOptions(t *testing.T) {
 		without func(*testing.T, map[string]*unstructured.Unstructured)
 		with    func(*testing.T, map[string]*unstructured.Unstructured)
 	}{
-		{"image.repository=example.org:5000/ours/seamark", same("Deployment seamark-dns", agentContainer+"/image", "seamark.dev/seamark:dev"),
-			same("Deployment seamark-dns", agentContainer+"/image", "example.org:5000/ours/seamark:dev")},
+		{"image.repository=example.org:5000/team/seamark", same("Deployment seamark-dns", agentContainer+"/image", "seamark.dev/seamark:dev"),
+			same("Deployment seamark-dns", agentContainer+"/image", "example.org:5000/team/seamark:dev")},
 		{"image.tag=v9", same("Deployment seamark-agent", agentContainer+"/image", "seamark.dev/seamark:dev"),
 			same("Deployment seamark-agent", agentContainer+"/image", "seamark.dev/seamark:v9")},
 		{"image.pullPolicy=Never", same("Deployment seamark-agent", agentContainer+"/imagePullPolicy", "IfNotPresent"),
 			same("Deployment seamark-agent", agentContainer+"/imagePullPolicy", "Never")},
-		{"image.pullSecrets={mine}", same("Deployment seamark-agent", agentPod+"/imagePullSecrets", nil),
-			same("Deployment seamark-agent", agentPod+"/imagePullSecrets/[0]/name", "mine")},
-		{"dataPlane=nftables", there("no DaemonSet seamark-proxy", "no ClusterRole seamark-proxy", "no ServiceAccount seamark-proxy"),
-			there("DaemonSet seamark-proxy", "ClusterRole seamark-proxy", "ClusterRoleBinding seamark-proxy", "ServiceAccount seamark-proxy")},
+		{"image.pullSecrets={registry}", same("Deployment seamark-agent", agentPod+"/imagePullSecrets", nil),
+			same("Deployment seamark-agent", agentPod+"/imagePullSecrets/[0]/name", "registry")},
+		{"dataPlane=nftables", exists("no DaemonSet seamark-proxy", "no ClusterRole seamark-proxy", "no ServiceAccount seamark-proxy"),
+			exists("DaemonSet seamark-proxy", "ClusterRole seamark-proxy", "ClusterRoleBinding seamark-proxy", "ServiceAccount seamark-proxy")},
 		{"dataPlane=none", agentMayCreate("services", true), agentMayCreate("services", false)},
 		{"createNamespaces=true", agentMayCreate("namespaces", false), agentMayCreate("namespaces", true)},
-		{"createNamespaces=true", there(), holds("Deployment seamark-agent", agentContainer+"/args", "--create-namespaces")},
+		{"createNamespaces=true", exists(), holds("Deployment seamark-agent", agentContainer+"/args", "--create-namespaces")},
 		{"zone=example.internal", holds("ConfigMap seamark-dns", "data/Corefile", "clusterset clusterset.local "),
 			holds("ConfigMap seamark-dns", "data/Corefile", "clusterset example.internal ")},
 		{"zone=example.internal", zoneAnnotation("clusterset.local"), zoneAnnotation("example.internal")},
 		{"logLevel=debug", holds("Deployment seamark-agent", agentContainer+"/args", "--log-level=info"),
 			holds("Deployment seamark-agent", agentContainer+"/args", "--log-level=debug")},
-		{"logLevel=debug", there(), holds("ConfigMap seamark-dns", "data/Corefile", "    log\n")},
-		{"profiling=true", lacks("ConfigMap seamark-dns", "data/Corefile", "pprof"), holds("ConfigMap seamark-dns", "data/Corefile", "pprof 127.0.0.1:9444\n")},
+		{"logLevel=debug", exists(), holds("ConfigMap seamark-dns", "data/Corefile", "    log\n")},
+		{"profiling=true", lacks("ConfigMap seamark-dns", "data/Corefile", "pprof"),
+			holds("ConfigMap seamark-dns", "data/Corefile", "pprof 127.0.0.1:9444\n")},
 		{"profiling=true", lacks("Deployment seamark-agent", agentContainer+"/args", "pprof"),
 			holds("Deployment seamark-agent", agentContainer+"/args", "--pprof-bind-address=127.0.0.1:9444")},
-		{"profiling=true,dataPlane=nftables", there(), holds("DaemonSet seamark-proxy", agentContainer+"/args", "--pprof-bind-address=127.0.0.1:9444")},
+		{"profiling=true,dataPlane=nftables", exists(),
+			holds("DaemonSet seamark-proxy", agentContainer+"/args", "--pprof-bind-address=127.0.0.1:9444")},
 		{"tolerations[0].operator=Exists", same("Deployment seamark-dns", agentPod+"/tolerations", nil),
 			same("Deployment seamark-dns", agentPod+"/tolerations/[0]/operator", "Exists")},
 		{"priorityClassName=high", same("Deployment seamark-dns", agentPod+"/priorityClassName", nil),
 			same("Deployment seamark-dns", agentPod+"/priorityClassName", "high")},
-		{"agent.replicas=1", there("PodDisruptionBudget seamark-agent"), there("no PodDisruptionBudget seamark-agent", "PodDisruptionBudget seamark-dns")},
+		{"agent.replicas=1", exists("PodDisruptionBudget seamark-agent"), exists("no PodDisruptionBudget seamark-agent", "PodDisruptionBudget seamark-dns")},
 		{"agent.replicas=3", same("Deployment seamark-agent", "spec/replicas", int64(2)), same("Deployment seamark-agent", "spec/replicas", int64(3))},
 		{"agent.lease.renewEvery=2s",
 			holds("Deployment seamark-agent", agentContainer+"/args", "--renew-every="+objects.RenewEvery.String()),
@@ -164,13 +167,16 @@ func TestOptions(t *testing.T) {
 			same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "1Gi")},
 		{"dns.resources.requests.cpu=2", same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", "50m"),
 			same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", int64(2))},
-		{"dataPlane=nftables,proxy.resources.requests.memory=99Mi", there(),
+		{"dataPlane=nftables,proxy.resources.requests.memory=99Mi", exists(),
 			same("DaemonSet seamark-proxy", agentContainer+"/resources/requests/memory", "99Mi")},
-		{"metrics.serviceMonitor.enabled=true", there("no ServiceMonitor seamark", "no Service seamark-metrics"), there("ServiceMonitor seamark", "Service seamark-metrics")},
-		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus", there(),
+		{"metrics.serviceMonitor.enabled=true", exists("no ServiceMonitor seamark", "no Service seamark-metrics"),
+			exists("ServiceMonitor seamark", "Service seamark-metrics")},
+		{"metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.release=prometheus", exists(),
 			same("ServiceMonitor seamark", "metadata/labels/release", "prometheus")},
-		{"networkPolicy.enabled=true", there("no NetworkPolicy seamark-agent"), there("NetworkPolicy seamark-agent", "NetworkPolicy seamark-dns")},
-		{"admissionPolicies=false", there("ValidatingAdmissionPolicy seamark-identity"), there("no ValidatingAdmissionPolicy seamark-identity")},
+		{"networkPolicy.enabled=true", exists("no NetworkPolicy seamark-agent"),
+			exists("NetworkPolicy seamark-agent", "NetworkPolicy seamark-dns")},
+		{"admissionPolicies=false", exists("ValidatingAdmissionPolicy seamark-identity"),
+			exists("no ValidatingAdmissionPolicy seamark-identity")},
 	} {
 		t.Run(test.set, func(t *testing.T) {
 			test.without(t, rendered(t))
@@ -196,7 +202,7 @@ func zoneAnnotation(want string) func(*testing.T, map[string]*unstructured.Unstr
 	}
 }
 
-// agentMayCreate looks for the right to create objects of a kind in the agent's ClusterRole.
+// agentMayCreate checks whether the agent's ClusterRole allows it to create objects of a kind.
 func agentMayCreate(resource string, want bool) func(*testing.T, map[string]*unstructured.Unstructured) {
 	return func(t *testing.T, o map[string]*unstructured.Unstructured) {
 		t.Helper()
@@ -212,7 +218,8 @@ func agentMayCreate(resource string, want bool) func(*testing.T, map[string]*uns
 	}
 }
 
-// Each value of values.yaml is one that the schema describes; what it does not describe is refused, with its place.
+// The schema describes every value of values.yaml. It rejects any other, and the error says where
+// it is.
 func TestSchema(t *testing.T) {
 	for _, test := range []struct{ set, says string }{
 		{"dataPlane=ebpf", "at '/dataPlane': value must be one of 'service', 'nftables', 'none'"},
@@ -244,7 +251,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// The package that people install with helm is the chart that join installs.
+// The package that users install with helm is the chart that join installs.
 func TestPackage(t *testing.T) {
 	path, err := Package(t.TempDir())
 	if err != nil {
@@ -259,7 +266,7 @@ func TestPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if filepath.Base(path) != "seamark-"+want.Metadata.Version+".tgz" {
-		t.Errorf("it is called %s", filepath.Base(path))
+		t.Errorf("the package is %s", filepath.Base(path))
 	}
 	if len(got.Templates) != len(want.Templates) || len(got.CRDObjects()) != 4 || got.Metadata.AppVersion != want.Metadata.AppVersion {
 		t.Errorf("%d templates, want %d; %d CRDs, want 4", len(got.Templates), len(want.Templates), len(got.CRDObjects()))
@@ -277,7 +284,7 @@ func TestChartVersion(t *testing.T) {
 	}
 }
 
-// Every object says whose it is, and none has a name that would depend on something: a cluster has one Seamark.
+// Every object is labelled as part of Seamark.
 func TestLabels(t *testing.T) {
 	all := rendered(t, "dataPlane=nftables", "metrics.serviceMonitor.enabled=true", "networkPolicy.enabled=true")
 	if len(all) < 30 {

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Action is what became of the release.
+// Action is what a command did with the release.
 type Action string
 
-// What can become of the release.
+// Actions of a command.
 const (
 	Installed   Action = "installed"
 	Upgraded    Action = "upgraded"
@@ -32,10 +32,11 @@ const (
 	Absent      Action = "absent"
 )
 
-// requestTimeout bounds what Helm does beside waiting for workloads, which is not left to it.
+// requestTimeout is the timeout of Helm's operations. It does not include waiting for workloads,
+// which Wait does.
 const requestTimeout = 2 * time.Minute
 
-// keptRevisions is how many revisions helm rollback can go back to, as with the command helm.
+// keptRevisions is how many revisions are kept for helm rollback, as by the command helm.
 const keptRevisions = 10
 
 // Release is the installed chart.
@@ -44,14 +45,15 @@ type Release struct {
 	Namespace string `json:"namespace"`
 	Revision  int    `json:"revision,omitempty"`
 	Version   string `json:"version,omitempty"`
-	// Zone is the zone of the clusterset's names.
+	// Zone is the DNS zone of the clusterset.
 	Zone   string `json:"zone,omitempty"`
 	Action Action `json:"action"`
 }
 
-// Install installs the chart, or upgrades what is there. Values that an earlier installation chose stay, but for those given here. When
-// nothing would differ and every object is there, nothing is written. CustomResourceDefinitions are not touched: package
-// internal/install/crds decides about those. It does not wait for pods; Wait does.
+// Install installs the chart or upgrades the release. Values of an earlier installation stay unless
+// values overrides them. If nothing would change and every object exists, nothing is written.
+// Install does not install CRDs; package internal/install/crds does. It does not wait for pods;
+// Wait does.
 func Install(ctx context.Context, config *rest.Config, values map[string]any) (Release, error) {
 	result := Release{Name: ReleaseName, Namespace: Namespace}
 	c, err := Load()
@@ -75,21 +77,21 @@ func Install(ctx context.Context, config *rest.Config, values map[string]any) (R
 		result.Action = Installed
 		made, err := install(ctx, cfg, c, values)
 		if err != nil {
-			return result, fmt.Errorf("install release %s: %w", ReleaseName, explain(err))
+			return result, fmt.Errorf("install release %s: %w", ReleaseName, simplify(err))
 		}
 		result.Revision = made.Version
 		return result, nil
 	}
-	if err := settle(cfg, last); err != nil {
+	if err := markInterrupted(cfg, last); err != nil {
 		return result, err
 	}
 	planned, err := upgrade(ctx, cfg, c, values, action.DryRunServer)
 	if err != nil {
-		return result, fmt.Errorf("upgrade release %s: %w", ReleaseName, explain(err))
+		return result, fmt.Errorf("upgrade release %s: %w", ReleaseName, simplify(err))
 	}
 	result.Action, result.Revision = Unchanged, last.Version
-	if same(last, planned) {
-		complete, err := allThere(cfg, last)
+	if isUnchanged(last, planned) {
+		complete, err := hasAllObjects(cfg, last)
 		if err != nil || complete {
 			return result, err
 		}
@@ -97,19 +99,19 @@ func Install(ctx context.Context, config *rest.Config, values map[string]any) (R
 	result.Action = Upgraded
 	made, err := upgrade(ctx, cfg, c, values, action.DryRunNone)
 	if err != nil {
-		return result, fmt.Errorf("upgrade release %s: %w", ReleaseName, explain(err))
+		return result, fmt.Errorf("upgrade release %s: %w", ReleaseName, simplify(err))
 	}
 	result.Revision = made.Version
 	return result, nil
 }
 
-// zoneOf is "" only where the schema refuses the values anyway.
+// zoneOf returns the zone, or "" for values that the schema rejects anyway.
 func zoneOf(values map[string]any) string {
 	zone, _ := values["zone"].(string)
 	return zone
 }
 
-// lastRelease is nil when there is none.
+// lastRelease returns the last revision of the release, or nil if there is none.
 func lastRelease(cfg *action.Configuration) (*release.Release, error) {
 	found, err := cfg.Releases.Last(ReleaseName)
 	if errors.Is(err, driver.ErrReleaseNotFound) {
@@ -129,19 +131,21 @@ func asRelease(r any) (*release.Release, error) {
 	return typed, nil
 }
 
-// settle makes an installation that somebody broke off one that failed, which can be upgraded. One that may still be going on is left alone.
-func settle(cfg *action.Configuration, last *release.Release) error {
+// markInterrupted marks an interrupted installation as failed, so that it can be upgraded. It fails
+// for an installation that may still be running.
+func markInterrupted(cfg *action.Configuration, last *release.Release) error {
 	status := last.Info.Status
 	if !status.IsPending() && status != releasecommon.StatusUninstalling {
 		return nil
 	}
 	if age := time.Since(last.Info.LastDeployed); age < requestTimeout {
-		return fmt.Errorf("release %s is %s since %s: somebody else is at it; wait until that is done, or for two minutes if it was broken off",
+		return fmt.Errorf("release %s is %s since %s: another client is changing it; "+
+			"wait until it is done, or for two minutes if it was interrupted",
 			ReleaseName, status, age.Round(time.Second))
 	}
-	last.SetStatus(releasecommon.StatusFailed, "broken off")
+	last.SetStatus(releasecommon.StatusFailed, "interrupted")
 	if err := cfg.Releases.Update(last); err != nil {
-		return fmt.Errorf("mark the broken off installation of release %s: %w", ReleaseName, err)
+		return fmt.Errorf("mark the interrupted installation of release %s as failed: %w", ReleaseName, err)
 	}
 	return nil
 }
@@ -150,10 +154,10 @@ func install(ctx context.Context, cfg *action.Configuration, c *helmchart.Chart,
 	i := action.NewInstall(cfg)
 	i.ReleaseName, i.Namespace, i.Timeout = ReleaseName, Namespace, requestTimeout
 	i.SkipCRDs = true
-	// The API server checks the fields of what is applied, strictly. Helm would read all of its schemas for the same, which takes longer
-	// than everything else together.
+	// The API server validates the fields strictly. For the same check Helm would read all schemas of
+	// the API server, which takes longer than everything else.
 	i.DisableOpenAPIValidation = true
-	i.TakeOwnership = true // joining applied the policies before
+	i.TakeOwnership = true // seamark join has applied the policies before
 	i.ServerSideApply, i.ForceConflicts = true, true
 	i.WaitStrategy = kube.HookOnlyStrategy
 	made, err := i.RunWithContext(ctx, c, values)
@@ -163,7 +167,9 @@ func install(ctx context.Context, cfg *action.Configuration, c *helmchart.Chart,
 	return asRelease(made)
 }
 
-func upgrade(ctx context.Context, cfg *action.Configuration, c *helmchart.Chart, values map[string]any, dry action.DryRunStrategy) (*release.Release, error) {
+func upgrade(
+	ctx context.Context, cfg *action.Configuration, c *helmchart.Chart, values map[string]any, dry action.DryRunStrategy,
+) (*release.Release, error) {
 	u := action.NewUpgrade(cfg)
 	u.Namespace, u.Timeout, u.MaxHistory = Namespace, requestTimeout, keptRevisions
 	u.SkipCRDs, u.TakeOwnership, u.ResetValues = true, true, true
@@ -178,14 +184,15 @@ func upgrade(ctx context.Context, cfg *action.Configuration, c *helmchart.Chart,
 	return asRelease(made)
 }
 
-// same tells whether an upgrade would change nothing.
-func same(have, planned *release.Release) bool {
+// isUnchanged reports whether an upgrade would change nothing.
+func isUnchanged(have, planned *release.Release) bool {
 	return have.Info.Status == releasecommon.StatusDeployed && have.Manifest == planned.Manifest &&
 		have.Chart.Metadata.Version == planned.Chart.Metadata.Version && equality.Semantic.DeepEqual(have.Config, planned.Config)
 }
 
-// allThere tells whether the cluster has every object of a release: somebody may have deleted one.
-func allThere(cfg *action.Configuration, r *release.Release) (bool, error) {
+// hasAllObjects reports whether the cluster has every object of a release. Another client may have
+// deleted one.
+func hasAllObjects(cfg *action.Configuration, r *release.Release) (bool, error) {
 	objects, err := cfg.KubeClient.Build(strings.NewReader(r.Manifest), false)
 	if err != nil {
 		return false, fmt.Errorf("read release %s: %w", ReleaseName, err)
@@ -200,9 +207,10 @@ func allThere(cfg *action.Configuration, r *release.Release) (bool, error) {
 	return true, nil
 }
 
-// Uninstall takes the release away, whoever installed it; one that is not there is as good. With patience above zero it returns when the
-// pods are gone too, or fails after that time.
-func Uninstall(ctx context.Context, config *rest.Config, c client.Client, patience time.Duration) (Release, error) {
+// Uninstall uninstalls the release, also one that was installed with helm. Without a release it
+// does nothing. With a timeout above zero it waits until the pods are gone, and fails after the
+// timeout.
+func Uninstall(ctx context.Context, config *rest.Config, c client.Client, timeout time.Duration) (Release, error) {
 	result := Release{Name: ReleaseName, Namespace: Namespace, Action: Absent}
 	cfg, err := newConfiguration(config)
 	if err != nil {
@@ -213,16 +221,16 @@ func Uninstall(ctx context.Context, config *rest.Config, c client.Client, patien
 		return result, err
 	}
 	u := action.NewUninstall(cfg)
-	// Not Helm's own waiting, which was seen to end early with an error about a Deployment that was still ending.
+	// Helm's own waiting can fail early with an error about a Deployment that is still being deleted.
 	u.IgnoreNotFound, u.Timeout, u.WaitStrategy, u.DeletionPropagation = true, requestTimeout, kube.HookOnlyStrategy, "background"
 	if _, err := u.Run(ReleaseName); err != nil {
 		return result, fmt.Errorf("uninstall release %s from namespace %s: %w", ReleaseName, Namespace, err)
 	}
 	result.Action, result.Revision, result.Version = Uninstalled, last.Version, last.Chart.Metadata.AppVersion
-	if patience == 0 {
+	if timeout == 0 {
 		return result, nil
 	}
-	return result, until(ctx, patience, "the pods of release "+ReleaseName+" to end", func(ctx context.Context) (bool, error) {
+	return result, waitUntil(ctx, timeout, "the pods of release "+ReleaseName+" to end", func(ctx context.Context) (bool, error) {
 		left, err := readWorkloads(ctx, c)
 		return len(left.deployments)+len(left.daemonSets)+len(left.pods) == 0, err
 	})

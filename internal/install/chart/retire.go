@@ -20,17 +20,18 @@ import (
 const (
 	agentDeployment = "seamark-agent"
 	proxyDaemonSet  = "seamark-proxy"
-	// cleanupFlag makes the proxy take its rules out of the kernel when it ends, which it does not do otherwise: traffic goes on while
-	// it is replaced.
+	// cleanupFlag makes the proxy remove its rules from the kernel on exit. Otherwise they stay, so
+	// that traffic continues while the proxy is replaced.
 	cleanupFlag = "--cleanup-on-exit"
 )
 
-// StopAgent ends the agent before its cluster leaves: one that still runs would start again and again without its membership. With
-// patience above zero it returns when its pods are gone, or fails after that time. An agent that is not there is as good.
-func StopAgent(ctx context.Context, c client.Client, patience time.Duration) error {
+// StopAgent deletes the agent's Deployment before its cluster leaves: without its membership the
+// agent would restart again and again. With a timeout above zero it waits until the pods are gone,
+// and fails after the timeout. Without an agent it does nothing.
+func StopAgent(ctx context.Context, c client.Client, timeout time.Duration) error {
 	agent := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: agentDeployment}}
 	propagation := metav1.DeletePropagationBackground
-	if patience > 0 {
+	if timeout > 0 {
 		propagation = metav1.DeletePropagationForeground
 	}
 	err := c.Delete(ctx, agent, client.PropagationPolicy(propagation))
@@ -40,41 +41,43 @@ func StopAgent(ctx context.Context, c client.Client, patience time.Duration) err
 	if err != nil {
 		return fmt.Errorf("stop the agent: %w", err)
 	}
-	if patience == 0 {
+	if timeout == 0 {
 		return nil
 	}
-	return until(ctx, patience, "the agent's pods to end", func(ctx context.Context) (bool, error) {
+	return waitUntil(ctx, timeout, "the agent's pods to end", func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(agent), agent)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
 }
 
-// RetireProxy makes every node's proxy one that takes its rules with it when it ends, so that uninstalling leaves nothing in the nodes'
-// kernels. Without a proxy there is nothing to do.
-func RetireProxy(ctx context.Context, c client.Client, patience time.Duration) error {
+// RetireProxy restarts every node's proxy with cleanupFlag, so that uninstalling leaves no rules in
+// the nodes' kernels. Without a proxy it does nothing.
+func RetireProxy(ctx context.Context, c client.Client, timeout time.Duration) error {
 	proxy := &appsv1.DaemonSet{}
 	key := types.NamespacedName{Namespace: Namespace, Name: proxyDaemonSet}
 	if err := c.Get(ctx, key, proxy); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	before := proxy.DeepCopy()
-	if !retiring(proxy) {
+	if !addCleanupFlag(proxy) {
 		return nil
 	}
 	if err := c.Patch(ctx, proxy, client.MergeFrom(before)); err != nil {
-		return fmt.Errorf("make the proxies remove their rules when they end: %w", err)
+		return fmt.Errorf("add %s to DaemonSet %s: %w", cleanupFlag, proxyDaemonSet, err)
 	}
-	return until(ctx, patience, "the proxies to start with "+cleanupFlag, func(ctx context.Context) (bool, error) {
+	return waitUntil(ctx, timeout, "the proxies to start with "+cleanupFlag, func(ctx context.Context) (bool, error) {
 		if err := c.Get(ctx, key, proxy); err != nil {
 			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 		}
 		s := proxy.Status
-		return s.ObservedGeneration >= proxy.Generation && s.UpdatedNumberScheduled == s.DesiredNumberScheduled && s.NumberReady == s.DesiredNumberScheduled, nil
+		return s.ObservedGeneration >= proxy.Generation && s.UpdatedNumberScheduled == s.DesiredNumberScheduled &&
+			s.NumberReady == s.DesiredNumberScheduled, nil
 	})
 }
 
-// retiring adds the flag, and lets all nodes change at once; false when it was there.
-func retiring(proxy *appsv1.DaemonSet) bool {
+// addCleanupFlag adds the flag and lets the DaemonSet update all nodes at once. It reports false if
+// the flag is already set.
+func addCleanupFlag(proxy *appsv1.DaemonSet) bool {
 	containers := proxy.Spec.Template.Spec.Containers
 	at := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "proxy" })
 	if at < 0 || slices.Contains(containers[at].Args, cleanupFlag) {
@@ -88,10 +91,12 @@ func retiring(proxy *appsv1.DaemonSet) bool {
 	return true
 }
 
-func until(ctx context.Context, patience time.Duration, what string, check wait.ConditionWithContextFunc) error {
-	err := wait.PollUntilContextTimeout(ctx, waitPoll, patience, true, check)
+// waitUntil polls check until it returns true. goal names what it waits for, in the error after the
+// timeout.
+func waitUntil(ctx context.Context, timeout time.Duration, goal string, check wait.ConditionWithContextFunc) error {
+	err := wait.PollUntilContextTimeout(ctx, waitPoll, timeout, true, check)
 	if wait.Interrupted(err) {
-		return fmt.Errorf("waited %s for %s: see kubectl -n %s get pods, or say --no-wait: %w", patience, what, Namespace, err)
+		return fmt.Errorf("waited %s for %s: see kubectl -n %s get pods, or say --no-wait: %w", timeout, goal, Namespace, err)
 	}
 	return err
 }

@@ -16,23 +16,24 @@ import (
 
 const waitPoll = 500 * time.Millisecond
 
-// Wait returns when every workload of the release runs as it was last asked to. Each time what is missing changes it tells progress. It
-// fails when the timeout passes, and says what was still missing and why.
+// Wait waits until every workload of the release is ready in its current generation. It calls
+// progress with each new line about a workload that is not. After the timeout it fails, and the
+// error says which workloads are not ready and why.
 func Wait(ctx context.Context, c client.Client, timeout time.Duration, progress func(string)) error {
-	var told, missing []string
+	var reported, missing []string
 	err := wait.PollUntilContextTimeout(ctx, waitPoll, timeout, true, func(ctx context.Context) (bool, error) {
 		state, err := readWorkloads(ctx, c)
 		if err != nil {
 			return false, err
 		}
 		missing = state.missing()
-		if !slices.Equal(missing, told) {
+		if !slices.Equal(missing, reported) {
 			for _, line := range missing {
-				if !slices.Contains(told, line) {
+				if !slices.Contains(reported, line) {
 					progress(line)
 				}
 			}
-			told = missing
+			reported = missing
 		}
 		return len(missing) == 0, nil
 	})
@@ -42,7 +43,7 @@ func Wait(ctx context.Context, c client.Client, timeout time.Duration, progress 
 	return err
 }
 
-// workloads are what the release runs.
+// workloads are the workloads of the release and their pods.
 type workloads struct {
 	deployments []appsv1.Deployment
 	daemonSets  []appsv1.DaemonSet
@@ -55,28 +56,29 @@ func readWorkloads(ctx context.Context, c client.Client) (workloads, error) {
 		daemonSets  appsv1.DaemonSetList
 		pods        corev1.PodList
 	)
-	ours := []client.ListOption{client.InNamespace(Namespace), client.MatchingLabels{"app.kubernetes.io/instance": ReleaseName}}
+	ofRelease := []client.ListOption{client.InNamespace(Namespace), client.MatchingLabels{"app.kubernetes.io/instance": ReleaseName}}
 	for _, list := range []client.ObjectList{&deployments, &daemonSets, &pods} {
-		if err := c.List(ctx, list, ours...); err != nil {
-			return workloads{}, fmt.Errorf("see whether release %s is ready: %w", ReleaseName, err)
+		if err := c.List(ctx, list, ofRelease...); err != nil {
+			return workloads{}, fmt.Errorf("read the workloads of release %s: %w", ReleaseName, err)
 		}
 	}
 	return workloads{deployments.Items, daemonSets.Items, pods.Items}, nil
 }
 
-// missing says of each workload that does not run as it should how far it is and why.
+// missing returns a line for each workload that is not ready: how many pods are, and why not all.
 func (w workloads) missing() []string {
 	var out []string
 	add := func(kind, name string, ready, want int32, done bool) {
 		if !done {
-			out = append(out, fmt.Sprintf("%s %s: %d of %d ready%s", kind, name, ready, want, w.why(name)))
+			out = append(out, fmt.Sprintf("%s %s: %d of %d ready%s", kind, name, ready, want, w.problemOf(name)))
 		}
 	}
 	for i := range w.deployments {
 		d := &w.deployments[i]
 		want := ptr.Deref(d.Spec.Replicas, 1)
 		add("Deployment", d.Name, d.Status.ReadyReplicas, want,
-			d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas == want && d.Status.Replicas == want && d.Status.AvailableReplicas == want)
+			d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas == want &&
+				d.Status.Replicas == want && d.Status.AvailableReplicas == want)
 	}
 	for i := range w.daemonSets {
 		d := &w.daemonSets[i]
@@ -87,33 +89,34 @@ func (w workloads) missing() []string {
 	return out
 }
 
-// why looks at the pods of a workload for the first that says what it lacks.
-func (w workloads) why(workload string) string {
+// problemOf returns the problem of the first pod of a workload that has one.
+func (w workloads) problemOf(workload string) string {
 	for i := range w.pods {
 		pod := &w.pods[i]
 		if "seamark-"+pod.Labels["app.kubernetes.io/component"] != workload {
 			continue
 		}
-		if reason := trouble(pod); reason != "" {
+		if reason := podProblem(pod); reason != "" {
 			return fmt.Sprintf(" (pod %s: %s)", pod.Name, reason)
 		}
 	}
 	return ""
 }
 
-// trouble is what keeps a pod from being ready, as far as it says.
-func trouble(pod *corev1.Pod) string {
+// podProblem returns why a pod is not ready, or "" if its status does not say.
+func podProblem(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return say(c.Reason, c.Message)
+			return withMessage(c.Reason, c.Message)
 		}
 	}
 	for _, c := range pod.Status.ContainerStatuses {
 		if ended := c.LastTerminationState.Terminated; ended != nil && !c.Ready {
-			return fmt.Sprintf("ended with code %d%s; see its log: kubectl -n %s logs %s --previous", ended.ExitCode, restarts(c.RestartCount), Namespace, pod.Name)
+			return fmt.Sprintf("ended with code %d%s; see its log: kubectl -n %s logs %s --previous",
+				ended.ExitCode, restarts(c.RestartCount), Namespace, pod.Name)
 		}
 		if waiting := c.State.Waiting; waiting != nil && waiting.Reason != "ContainerCreating" && waiting.Reason != "PodInitializing" {
-			return say(waiting.Reason, waiting.Message)
+			return withMessage(waiting.Reason, waiting.Message)
 		}
 	}
 	return ""
@@ -126,7 +129,7 @@ func restarts(n int32) string {
 	return fmt.Sprintf(", restarted %d times", n)
 }
 
-func say(reason, message string) string {
+func withMessage(reason, message string) string {
 	if message == "" {
 		return reason
 	}

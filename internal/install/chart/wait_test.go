@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// deployment is one of two replicas.
+// deployment returns a Deployment of two replicas.
 func deployment(status appsv1.DeploymentStatus) appsv1.Deployment {
 	return appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "seamark-agent", Generation: 2},
@@ -30,31 +30,41 @@ func waiting(reason, message string) corev1.Pod {
 	}})
 }
 
-// What keeps a workload from being ready is said in the words of its pods.
+// The line about a workload that is not ready contains the reason from its pods.
 func TestMissing(t *testing.T) {
 	half := appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 1, AvailableReplicas: 1}
 	full := appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 2}
-	unseen, rolling := full, full
-	unseen.ObservedGeneration = 1
+	unobserved, rolling := full, full
+	unobserved.ObservedGeneration = 1
 	rolling.Replicas = 3
 	for name, test := range map[string]struct {
 		w    workloads
 		want string
 	}{
-		"ready":      {workloads{deployments: []appsv1.Deployment{deployment(full)}}, ""},
-		"not seen":   {workloads{deployments: []appsv1.Deployment{deployment(unseen)}}, "Deployment seamark-agent: 2 of 2 ready"},
-		"rolling":    {workloads{deployments: []appsv1.Deployment{deployment(rolling)}}, "Deployment seamark-agent: 2 of 2 ready"},
-		"half ready": {workloads{deployments: []appsv1.Deployment{deployment(half)}}, "Deployment seamark-agent: 1 of 2 ready"},
-		"no image": {workloads{deployments: []appsv1.Deployment{deployment(half)}, pods: []corev1.Pod{waiting("ContainerCreating", ""), waiting("ErrImagePull", "not found")}},
+		"ready":        {workloads{deployments: []appsv1.Deployment{deployment(full)}}, ""},
+		"not observed": {workloads{deployments: []appsv1.Deployment{deployment(unobserved)}}, "Deployment seamark-agent: 2 of 2 ready"},
+		"rolling":      {workloads{deployments: []appsv1.Deployment{deployment(rolling)}}, "Deployment seamark-agent: 2 of 2 ready"},
+		"half ready":   {workloads{deployments: []appsv1.Deployment{deployment(half)}}, "Deployment seamark-agent: 1 of 2 ready"},
+		"no image": {workloads{
+			deployments: []appsv1.Deployment{deployment(half)},
+			pods:        []corev1.Pod{waiting("ContainerCreating", ""), waiting("ErrImagePull", "not found")},
+		},
 			"Deployment seamark-agent: 1 of 2 ready (pod seamark-agent-x: ErrImagePull: not found)"},
 		"no node": {workloads{deployments: []appsv1.Deployment{deployment(half)}, pods: []corev1.Pod{pod(corev1.PodStatus{
-			Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes are available"}},
+			Conditions: []corev1.PodCondition{{
+				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes are available",
+			}},
 		})}}, "Deployment seamark-agent: 1 of 2 ready (pod seamark-agent-x: Unschedulable: 0/1 nodes are available)"},
 		"crashing": {workloads{deployments: []appsv1.Deployment{deployment(half)}, pods: []corev1.Pod{pod(corev1.PodStatus{
-			ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 3, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}}},
+			ContainerStatuses: []corev1.ContainerStatus{{
+				RestartCount: 3, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}},
+			}},
 		})}}, "ended with code 1, restarted 3 times; see its log: kubectl -n seamark-system logs seamark-agent-x --previous"},
 		"daemon set": {workloads{daemonSets: []appsv1.DaemonSet{{
-			ObjectMeta: metav1.ObjectMeta{Name: "seamark-proxy"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, UpdatedNumberScheduled: 3, NumberReady: 2, NumberAvailable: 2},
+			ObjectMeta: metav1.ObjectMeta{Name: "seamark-proxy"},
+			Status: appsv1.DaemonSetStatus{
+				DesiredNumberScheduled: 3, UpdatedNumberScheduled: 3, NumberReady: 2, NumberAvailable: 2,
+			},
 		}}}, "DaemonSet seamark-proxy: 2 of 3 ready"},
 	} {
 		got := strings.Join(test.w.missing(), "\n")
@@ -64,13 +74,13 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// The proxies take their rules with them exactly once they are told to.
-func TestRetiring(t *testing.T) {
-	proxy := &appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "proxy", Args: []string{"--x"}}}}}}}
-	if !retiring(proxy) || strings.Join(proxy.Spec.Template.Spec.Containers[0].Args, " ") != "--x --cleanup-on-exit" {
+func TestAddCleanupFlag(t *testing.T) {
+	proxy := &appsv1.DaemonSet{}
+	proxy.Spec.Template.Spec.Containers = []corev1.Container{{Name: "proxy", Args: []string{"--x"}}}
+	if !addCleanupFlag(proxy) || strings.Join(proxy.Spec.Template.Spec.Containers[0].Args, " ") != "--x --cleanup-on-exit" {
 		t.Errorf("args are %v", proxy.Spec.Template.Spec.Containers[0].Args)
 	}
-	if retiring(proxy) {
-		t.Error("told twice")
+	if addCleanupFlag(proxy) {
+		t.Error("the flag was added twice")
 	}
 }

@@ -16,59 +16,60 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// Action is what happens to a definition.
+// Action is what happens to a CRD.
 type Action string
 
 const (
-	// Create installs a definition that is not there.
+	// Create installs a CRD that does not exist.
 	Create Action = "create"
-	// Update replaces one that is ours, or of an older release than ours.
+	// Update replaces a CRD of Seamark, or one of an older release of the MCS API.
 	Update Action = "update"
-	// Keep leaves what is there.
+	// Keep leaves the CRD as it is.
 	Keep Action = "keep"
-	// Refuse stops: what is there does not serve what Seamark needs and is not ours to change.
+	// Refuse stops the installation: the CRD does not serve what Seamark needs and belongs to another
+	// tool.
 	Refuse Action = "refuse"
 )
 
-// Decision is what to do about one definition, and why, in words for people.
+// Decision is what to do with one CRD, and why, as text for users.
 type Decision struct {
 	Action Action
 	Reason string
 }
 
-// Decide compares what the API server has (nil when it has nothing) with what we bring. It never decides to replace a newer
-// definition, nor one that does not say by its labels that it is of a release we know how to follow.
-func Decide(existing *apiextensionsv1.CustomResourceDefinition, ours Definition) Decision {
+// Decide compares an existing CRD, nil if there is none, with the bundled one. It never decides to
+// replace a newer CRD, nor one of another tool whose labels name no known release.
+func Decide(existing *apiextensionsv1.CustomResourceDefinition, bundled Definition) Decision {
 	if existing == nil {
-		return Decision{Create, "not there yet"}
+		return Decision{Create, "not installed yet"}
 	}
 	if existing.DeletionTimestamp != nil {
 		return Decision{Refuse, fmt.Sprintf("%s is being deleted, with all its objects: wait until it is gone, then try again",
 			existing.Name)}
 	}
-	want, _ := stampOf(ours.CRD)
+	want, _ := stampOf(bundled.CRD)
 	have, known := stampOf(existing)
 	if !known || have.family != want.family {
-		return decideForeign(existing, ours, want)
+		return decideForeign(existing, bundled, want)
 	}
 	switch have.compare(want) {
 	case 1:
-		return keepIfServed(existing, ours, fmt.Sprintf("%s is there, newer than our %s", have, want),
+		return keepIfServed(existing, bundled, fmt.Sprintf("%s is installed and newer than the bundled %s", have, want),
 			"install a newer version of Seamark")
 	case -1:
 		return Decision{Update, fmt.Sprintf("from %s to %s", have, want)}
 	}
-	if sameDefinition(existing, merged(existing, ours.CRD)) {
-		return Decision{Keep, fmt.Sprintf("%s is there already", have)}
+	if sameDefinition(existing, mergedCRD(existing, bundled.CRD)) {
+		return Decision{Keep, fmt.Sprintf("%s is installed", have)}
 	}
-	if want.family == familyMCS && serves(existing, ours) {
-		return Decision{Keep, fmt.Sprintf("%s is there, with changes somebody made to it", have)}
+	if want.family == familyMCS && servesNeeded(existing, bundled) {
+		return Decision{Keep, fmt.Sprintf("%s is installed, with changes of another client", have)}
 	}
-	return Decision{Update, fmt.Sprintf("%s is there, but differs from ours: put back", have)}
+	return Decision{Update, fmt.Sprintf("%s is installed, but differs from the bundled one: restored", have)}
 }
 
-// decideForeign is about a definition without a label that says which release it is.
-func decideForeign(existing *apiextensionsv1.CustomResourceDefinition, ours Definition, want stamp) Decision {
+// decideForeign decides about a CRD whose labels name no known release.
+func decideForeign(existing *apiextensionsv1.CustomResourceDefinition, bundled Definition, want stamp) Decision {
 	if existing.Spec.Group == v1alpha1.GroupVersion.Group {
 		return Decision{Update, fmt.Sprintf("from one without a revision to %s", want)}
 	}
@@ -76,13 +77,13 @@ func decideForeign(existing *apiextensionsv1.CustomResourceDefinition, ours Defi
 	if want.family == familyMCS {
 		label = mcscrd.ReleaseVersionLabel + "=v0.0.0"
 	}
-	return keepIfServed(existing, ours, "somebody else installed it, and it serves what is needed",
+	return keepIfServed(existing, bundled, "another tool installed it, and it serves what is needed",
 		fmt.Sprintf("upgrade what installed it, or hand it over to Seamark with: kubectl label --overwrite crd %s %s",
 			existing.Name, label))
 }
 
-func keepIfServed(existing *apiextensionsv1.CustomResourceDefinition, ours Definition, reason, remedy string) Decision {
-	if serves(existing, ours) {
+func keepIfServed(existing *apiextensionsv1.CustomResourceDefinition, bundled Definition, reason, remedy string) Decision {
+	if servesNeeded(existing, bundled) {
 		return Decision{Keep, reason}
 	}
 	var served []string
@@ -91,19 +92,21 @@ func keepIfServed(existing *apiextensionsv1.CustomResourceDefinition, ours Defin
 			served = append(served, v.Name)
 		}
 	}
-	return Decision{Refuse, fmt.Sprintf("%s is not ours to change and serves %s (%s), while Seamark needs %s (%s): %s",
+	return Decision{Refuse, fmt.Sprintf("%s must not be replaced and serves %s (%s), while Seamark needs %s (%s): %s",
 		existing.Name, strings.Join(served, ", "), existing.Spec.Scope,
-		strings.Join(ours.AnyOf, " or "), ours.CRD.Spec.Scope, remedy)}
+		strings.Join(bundled.AnyOf, " or "), bundled.CRD.Spec.Scope, remedy)}
 }
 
-func serves(existing *apiextensionsv1.CustomResourceDefinition, ours Definition) bool {
-	return existing.Spec.Scope == ours.CRD.Spec.Scope && existing.Spec.Names.Kind == ours.CRD.Spec.Names.Kind &&
+// servesNeeded reports whether an existing CRD serves a version of the kind that Seamark works
+// with.
+func servesNeeded(existing *apiextensionsv1.CustomResourceDefinition, bundled Definition) bool {
+	return existing.Spec.Scope == bundled.CRD.Spec.Scope && existing.Spec.Names.Kind == bundled.CRD.Spec.Names.Kind &&
 		slices.ContainsFunc(existing.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
-			return v.Served && slices.Contains(ours.AnyOf, v.Name)
+			return v.Served && slices.Contains(bundled.AnyOf, v.Name)
 		})
 }
 
-// family tells whose numbering a stamp follows.
+// family is the project whose numbering a stamp follows.
 type family string
 
 const (
@@ -111,15 +114,16 @@ const (
 	familySeamark family = "Seamark"
 )
 
-// stamp is how new a definition says it is.
+// stamp is the version in the labels of a CRD.
 type stamp struct {
 	family   family
 	release  *version.Version // MCS API only
 	revision int
 }
 
-// stampOf reads the labels; false when there is none, or one that cannot be read.
-func stampOf(crd *apiextensionsv1.CustomResourceDefinition) (stamp, bool) {
+// stampOf returns the stamp of a CRD. ok is false without labels, or with one that cannot be
+// parsed.
+func stampOf(crd *apiextensionsv1.CustomResourceDefinition) (s stamp, ok bool) {
 	if text, ok := crd.Labels[mcscrd.ReleaseVersionLabel]; ok {
 		release, err := version.ParseSemantic(text)
 		if err != nil {
@@ -142,7 +146,8 @@ func revisionOf(text string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-// compare is 1 when s is newer than o, -1 when older. Both are of one family.
+// compare returns 1 if s is newer than o, -1 if it is older, and 0 if they are equal. Both are of
+// one family.
 func (s stamp) compare(o stamp) int {
 	if s.release != nil {
 		switch {
@@ -161,7 +166,7 @@ func (s stamp) compare(o stamp) int {
 	return 0
 }
 
-// String names the stamp as people know it: "MCS API v0.5.2 (schema revision 0)".
+// String returns the stamp as text for users: "MCS API v0.5.2 (schema revision 0)".
 func (s stamp) String() string {
 	if s.release == nil {
 		return fmt.Sprintf("schema revision %d", s.revision)
@@ -169,21 +174,22 @@ func (s stamp) String() string {
 	return fmt.Sprintf("%s v%s (schema revision %d)", s.family, s.release, s.revision)
 }
 
-// merged is ours in place of existing, with what must survive: labels and annotations of others, a conversion webhook, and
-// versions in which objects are still stored (the API server refuses to forget those).
-func merged(existing, ours *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+// mergedCRD returns the bundled CRD with what must be kept of the existing one: labels and
+// annotations of others, a conversion webhook, and versions in which objects are still stored (the
+// API server does not allow to remove those).
+func mergedCRD(existing, bundled *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
 	result := existing.DeepCopy()
-	result.Labels = overlay(existing.Labels, ours.Labels)
-	result.Annotations = overlay(existing.Annotations, ours.Annotations)
-	result.Spec = *ours.Spec.DeepCopy()
+	result.Labels = overlay(existing.Labels, bundled.Labels)
+	result.Annotations = overlay(existing.Annotations, bundled.Annotations)
+	result.Spec = *bundled.Spec.DeepCopy()
 	if c := existing.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
 		result.Spec.Conversion = c.DeepCopy()
 	}
 	for _, v := range existing.Spec.Versions {
-		mine := slices.ContainsFunc(ours.Spec.Versions, func(o apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		isBundled := slices.ContainsFunc(bundled.Spec.Versions, func(o apiextensionsv1.CustomResourceDefinitionVersion) bool {
 			return o.Name == v.Name
 		})
-		if !mine && slices.Contains(existing.Status.StoredVersions, v.Name) {
+		if !isBundled && slices.Contains(existing.Status.StoredVersions, v.Name) {
 			kept := *v.DeepCopy()
 			kept.Storage = false
 			result.Spec.Versions = append(result.Spec.Versions, kept)
@@ -205,14 +211,14 @@ func overlay(under, over map[string]string) map[string]string {
 	return result
 }
 
-// sameDefinition compares what an update would change. Through JSON, because defaults in schemas are raw text that may be
-// spaced in another way.
+// sameDefinition reports whether an update would change nothing. It compares JSON, because defaults
+// in schemas are raw text whose spacing may differ.
 func sameDefinition(a, b *apiextensionsv1.CustomResourceDefinition) bool {
 	return maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
-		reflect.DeepEqual(plain(a.Spec), plain(b.Spec))
+		reflect.DeepEqual(asJSON(a.Spec), asJSON(b.Spec))
 }
 
-func plain(spec apiextensionsv1.CustomResourceDefinitionSpec) any {
+func asJSON(spec apiextensionsv1.CustomResourceDefinitionSpec) any {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return err // not equal to anything

@@ -52,7 +52,7 @@ func TestDecide(t *testing.T) {
 	)
 	release := func(v string) func(*crd) { return label(mcscrd.ReleaseVersionLabel, v) }
 	revision := func(v string) func(*crd) { return label(mcscrd.CustomResourceDefinitionSchemaRevisionLabel, v) }
-	ours := func(v string) func(*crd) { return label(v1alpha1.LabelSchemaRevision, v) }
+	seamarkRevision := func(v string) func(*crd) { return label(v1alpha1.LabelSchemaRevision, v) }
 	tests := []struct {
 		why    string
 		set    Set
@@ -61,30 +61,31 @@ func TestDecide(t *testing.T) {
 		action Action
 		reason string
 	}{
-		{"MCS, the same", Member, imports, nil, Keep, "MCS API v0.5.2 (schema revision 0) is there already"},
-		{"MCS, with labels of a package manager", Member, imports, []func(*crd){label("helm", "x")}, Keep, "there already"},
-		{"MCS, same release, changed by somebody", Member, imports, []func(*crd){changed}, Keep, "changes somebody made"},
-		{"MCS, same release, crippled", Member, imports, []func(*crd){only("v1alpha1")}, Update, "put back"},
-		{"MCS, older release", Member, imports, []func(*crd){release("v0.5.1"), revision("7")}, Update, "from MCS API v0.5.1 (schema revision 7)"},
-		{"MCS, older by number, not by text", Member, imports, []func(*crd){release("v0.5.10")}, Keep, "newer than our"},
-		{"MCS, pre-release of ours", Member, imports, []func(*crd){release("v0.5.2-rc.1")}, Update, "from MCS API v0.5.2-rc.1"},
+		{"MCS, the same", Member, imports, nil, Keep, "MCS API v0.5.2 (schema revision 0) is installed"},
+		{"MCS, with labels of a package manager", Member, imports, []func(*crd){label("helm", "x")}, Keep, "is installed"},
+		{"MCS, same release, changed by another client", Member, imports, []func(*crd){changed}, Keep, "changes of another client"},
+		{"MCS, same release, without v1beta1", Member, imports, []func(*crd){only("v1alpha1")}, Update, "restored"},
+		{"MCS, older release", Member, imports, []func(*crd){release("v0.5.1"), revision("7")}, Update,
+			"from MCS API v0.5.1 (schema revision 7)"},
+		{"MCS, older by number, not by text", Member, imports, []func(*crd){release("v0.5.10")}, Keep, "newer than the bundled"},
+		{"MCS, pre-release of the bundled one", Member, imports, []func(*crd){release("v0.5.2-rc.1")}, Update, "from MCS API v0.5.2-rc.1"},
 		{"MCS, newer revision", Member, imports, []func(*crd){revision("1")}, Keep, "newer"},
 		{"MCS, newer and unusable", Member, imports, []func(*crd){release("v1.0.0"), only("v1alpha1")}, Refuse, "newer version of Seamark"},
-		{"MCS, foreign", Member, imports, []func(*crd){unlabel, changed}, Keep, "somebody else"},
+		{"MCS, foreign", Member, imports, []func(*crd){unlabel, changed}, Keep, "another tool installed it"},
 		{"MCS, foreign, v1alpha1 only", Broker, imports, []func(*crd){unlabel, only("v1alpha1")}, Refuse,
 			"kubectl label --overwrite crd serviceimports.multicluster.x-k8s.io multicluster.x-k8s.io/release-version=v0.0.0"},
 		{"MCS, handed over", Broker, imports, []func(*crd){unlabel, release("v0.0.0"), only("v1alpha1")}, Update, "from MCS API v0.0.0"},
-		{"MCS, unreadable release", Member, imports, []func(*crd){release("latest")}, Keep, "somebody else"},
-		{"property, ours", Member, property, nil, Keep, "schema revision 1 is there already"},
-		{"property, ours, changed", Member, property, []func(*crd){changed}, Update, "put back"},
-		{"property, foreign, v1alpha1 only", Member, property, []func(*crd){unlabel, only("v1alpha1")}, Keep, "somebody else"},
-		{"property, foreign, none we know", Member, property, []func(*crd){unlabel, only()}, Refuse, "needs v1beta1 or v1alpha1"},
+		{"MCS, unreadable release", Member, imports, []func(*crd){release("latest")}, Keep, "another tool installed it"},
+		{"property, bundled", Member, property, nil, Keep, "schema revision 1 is installed"},
+		{"property, bundled, changed", Member, property, []func(*crd){changed}, Update, "restored"},
+		{"property, foreign, v1alpha1 only", Member, property, []func(*crd){unlabel, only("v1alpha1")}, Keep, "another tool installed it"},
+		{"property, foreign, no known version", Member, property, []func(*crd){unlabel, only()}, Refuse, "needs v1beta1 or v1alpha1"},
 		{"property, foreign, other scope", Member, property, []func(*crd){unlabel, func(c *crd) { c.Spec.Scope = "Namespaced" }}, Refuse,
 			"upgrade what installed it"},
-		{"cluster, newer", Broker, clusters, []func(*crd){ours("12")}, Keep, "schema revision 12 is there, newer"},
-		{"cluster, older", Broker, clusters, []func(*crd){ours("0")}, Update, "from schema revision 0 to schema revision 2"},
+		{"cluster, newer", Broker, clusters, []func(*crd){seamarkRevision("12")}, Keep, "schema revision 12 is installed and newer"},
+		{"cluster, older", Broker, clusters, []func(*crd){seamarkRevision("0")}, Update, "from schema revision 0 to schema revision 2"},
 		{"cluster, without a revision", Broker, clusters, []func(*crd){unlabel}, Update, "without a revision"},
-		{"cluster, going", Broker, clusters, []func(*crd){func(c *crd) { c.DeletionTimestamp = new(metav1.NewTime(time.Now())) }}, Refuse,
+		{"cluster, being deleted", Broker, clusters, []func(*crd){func(c *crd) { c.DeletionTimestamp = new(metav1.NewTime(time.Now())) }}, Refuse,
 			"being deleted"},
 	}
 	for _, test := range tests {
@@ -101,13 +102,13 @@ func TestDecide(t *testing.T) {
 		})
 	}
 	if got := Decide(nil, definition(t, Broker, clusters)); got.Action != Create {
-		t.Errorf("nothing there: got %+v", got)
+		t.Errorf("not installed: got %+v", got)
 	}
 }
 
 func TestMergedKeepsWhatMustSurvive(t *testing.T) {
-	ours := definition(t, Member, "serviceimports.multicluster.x-k8s.io").CRD
-	existing := ours.DeepCopy()
+	bundled := definition(t, Member, "serviceimports.multicluster.x-k8s.io").CRD
+	existing := bundled.DeepCopy()
 	existing.ResourceVersion = "17"
 	existing.Labels = map[string]string{mcscrd.ReleaseVersionLabel: "v0.4.0", "team": "net"}
 	existing.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
@@ -115,7 +116,7 @@ func TestMergedKeepsWhatMustSurvive(t *testing.T) {
 	existing.Spec.Versions[1].Name, existing.Spec.Versions[1].Storage = "v1gamma1", false
 	existing.Status.StoredVersions = []string{"v1alpha0"}
 
-	got := merged(existing, ours)
+	got := mergedCRD(existing, bundled)
 	if got.ResourceVersion != "17" || got.Labels["team"] != "net" || got.Labels[mcscrd.ReleaseVersionLabel] != "v0.5.2" {
 		t.Errorf("metadata: %+v", got.ObjectMeta)
 	}

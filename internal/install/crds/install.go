@@ -13,25 +13,27 @@ import (
 )
 
 const (
-	// attempts is how often a definition that others change at the same time is decided anew. Each lost race means that
-	// somebody else made progress, so a few are enough.
+	// attempts is how often a write is retried when other clients change the same CRD. Each conflict
+	// means that another client made progress, so a few attempts are enough.
 	attempts = 10
-	// establishTimeout bounds the wait for the API server to serve a new kind; it takes well under a second.
+	// establishTimeout is the timeout for the API server to serve a new kind. It usually takes well
+	// under a second.
 	establishTimeout = 30 * time.Second
 	establishPoll    = 50 * time.Millisecond
 )
 
-// Outcome is what was done about one definition, for people and for -o json.
+// Outcome is what was done with one CRD, for users and for -o json.
 type Outcome struct {
-	// Name of the CustomResourceDefinition.
+	// Name of the CRD.
 	Name string `json:"name"`
-	// Action that was taken; what the API server has now serves Seamark in any case.
+	// Action that was taken. After each of them the API server serves what Seamark needs.
 	Action Action `json:"action"`
-	// Reason for the action, in words.
+	// Reason for the action, as text.
 	Reason string `json:"reason"`
 }
 
-// Plan says what Install would do, without doing it. Definitions that Install would refuse are among the outcomes.
+// Plan returns what Install would do, without doing it. The outcomes include CRDs that Install
+// would refuse to change.
 func Plan(ctx context.Context, c client.Client, set Set) ([]Outcome, error) {
 	definitions, err := Definitions(set)
 	if err != nil {
@@ -49,12 +51,12 @@ func Plan(ctx context.Context, c client.Client, set Set) ([]Outcome, error) {
 	return outcomes, nil
 }
 
-// Install brings the definitions of a set to an API server and waits until it serves them. Where one cannot be used and is
-// not ours to change it writes nothing at all and returns an error that says what to do. Installing again writes
-// nothing; several installers at once come to the same result.
+// Install installs the CRDs of a set and waits until the API server serves them. If an existing CRD
+// of another tool cannot be used, it writes nothing and returns an error that says what to do.
+// Installing again writes nothing. Several installers at the same time produce the same result.
 //
-// The client's scheme must know apiextensions.k8s.io/v1, and the client must read from the API server, not from a cache. The
-// outcomes are complete exactly when the error is nil.
+// The client's scheme must contain apiextensions.k8s.io/v1, and the client must read from the API
+// server, not from a cache. The outcomes are complete exactly when the error is nil.
 func Install(ctx context.Context, c client.Client, set Set) ([]Outcome, error) {
 	planned, err := Plan(ctx, c, set)
 	if err != nil {
@@ -82,27 +84,27 @@ func Install(ctx context.Context, c client.Client, set Set) ([]Outcome, error) {
 		outcomes = append(outcomes, Outcome{definition.CRD.Name, decision.Action, decision.Reason})
 	}
 	for _, definition := range definitions {
-		if err := established(ctx, c, definition.CRD.Name); err != nil {
+		if err := waitUntilServed(ctx, c, definition.CRD.Name); err != nil {
 			return outcomes, err
 		}
 	}
 	return outcomes, nil
 }
 
-// install decides and acts, and decides anew when somebody else was faster. The decision it returns is the one that was
-// carried out.
-func install(ctx context.Context, c client.Client, ours Definition) (Decision, error) {
+// install decides and writes. It decides again if another client has changed the CRD meanwhile. It
+// returns the decision that was carried out.
+func install(ctx context.Context, c client.Client, bundled Definition) (Decision, error) {
 	for range attempts {
-		existing, err := read(ctx, c, ours.CRD.Name)
+		existing, err := read(ctx, c, bundled.CRD.Name)
 		if err != nil {
 			return Decision{}, err
 		}
-		decision := Decide(existing, ours)
+		decision := Decide(existing, bundled)
 		switch decision.Action {
 		case Create:
-			err = c.Create(ctx, ours.CRD.DeepCopy())
+			err = c.Create(ctx, bundled.CRD.DeepCopy())
 		case Update:
-			err = c.Update(ctx, merged(existing, ours.CRD))
+			err = c.Update(ctx, mergedCRD(existing, bundled.CRD))
 		case Refuse:
 			return decision, errors.New(decision.Reason)
 		case Keep:
@@ -113,10 +115,10 @@ func install(ctx context.Context, c client.Client, ours Definition) (Decision, e
 		}
 		return decision, err
 	}
-	return Decision{}, errors.New("others kept changing it: find out who, then try again")
+	return Decision{}, errors.New("other clients kept changing it: find out which, then try again")
 }
 
-// read returns nil for a definition that is not there.
+// read returns a CRD, or nil if it does not exist.
 func read(ctx context.Context, c client.Client, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	err := c.Get(ctx, client.ObjectKey{Name: name}, crd)
@@ -124,14 +126,14 @@ func read(ctx context.Context, c client.Client, name string) (*apiextensionsv1.C
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", name, err)
+		return nil, fmt.Errorf("read CustomResourceDefinition %s: %w", name, err)
 	}
 	return crd, nil
 }
 
-// established waits until the API server serves the kind. It gives up early when the names are taken by another
-// definition, because waiting will not free them.
-func established(ctx context.Context, c client.Client, name string) error {
+// waitUntilServed waits until the API server serves the kind. It fails at once if another CRD has
+// the names, because waiting does not free them.
+func waitUntilServed(ctx context.Context, c client.Client, name string) error {
 	last := "no condition yet"
 	err := wait.PollUntilContextTimeout(ctx, establishPoll, establishTimeout, true, func(ctx context.Context) (bool, error) {
 		crd, err := read(ctx, c, name)

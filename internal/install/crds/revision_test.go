@@ -12,9 +12,9 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// TestSchemaRevisions fails when a schema changed and its revision did not: then an older Seamark could put its own schema
-// in place of the newer one. Raise seamark.dev/schema-revision in the markers of the type, generate, and write the new lines to
-// testdata/revisions.txt.
+// TestSchemaRevisions fails if a schema changed and its revision did not: an older Seamark could
+// replace the newer schema with its own. Raise seamark.dev/schema-revision in the markers of the
+// type, run make generate, and write the new lines to testdata/revisions.txt.
 func TestSchemaRevisions(t *testing.T) {
 	text, err := os.ReadFile("testdata/revisions.txt")
 	if err != nil {
@@ -39,10 +39,10 @@ func TestSchemaRevisions(t *testing.T) {
 	}
 }
 
-// digest leaves descriptions out: wording is no reason for a revision.
+// digest leaves descriptions out: a change of wording does not need a new revision.
 func digest(t *testing.T, d Definition) []byte {
 	t.Helper()
-	spec := plain(d.CRD.Spec)
+	spec := asJSON(d.CRD.Spec)
 	dropDescriptions(spec)
 	text, err := json.Marshal(spec)
 	if err != nil {

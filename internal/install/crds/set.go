@@ -1,7 +1,8 @@
-// Package crds installs the CustomResourceDefinitions that Seamark needs and leaves alone those that are somebody else's.
+// Package crds installs the CRDs that Seamark needs and does not change those of other tools.
 //
-// MCS API and about.k8s.io are shared ground: other implementations and the platform itself install the same definitions. A
-// definition that is newer than ours, or that another tool brought and that serves what we need, stays as it is.
+// Other implementations and the platform install CRDs of the MCS API and of about.k8s.io too. A CRD
+// that is newer than the bundled one, or that another tool installed and that serves what Seamark
+// needs, stays as it is.
 package crds
 
 import (
@@ -15,27 +16,28 @@ import (
 	"github.com/seamark-dev/seamark/deploy"
 )
 
-// Set names the definitions one kind of API server needs.
+// Set is the name of the CRDs that one kind of API server needs.
 type Set string
 
 const (
-	// Broker is the API server that holds the broker: our own kinds and the aggregated ServiceImport.
+	// Broker is for the API server of a broker: Seamark's own kinds and the aggregated ServiceImport.
 	Broker Set = "broker"
-	// Member is a cluster that joins: the MCS API and the two kinds that hold its identity.
+	// Member is for a cluster that joins: the MCS API and the two kinds of its identity.
 	Member Set = "member"
 )
 
-// Definition is a CustomResourceDefinition as this version of Seamark brings it.
+// Definition is a CRD that is bundled with this version of Seamark.
 type Definition struct {
-	// CRD is the definition with the API server's defaults filled in.
+	// CRD has the API server's defaults filled in.
 	CRD *apiextensionsv1.CustomResourceDefinition
-	// AnyOf are the versions with which Seamark works. A definition that is not ours may stay when it serves one of them.
+	// AnyOf are the versions with which Seamark works. A CRD of another tool may stay if it serves one
+	// of them.
 	AnyOf []string
 }
 
-// source is where a definition comes from.
+// source is the text of a CRD.
 type source struct {
-	file  string // below deploy/crds
+	file  string // in deploy/crds
 	yaml  []byte // or the text itself
 	anyOf []string
 }
@@ -55,8 +57,8 @@ var sources = map[Set][]source{
 	},
 }
 
-// Definitions returns the definitions of a set, in the order in which they are installed. It fails on a set that does not
-// exist and on an embedded file that is broken, which a test rules out.
+// Definitions returns the CRDs of a set in the order in which they are installed. It fails on a set
+// that does not exist and on an invalid embedded file, which a test rules out.
 func Definitions(set Set) ([]Definition, error) {
 	from, ok := sources[set]
 	if !ok {

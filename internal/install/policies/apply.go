@@ -14,19 +14,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Action is what happened to a policy or binding.
+// Action is what was done with a policy or binding.
 type Action string
 
 const (
-	// Created means that it was not there.
+	// Created means that it did not exist.
 	Created Action = "created"
-	// Updated means that it was there and different.
+	// Updated means that it existed and was different.
 	Updated Action = "updated"
-	// Unchanged means that it was there as it should be; nothing was written.
+	// Unchanged means that it was equal; nothing was written.
 	Unchanged Action = "unchanged"
 )
 
-// Outcome is what was done about one object, for people and for -o json.
+// Outcome is what was done with one object, for users and for -o json.
 type Outcome struct {
 	// Kind is ValidatingAdmissionPolicy or ValidatingAdmissionPolicyBinding.
 	Kind string `json:"kind"`
@@ -36,13 +36,15 @@ type Outcome struct {
 	Action Action `json:"action"`
 }
 
-// attempts is how often an object that others change at the same time is compared anew.
+// attempts is how often a write is retried when other clients change the same object.
 const attempts = 10
 
-// Install applies all policies of a set. The kinds they speak of must be installed before: a policy whose parameter kind is
-// missing refuses every write it matches. They act a second or two after this returns.
+// Install applies all policies of a set. Their parameter kinds must be installed before: a policy
+// whose parameter kind is missing denies every request it matches. Policies take effect a second or
+// two after Install returns.
 //
-// Where somebody else's ClusterProperty is served only as v1alpha1, the policies take their parameter in that version.
+// If the API server serves ClusterProperty only as v1alpha1, from a CRD of another tool, the
+// policies take their parameter in that version.
 func Install(ctx context.Context, c client.Client, set Set) ([]Outcome, error) {
 	objects, err := Load(set)
 	if err != nil {
@@ -60,7 +62,8 @@ func Install(ctx context.Context, c client.Client, set Set) ([]Outcome, error) {
 	return Apply(ctx, c, objects...)
 }
 
-// useServedVersion leaves a parameter kind as it is where the API server serves it, and else takes the version it prefers.
+// useServedVersion changes the version of a parameter kind to the one that the API server prefers,
+// unless it serves the given version.
 func useServedVersion(mapper meta.RESTMapper, kind *admissionregistrationv1.ParamKind) error {
 	version, err := schema.ParseGroupVersion(kind.APIVersion)
 	if err != nil {
@@ -79,9 +82,9 @@ func useServedVersion(mapper meta.RESTMapper, kind *admissionregistrationv1.Para
 	return nil
 }
 
-// Apply makes policies and bindings on the API server what the objects say; what somebody added to them goes, because it
-// could only weaken or break them. Labels and annotations of others stay. What is equal is not written. The outcomes are
-// those of the objects before the one that failed.
+// Apply creates or updates policies and bindings. It removes additions of other clients from their
+// specs, because they could only weaken or break a policy. Labels and annotations of others stay.
+// Equal objects are not written. The outcomes are those of the objects before the one that failed.
 func Apply(ctx context.Context, c client.Client, objects ...client.Object) ([]Outcome, error) {
 	outcomes := make([]Outcome, 0, len(objects))
 	for _, object := range objects {
@@ -91,7 +94,7 @@ func Apply(ctx context.Context, c client.Client, objects ...client.Object) ([]Ou
 		}
 		action, err := apply(ctx, c, object)
 		if err != nil {
-			return outcomes, fmt.Errorf("applying %s %s: %w", kind, object.GetName(), err)
+			return outcomes, fmt.Errorf("apply %s %s: %w", kind, object.GetName(), err)
 		}
 		outcomes = append(outcomes, Outcome{kind, object.GetName(), action})
 	}
@@ -122,7 +125,7 @@ func apply(ctx context.Context, c client.Client, desired client.Object) (Action,
 		if err != nil {
 			return "", err
 		}
-		if !bringUpToDate(existing, desired) {
+		if !update(existing, desired) {
 			return Unchanged, nil
 		}
 		err = c.Update(ctx, existing)
@@ -131,11 +134,11 @@ func apply(ctx context.Context, c client.Client, desired client.Object) (Action,
 		}
 		return Updated, err
 	}
-	return "", errors.New("others kept changing it: find out who, then try again")
+	return "", errors.New("other clients kept changing it: find out which, then try again")
 }
 
-// bringUpToDate changes existing to what is desired and says whether there was anything to change.
-func bringUpToDate(existing, desired client.Object) bool {
+// update changes existing to what is desired and reports whether it changed.
+func update(existing, desired client.Object) bool {
 	changed := false
 	labels := maps.Clone(existing.GetLabels())
 	for key, value := range desired.GetLabels() {

@@ -11,21 +11,23 @@ import (
 )
 
 const (
-	// labelPartOf is on everything of ours on an API server.
+	// labelPartOf is on every object of Seamark on an API server.
 	labelPartOf = "app.kubernetes.io/part-of"
-	// LabelBrokerNamespace and LabelClusterID, on the bindings of a member, tell whose they are: bindings have no namespace.
+	// LabelBrokerNamespace is the namespace of the broker that a member's bindings belong to: bindings
+	// have no namespace.
 	LabelBrokerNamespace = "seamark.dev/broker-namespace"
-	// LabelClusterID is the id of the member.
+	// LabelClusterID is the id of the member that the bindings belong to.
 	LabelClusterID = "seamark.dev/cluster-id"
 )
 
-// MemberBindings returns what ties a member to the grants in its Cluster object: the namespaces it may export from and the
-// addresses it may hand out. Apply them before the member gets its credential, and delete them after that is revoked:
-// without them the member could export any namespace. While they exist and the Cluster object does not, the API server
-// refuses what the member writes.
+// MemberBindings returns the bindings that enforce the grants in a member's Cluster object: the
+// namespaces it may export from and the clusterset IPs it may allocate. Apply them before the
+// member gets its credential, and delete them after the credential is revoked: without them the
+// member could export any namespace. While they exist and the Cluster object does not, the API
+// server denies the member's writes.
 //
-// Each is chosen by the label that names the writer, so a write is checked against one member's grants however many members
-// there are.
+// Each binding selects objects by the label that names the writer, so a write is checked against
+// the grants of one member, independently of the number of members.
 func MemberBindings(brokerNamespace string, id v1alpha1.ClusterID) []client.Object {
 	return []client.Object{
 		memberBinding("seamark-broker-grants-owned", mcsv1beta1.LabelSourceCluster, brokerNamespace, id),
@@ -49,7 +51,8 @@ func memberBinding(policy, label, brokerNamespace string, id v1alpha1.ClusterID)
 				ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
 			},
 			MatchResources: &admissionregistrationv1.MatchResources{
-				// Imported slices in a cluster that is broker and member at once carry the same label: not ours to judge.
+				// In a cluster that is broker and member, imported slices have the same label; the policies
+				// must not apply to them.
 				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: brokerNamespace}},
 				ObjectSelector:    &metav1.LabelSelector{MatchLabels: map[string]string{label: string(id)}},
 			},

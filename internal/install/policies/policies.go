@@ -1,5 +1,6 @@
-// Package policies applies the ValidatingAdmissionPolicies that confine members on the broker and keep a member's identity
-// from changing. The policies themselves are YAML in deploy/policies; what they mean is said there.
+// Package policies applies the ValidatingAdmissionPolicies that confine members on the broker and
+// make a member's identity immutable. The policies are YAML files in deploy/policies, with comments
+// about their purpose.
 package policies
 
 import (
@@ -18,18 +19,20 @@ import (
 	"github.com/seamark-dev/seamark/deploy"
 )
 
-// Set names the policies one kind of API server needs.
+// Set is the name of the policies that one kind of API server needs.
 type Set string
 
 const (
-	// Broker confines the members that write to a broker namespace. A member also needs MemberBindings.
+	// Broker confines the members that write to a broker namespace. A member also needs
+	// MemberBindings.
 	Broker Set = "broker"
 	// Member guards the identity of a cluster that joins.
 	Member Set = "member"
 )
 
-// Load returns the policies and bindings of a set, each policy before its bindings, with the API server's defaults filled
-// in. It fails on a set that does not exist and on an embedded file that is broken, which a test rules out.
+// Load returns the policies and bindings of a set, each policy before its bindings, with the API
+// server's defaults filled in. It fails on a set that does not exist and on an invalid embedded
+// file, which a test rules out.
 func Load(set Set) ([]client.Object, error) {
 	files, err := fs.Glob(deploy.Policies, "policies/"+string(set)+"/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -90,7 +93,8 @@ func decodeOne(text []byte) (client.Object, error) {
 	return nil, fmt.Errorf("a %q is neither a policy nor a binding", kind.Kind)
 }
 
-// defaultMatch fills in what the API server would, so that an unchanged policy compares equal to what it returns.
+// defaultMatch sets the API server's defaults, so that an unchanged policy is equal to what the API
+// server returns.
 func defaultMatch(match *admissionregistrationv1.MatchResources) {
 	if match == nil {
 		return

@@ -7,7 +7,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// TestLoad checks what every policy must have: it refuses when in doubt, and what it says names what is allowed.
+// Every policy must deny requests that it cannot evaluate, and every denial must have a message.
 func TestLoad(t *testing.T) {
 	for _, set := range []Set{Broker, Member} {
 		objects, err := Load(set)
@@ -24,7 +24,7 @@ func TestLoad(t *testing.T) {
 				}
 				for _, v := range o.Spec.Validations {
 					if v.MessageExpression == "" && v.Message == "" {
-						t.Errorf("%s: %q refuses without a message", o.Name, v.Expression)
+						t.Errorf("%s: %q denies without a message", o.Name, v.Expression)
 					}
 				}
 			case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
@@ -36,7 +36,7 @@ func TestLoad(t *testing.T) {
 				}
 			}
 			if object.GetLabels()[labelPartOf] != "seamark" {
-				t.Errorf("%s is not labelled as ours", object.GetName())
+				t.Errorf("%s has no label part-of", object.GetName())
 			}
 		}
 		for _, binding := range MemberBindings("ns", "east") {
@@ -46,7 +46,7 @@ func TestLoad(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Load("moon"); err == nil || !strings.Contains(err.Error(), "there are broker and member") {
+	if _, err := Load("unknown"); err == nil || !strings.Contains(err.Error(), "there are broker and member") {
 		t.Errorf("an unknown set: %v", err)
 	}
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// policyVersions maps each policy and binding of ours to its resourceVersion.
+// policyVersions maps each policy and binding of Seamark to its resourceVersion.
 func policyVersions(t *testing.T, c client.Client) map[string]string {
 	t.Helper()
-	ours := client.MatchingLabels{"app.kubernetes.io/part-of": "seamark"}
+	ofSeamark := client.MatchingLabels{"app.kubernetes.io/part-of": "seamark"}
 	result := map[string]string{}
 	var all admissionregistrationv1.ValidatingAdmissionPolicyList
-	if err := c.List(t.Context(), &all, ours); err != nil {
+	if err := c.List(t.Context(), &all, ofSeamark); err != nil {
 		t.Fatal(err)
 	}
 	for _, policy := range all.Items {
 		result["policy "+policy.Name] = policy.ResourceVersion
 	}
 	var bindings admissionregistrationv1.ValidatingAdmissionPolicyBindingList
-	if err := c.List(t.Context(), &bindings, ours); err != nil {
+	if err := c.List(t.Context(), &bindings, ofSeamark); err != nil {
 		t.Fatal(err)
 	}
 	for _, binding := range bindings.Items {
@@ -37,7 +37,7 @@ func policyVersions(t *testing.T, c client.Client) map[string]string {
 }
 
 func TestApplyPolicies(t *testing.T) {
-	// With a controller-manager, which type-checks policies and writes what it found to their status.
+	// With a controller-manager, which type-checks policies and writes the result to their status.
 	c := newClient(t, harness.Fresh(t, 1, harness.WithControllerManager)[0].Config())
 	ctx := t.Context()
 	install(t, c, crds.Broker, crds.Member)
@@ -77,7 +77,7 @@ func TestApplyPolicies(t *testing.T) {
 		t.Errorf("applying again wrote: %v, then %v", before, after)
 	}
 
-	t.Run("what somebody added goes", func(t *testing.T) {
+	t.Run("changes of another client are removed", func(t *testing.T) {
 		var policy admissionregistrationv1.ValidatingAdmissionPolicy
 		if err := c.Get(ctx, client.ObjectKey{Name: "seamark-broker-owned"}, &policy); err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestApplyPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := apply(); got[policies.Updated] != 1 {
-			t.Errorf("put back: %v", got)
+			t.Errorf("restored: %v", got)
 		}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(&policy), &policy); err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestApplyPolicies(t *testing.T) {
 	})
 }
 
-// checkTypes waits for the API server's own type checker to have looked at every policy, and reports what it found.
+// checkTypes waits until every policy has been type-checked, and fails on a warning.
 func checkTypes(t *testing.T, c client.Client) {
 	t.Helper()
 	harness.Eventually(t, "every policy is type-checked", func() error {
@@ -129,7 +129,7 @@ func checkTypes(t *testing.T, c client.Client) {
 		}
 		for _, policy := range all.Items {
 			if policy.Status.TypeChecking == nil || policy.Status.ObservedGeneration != policy.Generation {
-				return fmt.Errorf("%s is not", policy.Name)
+				return fmt.Errorf("%s is not type-checked", policy.Name)
 			}
 			for _, warning := range policy.Status.TypeChecking.ExpressionWarnings {
 				t.Fatalf("%s: %s: %s", policy.Name, warning.FieldRef, warning.Warning)

@@ -12,9 +12,9 @@ import (
 	"github.com/seamark-dev/seamark/internal/install/policies"
 )
 
-// BenchmarkMemberWrites is the price of admission: a member creates a slice of 100 endpoints beside 0, 50 and 500 other members.
-// "admin" is the same write by somebody whom the policies let through unseen. What their number costs is in
-// docs/decisions/0003-broker-admission.md.
+// BenchmarkMemberWrites measures the cost of admission: a member creates a slice of 100 endpoints
+// beside 0, 50 and 500 other members. "admin" is the same write by an admin, to whom the policies
+// do not apply. The results are in docs/decisions/0003-broker-admission.md.
 func BenchmarkMemberWrites(b *testing.B) {
 	broker := newBroker(b)
 	invited := 0

@@ -62,11 +62,11 @@ func TestMembersShareAggregates(t *testing.T) {
 	si := b.serviceImport("web", "shop", "east")
 	b.must(t, b.as["east"].Create(ctx, si))
 
-	t.Run("an address is added to none", func(t *testing.T) {
+	t.Run("a first clusterset IP is added", func(t *testing.T) {
 		si.Spec.IPs = []string{"243.0.0.7"}
 		check(t, b.as["east"].Update(ctx, si), "")
 	})
-	t.Run("another member appends its own of the other family", func(t *testing.T) {
+	t.Run("another member adds one of the other family", func(t *testing.T) {
 		si.Spec.IPs = append(si.Spec.IPs, "fd00:243::1:7")
 		relabelled(si, v1alpha1.LabelWrittenBy, "east2")
 		check(t, b.as["east2"].Update(ctx, si), "")
@@ -90,9 +90,9 @@ func TestMembersShareAggregates(t *testing.T) {
 	})
 }
 
-// attack is what a member must not get away with.
+// attack is a request of a member that must be denied. want is a part of the error.
 type attack struct {
-	why  string
+	name string
 	as   string
 	do   func(c client.Client) error
 	want string
@@ -116,7 +116,7 @@ func TestMembersAreConfined(t *testing.T) {
 	b.must(t, b.admin.Create(ctx, &discoveryv1.EndpointSlice{ObjectMeta: b.meta("kubernetes-x", nil), AddressType: "IPv4"}))
 
 	for _, a := range slices.Concat(b.attacksOnOwned(t), b.attacksOnSlices(t), b.attacksOnAggregates(t, shared), b.attacksOnGrants(t)) {
-		t.Run(a.why, func(t *testing.T) {
+		t.Run(a.name, func(t *testing.T) {
 			check(t, a.do(b.as[a.as]), a.want)
 		})
 	}
@@ -129,44 +129,55 @@ func (b *broker) attacksOnOwned(t *testing.T) []attack {
 	}
 	var all []attack
 	for _, pair := range [][2]string{{"east", "east2"}, {"east", "b.east"}, {"a", "a.b"}, {"a.b", "a"}, {"b.east", "east2"}} {
-		me, victim := pair[0], pair[1]
-		own := "may write only objects labelled multicluster.kubernetes.io/source-cluster: " + me
+		attacker, victim := pair[0], pair[1]
+		own := "may write only objects labelled multicluster.kubernetes.io/source-cluster: " + attacker
 		for kind, o := range map[string]client.Object{
 			"record": b.record("web", "shop", victim), "slice": b.slice("web", "shop", victim), "lease": b.lease(victim, victim),
 		} {
-			name := me + " against " + victim + ": "
+			name := attacker + " against " + victim + ": "
 			all = append(all,
-				attack{name + "update " + kind, me, change(t, o, touch), "belongs to cluster " + victim},
-				attack{name + "take " + kind, me, change(t, o, give(me)), own},
-				attack{name + "delete " + kind, me, b.remove(t, o), own})
+				attack{name + "update " + kind, attacker, change(t, o, touch), "belongs to cluster " + victim},
+				attack{name + "take " + kind, attacker, change(t, o, give(attacker)), own},
+				attack{name + "delete " + kind, attacker, b.remove(t, o), own})
 		}
 		all = append(all,
-			attack{"create record as " + victim + " by " + me, me, b.create(t, b.record("api", "shop", victim)), own},
-			attack{"create slice as " + victim + " by " + me, me, b.create(t, b.slice("api", "shop", victim)), own},
-			attack{"create record named for " + victim + " by " + me, me,
-				b.create(t, relabelled(b.record("api", "shop", victim), mcsv1beta1.LabelSourceCluster, me)), "must be named api.shop." + me},
-			attack{"create slice named for " + victim + " by " + me, me,
-				b.create(t, relabelled(b.slice("api", "shop", victim), mcsv1beta1.LabelSourceCluster, me)), "must be named api.shop." + me + ".<hash>"},
-			attack{"create lease named for " + victim + " by " + me, me, b.create(t, b.lease(victim+"x", me)), "it may only hold the one named " + me})
+			attack{"create record as " + victim + " by " + attacker, attacker, b.create(t, b.record("api", "shop", victim)), own},
+			attack{"create slice as " + victim + " by " + attacker, attacker, b.create(t, b.slice("api", "shop", victim)), own},
+			attack{"create record named for " + victim + " by " + attacker, attacker,
+				b.create(t, relabelled(b.record("api", "shop", victim), mcsv1beta1.LabelSourceCluster, attacker)),
+				"must be named api.shop." + attacker},
+			attack{"create slice named for " + victim + " by " + attacker, attacker,
+				b.create(t, relabelled(b.slice("api", "shop", victim), mcsv1beta1.LabelSourceCluster, attacker)),
+				"must be named api.shop." + attacker + ".<hash>"},
+			attack{"create lease named for " + victim + " by " + attacker, attacker, b.create(t, b.lease(victim+"x", attacker)),
+				"it may only hold the one named " + attacker})
 	}
 	return append(all,
-		attack{"give a record away", "east", change(t, client.Object(b.record("web", "shop", "east")), give("east2")), "cannot give an object to another cluster"},
-		attack{"give a slice away", "east", change(t, client.Object(b.slice("web", "shop", "east")), give("east2")), "cannot give an object to another cluster"},
-		attack{"give the lease away", "east", change(t, client.Object(b.lease("east", "east")), give("east2")), "cannot give an object to another cluster"},
-		attack{"no source", "east", b.create(t, relabelled(b.record("api", "shop", "east"), mcsv1beta1.LabelSourceCluster, "")), "belongs to no cluster"},
-		attack{"no labels", "east", b.create(t, with(b.lease("east", "east"), func(o *coordinationv1.Lease) { o.Labels = nil })), "belongs to no cluster"},
-		attack{"take what belongs to nobody", "east",
+		attack{"give a record away", "east", change(t, client.Object(b.record("web", "shop", "east")), give("east2")),
+			"cannot give an object to another cluster"},
+		attack{"give a slice away", "east", change(t, client.Object(b.slice("web", "shop", "east")), give("east2")),
+			"cannot give an object to another cluster"},
+		attack{"give the lease away", "east", change(t, client.Object(b.lease("east", "east")), give("east2")),
+			"cannot give an object to another cluster"},
+		attack{"no source", "east", b.create(t, relabelled(b.record("api", "shop", "east"), mcsv1beta1.LabelSourceCluster, "")),
+			"belongs to no cluster"},
+		attack{"no labels", "east", b.create(t, with(b.lease("east", "east"), func(o *coordinationv1.Lease) { o.Labels = nil })),
+			"belongs to no cluster"},
+		attack{"take an object of no cluster", "east",
 			change(t, &discoveryv1.EndpointSlice{ObjectMeta: b.meta("kubernetes-x", nil)}, func(o *discoveryv1.EndpointSlice) {
 				o.Labels = labels("web", "shop", "east")
 			}), "belongs to no cluster"},
-		attack{"delete what belongs to nobody", "east", b.remove(t, &discoveryv1.EndpointSlice{ObjectMeta: b.meta("kubernetes-x", nil)}), "belongs to no cluster"},
-		attack{"delete everybody's at once", "east", func(c client.Client) error {
+		attack{"delete an object of no cluster", "east", b.remove(t, &discoveryv1.EndpointSlice{ObjectMeta: b.meta("kubernetes-x", nil)}),
+			"belongs to no cluster"},
+		attack{"delete all objects of another cluster at once", "east", func(c client.Client) error {
 			return c.DeleteAllOf(t.Context(), &v1alpha1.ExportRecord{}, client.InNamespace(b.ns),
 				client.MatchingLabels{mcsv1beta1.LabelSourceCluster: "east2"})
 		}, "belongs to cluster east2"},
 		attack{"record with an owner", "east", b.create(t, owned(b.record("api", "shop", "east"))), "neither ownerReferences nor finalizers"},
-		attack{"record that stays", "east", b.create(t, finalized(b.record("api", "shop", "east"))), "neither ownerReferences nor finalizers"},
-		attack{"lease that stays", "east", change(t, client.Object(b.lease("east", "east")), func(o client.Object) { finalized(o) }), "neither ownerReferences nor finalizers"},
+		attack{"record with a finalizer", "east", b.create(t, finalized(b.record("api", "shop", "east"))),
+			"neither ownerReferences nor finalizers"},
+		attack{"lease with a finalizer", "east", change(t, client.Object(b.lease("east", "east")), func(o client.Object) { finalized(o) }),
+			"neither ownerReferences nor finalizers"},
 		attack{"slice with an owner", "east", b.create(t, owned(b.slice("api", "shop", "east"))), "neither ownerReferences nor finalizers"},
 		attack{"record labelled for another service", "east",
 			b.create(t, relabelled(b.record("api", "shop", "east"), mcsv1beta1.LabelServiceName, "web")), "must be named web.shop.east"},
@@ -174,9 +185,10 @@ func (b *broker) attacksOnOwned(t *testing.T) []attack {
 			b.create(t, relabelled(b.record("api", "shop", "east"), v1alpha1.LabelServiceNamespace, "bank")), "must be named api.bank.east"},
 		attack{"record without its namespace", "east",
 			b.create(t, relabelled(b.record("api", "shop", "east"), v1alpha1.LabelServiceNamespace, "")), "needs the labels"},
-		attack{"record of another through dots in labels", "east", b.create(t, with(b.record("api", "shop", "b.east"), func(o *v1alpha1.ExportRecord) {
-			o.Labels = labels("api.shop", "b", "east")
-		})), "without dots"},
+		attack{"record of another through dots in labels", "east",
+			b.create(t, with(b.record("api", "shop", "b.east"), func(o *v1alpha1.ExportRecord) {
+				o.Labels = labels("api.shop", "b", "east")
+			})), "without dots"},
 		attack{"write its own cluster object", "east", change(t, &v1alpha1.Cluster{ObjectMeta: b.meta("east", nil)}, func(o *v1alpha1.Cluster) {
 			o.Spec.ClusterSetIPBlocks = nil
 		}), "may only write the status of Cluster east"},
@@ -186,8 +198,10 @@ func (b *broker) attacksOnOwned(t *testing.T) []attack {
 			o.Status.AgentVersion = "stolen"
 			return c.Status().Update(t.Context(), o, client.DryRunAll)
 		}, "may only write the status of Cluster east"},
-		attack{"delete another's cluster object", "east", b.remove(t, &v1alpha1.Cluster{ObjectMeta: b.meta("east2", nil)}), "is written by the admin of the broker"},
-		attack{"invite a cluster", "east", b.create(t, &v1alpha1.Cluster{ObjectMeta: b.meta("evil", nil)}), "is written by the admin of the broker"},
+		attack{"delete another's cluster object", "east", b.remove(t, &v1alpha1.Cluster{ObjectMeta: b.meta("east2", nil)}),
+			"is written by the admin of the broker"},
+		attack{"invite a cluster", "east", b.create(t, &v1alpha1.Cluster{ObjectMeta: b.meta("evil", nil)}),
+			"is written by the admin of the broker"},
 		attack{"write the clusterset", "east", b.create(t, &v1alpha1.ClusterSet{ObjectMeta: b.meta("evil", nil), Spec: v1alpha1.ClusterSetSpec{
 			ClusterSetIP: v1alpha1.ClusterSetIPSettings{Ranges: []v1alpha1.CIDR{"243.0.0.0/8"}}}}), "clustersets evil is written by the admin"},
 	)
@@ -203,7 +217,8 @@ func (b *broker) attacksOnSlices(t *testing.T) []attack {
 		{"slice of a prefix", "a", b.create(t, named("web.shop.ab.0123")), "must be named web.shop.a.<hash>"},
 		{"slice under any name", "a", b.create(t, named("kubernetes")), "must be named web.shop.a.<hash>"},
 		{"slice behind a Service of the broker", "a",
-			b.create(t, relabelled(b.slice("web", "shop", "a"), discoveryv1.LabelServiceName, "kubernetes")), "must not have the label kubernetes.io/service-name"},
+			b.create(t, relabelled(b.slice("web", "shop", "a"), discoveryv1.LabelServiceName, "kubernetes")),
+			"must not have the label kubernetes.io/service-name"},
 		{"slice moved to another service", "a", change(t, b.slice("web", "shop", "a"), func(o *discoveryv1.EndpointSlice) {
 			relabelled(o, mcsv1beta1.LabelServiceName, "api")
 		}), "must be named api.shop.a.<hash>"},
@@ -244,47 +259,50 @@ func (b *broker) attacksOnAggregates(t *testing.T, shared *mcsv1beta1.ServiceImp
 	}
 	const keep, block = "must keep its clusterset IPs 243.1.0.7", "its Cluster object grants 243.0.0.0/16, fd00:243::0:0/112"
 	return []attack{
-		{"replace the address", "east", ips("243.0.0.7"), keep},
-		{"replace the address by an owner", "east2", change(t, shared.DeepCopy(), func(o *mcsv1beta1.ServiceImport) {
+		{"replace the clusterset IP", "east", ips("243.0.0.7"), keep},
+		{"replace the clusterset IP as its writer", "east2", change(t, shared.DeepCopy(), func(o *mcsv1beta1.ServiceImport) {
 			o.Spec.IPs = []string{"243.1.0.8"}
 		}), keep},
-		{"remove the address", "east", ips(), keep},
-		{"remove the address through the older version", "east", func(c client.Client) error {
+		{"remove the clusterset IP", "east", ips(), keep},
+		{"remove the clusterset IP through v1alpha1", "east", func(c client.Client) error {
 			o := &mcsv1alpha1.ServiceImport{}
 			b.must(t, c.Get(t.Context(), client.ObjectKeyFromObject(shared), o))
 			relabelled(o, v1alpha1.LabelWrittenBy, "east")
 			o.Spec.IPs = nil
 			return c.Update(t.Context(), o, client.DryRunAll)
 		}, keep},
-		{"append a second address of the family", "east", ips("243.1.0.7", "243.0.0.8"), "allowed is one per address family"},
-		{"append an address of another's block", "east", ips("243.1.0.7", "fd00:243::1:9"), block},
-		{"take an address of another's block", "east", fresh("243.1.0.9"), block},
-		{"take an address outside the clusterset", "east", fresh("10.96.0.1"), block},
-		{"take another's address through the older version", "east", b.create(t, &mcsv1alpha1.ServiceImport{
+		{"add a second clusterset IP of the family", "east", ips("243.1.0.7", "243.0.0.8"), "allowed is one per address family"},
+		{"add a clusterset IP of another's block", "east", ips("243.1.0.7", "fd00:243::1:9"), block},
+		{"allocate a clusterset IP of another's block", "east", fresh("243.1.0.9"), block},
+		{"allocate an address outside the clusterset", "east", fresh("10.96.0.1"), block},
+		{"allocate a clusterset IP of another's block through v1alpha1", "east", b.create(t, &mcsv1alpha1.ServiceImport{
 			ObjectMeta: b.serviceImport("api", "shop", "east").ObjectMeta,
 			Spec: mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP, IPs: []string{"243.1.0.9"},
 				Ports: []mcsv1alpha1.ServicePort{{Port: 80}}},
 		}), block},
-		{"write an address in another form", "east", fresh("fd00:243:0::0:9"), "in canonical form"},
+		{"write a clusterset IP in another form", "east", fresh("fd00:243:0::0:9"), "in canonical form"},
 		{"write nonsense", "east", fresh("vip"), "vip"},
-		{"take another off the list", "east", exporters("east"), "may add or remove only itself"},
-		{"take all off the list", "a", exporters(), "may add or remove only itself"},
-		{"list another", "a", exporters("a", "b.east", "east", "east2"), "may add or remove only itself"},
-		{"put another in its place", "a", exporters("a", "east", "west"), "may add or remove only itself"},
+		{"remove another from the exporters", "east", exporters("east"), "may add or remove only itself"},
+		{"remove all exporters", "a", exporters(), "may add or remove only itself"},
+		{"add another to the exporters", "a", exporters("a", "b.east", "east", "east2"), "may add or remove only itself"},
+		{"replace another in the exporters", "a", exporters("a", "east", "west"), "may add or remove only itself"},
 		{"write a condition", "east", status(func(s *mcsv1beta1.ServiceImportStatus) {
 			s.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Evil", LastTransitionTime: metav1.Now()}}
 		}), "may write only the exporters"},
 		{"delete what another exports", "east", b.remove(t, shared), "is still exported by east2"},
 		{"delete what others export", "a", b.remove(t, shared), "is still exported by east, east2"},
-		{"aggregate that stays", "east", edit(func(o *mcsv1beta1.ServiceImport) { finalized(o) }), "neither ownerReferences nor finalizers"},
+		{"aggregate with a finalizer", "east", edit(func(o *mcsv1beta1.ServiceImport) { finalized(o) }),
+			"neither ownerReferences nor finalizers"},
 		{"aggregate with an owner", "east", edit(func(o *mcsv1beta1.ServiceImport) { owned(o) }), "neither ownerReferences nor finalizers"},
 		{"aggregate under another name", "east", b.create(t, with(b.serviceImport("api", "shop", "east"), func(o *mcsv1beta1.ServiceImport) {
 			o.Name = "api.bank"
 		})), "must be named <service>.<namespace>"},
 		{"aggregate relabelled", "east", edit(func(o *mcsv1beta1.ServiceImport) { relabelled(o, v1alpha1.LabelServiceNamespace, "bank") }),
 			"must be named <service>.<namespace>"},
-		{"aggregate in another's name", "east", b.create(t, b.serviceImport("api", "shop", "east2", "243.1.0.9")), "seamark.dev/written-by: east"},
-		{"aggregate in nobody's name", "east", b.create(t, relabelled(b.serviceImport("api", "shop", "x", "243.1.0.9"), v1alpha1.LabelWrittenBy, "")),
+		{"aggregate in another's name", "east", b.create(t, b.serviceImport("api", "shop", "east2", "243.1.0.9")),
+			"seamark.dev/written-by: east"},
+		{"aggregate without a writer", "east",
+			b.create(t, relabelled(b.serviceImport("api", "shop", "x", "243.1.0.9"), v1alpha1.LabelWrittenBy, "")),
 			"seamark.dev/written-by: east"},
 	}
 }
@@ -306,7 +324,8 @@ func (b *broker) attacksOnGrants(t *testing.T) []attack {
 		attack{"another system namespace", "sys", b.create(t, b.record("web", "kube-public", "sys")), allowed})
 }
 
-// TestGrantsFollowTheCluster: what the admin changes counts for the next write, and a member without a Cluster writes nothing.
+// A change of the Cluster object applies to the member's next write. Without a Cluster object all
+// writes of the member are denied.
 func TestGrantsFollowTheCluster(t *testing.T) {
 	b := newBroker(t)
 	ctx := t.Context()
@@ -316,18 +335,18 @@ func TestGrantsFollowTheCluster(t *testing.T) {
 	b.must(t, b.admin.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "east"}, &cluster))
 	cluster.Spec.AllowedNamespaces = []string{"bank"}
 	b.must(t, b.admin.Update(ctx, &cluster))
-	eventuallyRefused := func(what, fragment string) {
-		harness.Eventually(t, what, func() error {
+	eventuallyDenied := func(state, fragment string) {
+		harness.Eventually(t, state, func() error {
 			err := b.as["east"].Create(ctx, b.record("api", "shop", "east"), client.DryRunAll)
 			if err == nil || !strings.Contains(err.Error(), fragment) {
-				return fmt.Errorf("got %w", errors.Join(errors.New("no such refusal"), err))
+				return fmt.Errorf("got %w", errors.Join(errors.New("no such denial"), err))
 			}
 			return nil
 		})
 	}
-	eventuallyRefused("a namespace no longer granted is refused", "allows bank")
+	eventuallyDenied("a namespace that is no longer granted is denied", "allows bank")
 	check(t, b.as["east"].Delete(ctx, stored), "")
 	b.must(t, b.admin.Delete(ctx, &cluster))
-	eventuallyRefused("a member without a Cluster is refused", "no params found")
+	eventuallyDenied("a member without a Cluster is denied", "no params found")
 	check(t, b.as["east2"].Create(ctx, b.record("api", "shop", "east2"), client.DryRunAll), "")
 }

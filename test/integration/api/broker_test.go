@@ -22,15 +22,15 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// broker is a broker namespace with the members east, east2, b.east, a and a.b, whose RBAC allows everything: only admission
-// stands between them.
+// broker is a broker namespace with the members east, east2, b.east, a, a.b and sys. RBAC allows
+// them everything, so only admission confines them.
 type broker struct {
 	ns    string
 	admin client.Client
 	as    map[string]client.Client
 }
 
-// ipv4 is what most services have.
+// ipv4 are the families of most services.
 var ipv4 = []corev1.IPFamily{corev1.IPv4Protocol}
 
 var members = []v1alpha1.ClusterID{"east", "east2", "b.east", "a", "a.b", "sys"}
@@ -79,25 +79,25 @@ func (b *broker) must(t testing.TB, err error) {
 	}
 }
 
-// awaitPolicies polls until every policy and every binding has refused something once.
+// awaitPolicies waits until every policy and every binding has denied a request once.
 func (b *broker) awaitPolicies(t testing.TB) {
 	t.Helper()
-	refused := func(id, what string, o client.Object, fragment string) {
-		harness.Eventually(t, what+" acts on "+id, func() error {
+	denied := func(id, policy string, o client.Object, fragment string) {
+		harness.Eventually(t, policy+" applies to "+id, func() error {
 			err := b.as[id].Create(t.Context(), o.DeepCopyObject().(client.Object), client.DryRunAll)
 			if err == nil || !strings.Contains(err.Error(), fragment) {
-				return fmt.Errorf("got %w", errors.Join(errors.New("no such refusal"), err))
+				return fmt.Errorf("got %w", errors.Join(errors.New("no such denial"), err))
 			}
 			return nil
 		})
 	}
 	for _, member := range members {
 		id := string(member)
-		refused(id, "seamark-broker-owned", b.lease("nobody", id), "is not the lease")
-		refused(id, "seamark-broker-clusters", &v1alpha1.Cluster{ObjectMeta: b.meta("x", nil)}, "is written by the admin")
-		refused(id, "seamark-broker-aggregates", b.serviceImport("web", "shop", "nobody"), "seamark.dev/written-by")
-		refused(id, "seamark-broker-grants-owned", b.slice("web", "seamark-x", id), "may not export")
-		refused(id, "seamark-broker-grants-aggregates", b.serviceImport("web", "seamark-x", id), "may not export")
+		denied(id, "seamark-broker-owned", b.lease("unknown", id), "is not the lease")
+		denied(id, "seamark-broker-clusters", &v1alpha1.Cluster{ObjectMeta: b.meta("x", nil)}, "is written by the admin")
+		denied(id, "seamark-broker-aggregates", b.serviceImport("web", "shop", "unknown"), "seamark.dev/written-by")
+		denied(id, "seamark-broker-grants-owned", b.slice("web", "seamark-x", id), "may not export")
+		denied(id, "seamark-broker-grants-aggregates", b.serviceImport("web", "seamark-x", id), "may not export")
 	}
 }
 
@@ -144,7 +144,7 @@ func (b *broker) serviceImport(service, namespace, writer string, ips ...string)
 	}
 }
 
-// with changes an object before it is sent.
+// with changes an object and returns it.
 func with[T client.Object](o T, change func(T)) T {
 	change(o)
 	return o
@@ -179,7 +179,7 @@ func (b *broker) remove(t *testing.T, o client.Object) func(client.Client) error
 	return func(c client.Client) error { return c.Delete(t.Context(), o, client.DryRunAll) }
 }
 
-// change reads an object, changes it and writes it.
+// change returns a function that reads an object, changes it and writes it.
 func change[T client.Object](t *testing.T, o T, edit func(T)) func(client.Client) error {
 	return func(c client.Client) error {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {

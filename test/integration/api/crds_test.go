@@ -28,7 +28,8 @@ const (
 	claimCRD    = "clusterclaims.multicluster.k8s.io"
 )
 
-// versions maps each definition on the API server to its resourceVersion: equal maps mean that nothing was written.
+// versions maps each CRD of the API server to its resourceVersion. Equal maps mean that nothing was
+// written.
 func versions(t *testing.T, c client.Client) map[string]string {
 	t.Helper()
 	var list apiextensionsv1.CustomResourceDefinitionList
@@ -42,22 +43,22 @@ func versions(t *testing.T, c client.Client) map[string]string {
 	return result
 }
 
-// empty removes all definitions and waits until they are gone.
-func empty(t *testing.T, c client.Client) {
+// deleteCRDs deletes all CRDs and waits until they are gone.
+func deleteCRDs(t *testing.T, c client.Client) {
 	t.Helper()
 	if err := c.DeleteAllOf(t.Context(), &apiextensionsv1.CustomResourceDefinition{}); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "no CustomResourceDefinitions", func() error {
 		if left := versions(t, c); len(left) > 0 {
-			return fmt.Errorf("there are %v", left)
+			return fmt.Errorf("CRDs are left: %v", left)
 		}
 		return nil
 	})
 }
 
-// put creates one of our definitions as somebody else would have left it.
-func put(t *testing.T, c client.Client, name string, change func(*apiextensionsv1.CustomResourceDefinition)) {
+// createCRD creates a bundled CRD with a change, as another tool would.
+func createCRD(t *testing.T, c client.Client, name string, change func(*apiextensionsv1.CustomResourceDefinition)) {
 	t.Helper()
 	definitions, err := crds.Definitions(crds.Member)
 	if err != nil {
@@ -83,7 +84,7 @@ func put(t *testing.T, c client.Client, name string, change func(*apiextensionsv
 	})
 }
 
-// onlyV1alpha1 is what tools that never moved on have: one version, which is then the stored one.
+// onlyV1alpha1 removes all other versions, as in the CRDs of old tools.
 func onlyV1alpha1(crd *apiextensionsv1.CustomResourceDefinition) {
 	crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		return v.Name != "v1alpha1"
@@ -126,8 +127,8 @@ func TestInstallCRDs(t *testing.T) {
 	})
 
 	t.Run("over an older release with its stored version", func(t *testing.T) {
-		empty(t, c)
-		put(t, c, importsCRD, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		deleteCRDs(t, c)
+		createCRD(t, c, importsCRD, func(crd *apiextensionsv1.CustomResourceDefinition) {
 			onlyV1alpha1(crd)
 			crd.Spec.Versions[0].Name = "v1alpha0"
 			crd.Labels = map[string]string{mcscrd.ReleaseVersionLabel: "v0.3.0", "team": "net"}
@@ -153,9 +154,9 @@ func TestInstallCRDs(t *testing.T) {
 	})
 
 	t.Run("over newer ones", func(t *testing.T) {
-		empty(t, c)
-		put(t, c, exportsCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels[mcscrd.ReleaseVersionLabel] = "v0.6.0" })
-		put(t, c, propertyCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels[v1alpha1.LabelSchemaRevision] = "99" })
+		deleteCRDs(t, c)
+		createCRD(t, c, exportsCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels[mcscrd.ReleaseVersionLabel] = "v0.6.0" })
+		createCRD(t, c, propertyCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels[v1alpha1.LabelSchemaRevision] = "99" })
 		before := versions(t, c)
 		outcomes, err := crds.Install(ctx, c, crds.Member)
 		if err != nil {
@@ -166,18 +167,18 @@ func TestInstallCRDs(t *testing.T) {
 		}
 		after := versions(t, c)
 		if after[exportsCRD] != before[exportsCRD] || after[propertyCRD] != before[propertyCRD] {
-			t.Error("a newer definition was written to")
+			t.Error("a newer CRD was written")
 		}
 	})
 
-	t.Run("beside foreign ones", func(t *testing.T) {
-		empty(t, c)
+	t.Run("beside those of another tool", func(t *testing.T) {
+		deleteCRDs(t, c)
 		foreign := func(crd *apiextensionsv1.CustomResourceDefinition) {
 			crd.Labels = map[string]string{"installed-by": "another-tool"}
 			crd.Spec.Names.Categories = nil
 		}
-		put(t, c, importsCRD, foreign)
-		put(t, c, propertyCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { foreign(crd); onlyV1alpha1(crd) })
+		createCRD(t, c, importsCRD, foreign)
+		createCRD(t, c, propertyCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { foreign(crd); onlyV1alpha1(crd) })
 		outcomes, err := crds.Install(ctx, c, crds.Member)
 		if err != nil {
 			t.Fatal(err)
@@ -187,17 +188,17 @@ func TestInstallCRDs(t *testing.T) {
 		}
 	})
 
-	t.Run("refused, and then nothing is written", func(t *testing.T) {
-		empty(t, c)
-		put(t, c, importsCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels = nil; onlyV1alpha1(crd) })
+	t.Run("refused without writing", func(t *testing.T) {
+		deleteCRDs(t, c)
+		createCRD(t, c, importsCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels = nil; onlyV1alpha1(crd) })
 		_, err := crds.Install(ctx, c, crds.Member)
 		if err == nil || !strings.Contains(err.Error(), "serves v1alpha1") || !strings.Contains(err.Error(), "kubectl label") {
 			t.Errorf("got %v", err)
 		}
 		if got := versions(t, c); len(got) != 1 {
-			t.Errorf("there are %v", got)
+			t.Errorf("CRDs: %v", got)
 		}
-		// What the error says helps.
+		// The command in the error helps.
 		var crd apiextensionsv1.CustomResourceDefinition
 		if err := c.Get(ctx, client.ObjectKey{Name: importsCRD}, &crd); err != nil {
 			t.Fatal(err)
@@ -212,7 +213,7 @@ func TestInstallCRDs(t *testing.T) {
 	})
 
 	t.Run("many installers at once", func(t *testing.T) {
-		empty(t, c)
+		deleteCRDs(t, c)
 		var group sync.WaitGroup
 		created := make(chan string, 64)
 		for i := range 8 {
@@ -246,10 +247,10 @@ func chanValues(c <-chan string) func(func(string) bool) {
 	}
 }
 
-// TestInstallCRDsWithNamesTaken: another definition that took our kind must be named, not waited for.
+// If another CRD has the names of the kind, Install must fail at once and say so.
 func TestInstallCRDsWithNamesTaken(t *testing.T) {
 	c := newClient(t, harness.Fresh(t, 1)[0].Config())
-	put(t, c, claimCRD, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	createCRD(t, c, claimCRD, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Labels = nil
 		crd.Name = "others.multicluster.k8s.io"
 		crd.Spec.Names.Plural, crd.Spec.Names.Singular = "others", "other"

@@ -19,7 +19,7 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// valueOf renders a JSON string of n characters of the given one.
+// valueOf returns a JSON string of n times the given character.
 func valueOf(char string, n int) string { return `"` + strings.Repeat(char, n) + `"` }
 
 func TestClusterPropertyAndClaim(t *testing.T) {
@@ -78,25 +78,25 @@ func setValue(t *testing.T, c client.Client, o client.Object, value string) erro
 	return c.Update(t.Context(), o)
 }
 
-// until polls an attempt until it is refused with the fragment, or accepted when the fragment is empty: policies and what
-// they know of their parameters lag behind a moment.
-func until(t *testing.T, what, fragment string, attempt func() error) {
+// eventually repeats an attempt until it is denied with the fragment, or accepted if the fragment
+// is empty. Policies and their parameters take effect with a delay.
+func eventually(t *testing.T, state, fragment string, attempt func() error) {
 	t.Helper()
-	harness.Eventually(t, what, func() error {
+	harness.Eventually(t, state, func() error {
 		err := attempt()
 		if (err == nil) == (fragment == "") && (err == nil || strings.Contains(err.Error(), fragment)) {
 			return nil
 		}
-		return fmt.Errorf("want %q, got %w", fragment, errors.Join(errors.New("another answer"), err))
+		return fmt.Errorf("want %q, got %w", fragment, errors.Join(errors.New("another result"), err))
 	})
 }
 
 func awaitIdentityPolicies(t *testing.T, c client.Client) {
 	t.Helper()
-	until(t, "membership without an id is refused", "create-clusterproperty-cluster.clusterset.k8s.io-first", func() error {
+	eventually(t, "membership without an id is refused", "create-clusterproperty-cluster.clusterset.k8s.io-first", func() error {
 		return c.Create(t.Context(), property(aboutv1beta1.PropertyClusterSet, "prod"), client.DryRunAll)
 	})
-	until(t, "bad ids are refused", "must hold a cluster id", func() error {
+	eventually(t, "bad ids are refused", "must hold a cluster id", func() error {
 		return c.Create(t.Context(), property(aboutv1beta1.PropertyClusterID, "East"), client.DryRunAll)
 	})
 }
@@ -109,7 +109,8 @@ func TestIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitIdentityPolicies(t, c)
-	check(t, c.Create(ctx, claim(claimsv1.ClaimClusterSet, "prod"), client.DryRunAll), "create-clusterproperty-cluster.clusterset.k8s.io-first")
+	check(t, c.Create(ctx, claim(claimsv1.ClaimClusterSet, "prod"), client.DryRunAll),
+		"create-clusterproperty-cluster.clusterset.k8s.io-first")
 
 	t.Run("values", func(t *testing.T) {
 		for _, o := range []func(string) client.Object{
@@ -128,9 +129,10 @@ func TestIdentity(t *testing.T) {
 		check(t, c.Create(ctx, property("fingerprint.example.com", "Any Value!"), client.DryRunAll), "")
 	})
 
-	id, oldID, idClaim := property(aboutv1beta1.PropertyClusterID, "east"), property(aboutv1beta1.PropertyClusterIDOld, "east"), claim(claimsv1.ClaimClusterID, "east")
+	id, oldID := property(aboutv1beta1.PropertyClusterID, "east"), property(aboutv1beta1.PropertyClusterIDOld, "east")
+	idClaim := claim(claimsv1.ClaimClusterID, "east")
 	identity := []client.Object{id, oldID, idClaim}
-	t.Run("outside a clusterset the id is free", func(t *testing.T) {
+	t.Run("outside a clusterset the id can change", func(t *testing.T) {
 		for _, o := range identity {
 			if err := c.Create(ctx, o); err != nil {
 				t.Fatal(err)
@@ -142,13 +144,13 @@ func TestIdentity(t *testing.T) {
 
 	membership, membershipClaim := property(aboutv1beta1.PropertyClusterSet, "prod"), claim(claimsv1.ClaimClusterSet, "prod")
 	t.Run("a cluster with an id becomes a member", func(t *testing.T) {
-		until(t, "joining", "", func() error { return c.Create(ctx, membership.DeepCopy()) })
+		eventually(t, "joining", "", func() error { return c.Create(ctx, membership.DeepCopy()) })
 		check(t, c.Create(ctx, membershipClaim), "")
 	})
 
-	t.Run("a member's id stays", func(t *testing.T) {
+	t.Run("a member's id cannot change", func(t *testing.T) {
 		const locked = "in clusterset prod and can neither change nor be deleted while the cluster is a member: run `seamark leave` first"
-		until(t, "the lock", locked, func() error { return c.Delete(ctx, id, client.DryRunAll) })
+		eventually(t, "the lock", locked, func() error { return c.Delete(ctx, id, client.DryRunAll) })
 		for _, o := range identity {
 			check(t, setValue(t, c, o, "west"), locked)
 			check(t, c.Delete(ctx, o, client.DryRunAll), locked)
@@ -159,19 +161,19 @@ func TestIdentity(t *testing.T) {
 			client.MatchingFields{"metadata.name": id.Name}), locked)
 		check(t, c.DeleteAllOf(ctx, &claimsv1.ClusterClaim{}, client.MatchingFields{"metadata.name": idClaim.Name}), locked)
 	})
-	t.Run("its clusterset stays", func(t *testing.T) {
+	t.Run("its clusterset cannot change", func(t *testing.T) {
 		const locked = "clusterset.k8s.io records that this cluster is a member of clusterset prod and cannot change: run `seamark leave` first"
 		check(t, setValue(t, c, property(aboutv1beta1.PropertyClusterSet, ""), "test"), locked)
 		check(t, setValue(t, c, claim(claimsv1.ClaimClusterSet, ""), "test"), locked)
 	})
-	t.Run("labels do not matter", func(t *testing.T) {
-		id.Labels = map[string]string{"seen": "yes"}
+	t.Run("labels can change", func(t *testing.T) {
+		id.Labels = map[string]string{"touched": "yes"}
 		check(t, c.Update(ctx, id), "")
 	})
-	t.Run("after leaving the id is free again", func(t *testing.T) {
+	t.Run("after leaving the id can change again", func(t *testing.T) {
 		check(t, c.Delete(ctx, membershipClaim), "")
 		check(t, c.Delete(ctx, membership), "")
-		until(t, "the lock opens", "", func() error { return c.Delete(ctx, id, client.DryRunAll) })
+		eventually(t, "the lock opens", "", func() error { return c.Delete(ctx, id, client.DryRunAll) })
 		for _, o := range identity {
 			check(t, setValue(t, c, o, "west"), "")
 			check(t, c.Delete(ctx, o), "")
@@ -179,11 +181,11 @@ func TestIdentity(t *testing.T) {
 	})
 }
 
-// TestIdentityOnForeignClusterProperty: where another tool serves v1alpha1 alone, the same holds.
+// The same rules apply where the CRD of another tool serves only v1alpha1.
 func TestIdentityOnForeignClusterProperty(t *testing.T) {
 	c := newClient(t, harness.Fresh(t, 1)[0].Config())
 	ctx := t.Context()
-	put(t, c, propertyCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels = nil; onlyV1alpha1(crd) })
+	createCRD(t, c, propertyCRD, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Labels = nil; onlyV1alpha1(crd) })
 	install(t, c, crds.Member)
 	if _, err := policies.Install(ctx, c, policies.Member); err != nil {
 		t.Fatal(err)
@@ -192,14 +194,14 @@ func TestIdentityOnForeignClusterProperty(t *testing.T) {
 		return &aboutv1alpha1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: aboutv1alpha1.ClusterPropertySpec{Value: value}}
 	}
 	id, membership := old(aboutv1beta1.PropertyClusterID, "east"), old(aboutv1beta1.PropertyClusterSet, "prod")
-	until(t, "membership without an id is refused", "create-clusterproperty-cluster.clusterset.k8s.io-first", func() error {
+	eventually(t, "membership without an id is refused", "create-clusterproperty-cluster.clusterset.k8s.io-first", func() error {
 		return c.Create(ctx, membership.DeepCopy(), client.DryRunAll)
 	})
-	until(t, "bad ids are refused", "must hold a cluster id", func() error {
+	eventually(t, "bad ids are refused", "must hold a cluster id", func() error {
 		return c.Create(ctx, old(id.Name, "East"), client.DryRunAll)
 	})
 	check(t, c.Create(ctx, id), "")
-	until(t, "joining", "", func() error { return c.Create(ctx, membership.DeepCopy()) })
-	until(t, "the lock", "in clusterset prod", func() error { return c.Delete(ctx, id, client.DryRunAll) })
+	eventually(t, "joining", "", func() error { return c.Create(ctx, membership.DeepCopy()) })
+	eventually(t, "the lock", "in clusterset prod", func() error { return c.Delete(ctx, id, client.DryRunAll) })
 	check(t, setValue(t, c, id, "west"), "in clusterset prod")
 }

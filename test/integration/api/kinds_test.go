@@ -57,12 +57,13 @@ func TestClusterSet(t *testing.T) {
 		{"multicast", ranges(`["239.0.0.0/8"]`), notUnicast},
 		{"everything", ranges(`["0.0.0.0/0"]`), notUnicast},
 		{"block as large as its range", []edit{{"spec/clusterSetIP/blockPrefixLengths", `{"ipv4":8}`}}, "a block must be smaller than the range"},
-		{"IPv6 block larger than its range", []edit{{"spec/clusterSetIP/blockPrefixLengths", `{"ipv6":64}`}}, "a block must be smaller than the range"},
+		{"IPv6 block larger than its range", []edit{{"spec/clusterSetIP/blockPrefixLengths", `{"ipv6":64}`}},
+			"a block must be smaller than the range"},
 		{"range smaller than the default block", ranges(`["243.0.0.0/24"]`), "raise blockPrefixLengths or widen ranges"},
 		{"range of that size with smaller blocks", []edit{{"spec/clusterSetIP/ranges", `["243.0.0.0/24"]`},
 			{"spec/clusterSetIP/blockPrefixLengths", `{"ipv4":28}`}}, ""},
 		{"block of one address", []edit{{"spec/clusterSetIP/blockPrefixLengths", `{"ipv4":32}`}}, "less than or equal to 30"},
-		{"block of half the internet", []edit{{"spec/clusterSetIP/blockPrefixLengths", `{"ipv4":1}`}}, "greater than or equal to 8"},
+		{"block larger than allowed", []edit{{"spec/clusterSetIP/blockPrefixLengths", `{"ipv4":1}`}}, "greater than or equal to 8"},
 		{"IPv6 block too small", []edit{{"spec/clusterSetIP/blockPrefixLengths", `{"ipv6":128}`}}, "less than or equal to 126"},
 		{"IPv6 block too large", []edit{{"spec/clusterSetIP/blockPrefixLengths", `{"ipv6":16}`}}, "greater than or equal to 32"},
 		{"unknown policy", []edit{{"spec/staleEndpoints", `"Forget"`}}, `supported values: "Failover", "Remove"`},
@@ -123,7 +124,8 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range []variant{
-		{"good", []edit{{"status", `{"agentVersion":"v0.1.0","dataPlane":"nftables","podCIDRs":["10.1.0.0/16"],"serviceCIDRs":["10.96.0.0/16"]}`}}, ""},
+		{"good", []edit{{"status", `{"agentVersion":"v0.1.0","dataPlane":"nftables",
+			"podCIDRs":["10.1.0.0/16"],"serviceCIDRs":["10.96.0.0/16"]}`}}, ""},
 		{"unknown data plane", []edit{{"status", `{"dataPlane":"magic"}`}}, `supported values: "service", "nftables", "none"`},
 		{"pod range", []edit{{"status", `{"podCIDRs":["10.1.2.3/16"]}`}}, notMasked},
 		{"service range", []edit{{"status", `{"serviceCIDRs":["ten"]}`}}, notCIDR},
@@ -141,7 +143,8 @@ func TestExportRecord(t *testing.T) {
 	cp, c := served(t)
 	ns := harness.Namespace(t, cp)
 	good := func() *unstructured.Unstructured {
-		return object(t, fmt.Sprintf(`{"apiVersion":"seamark.dev/v1alpha1","kind":"ExportRecord","metadata":{"name":"web.shop.east","namespace":%q},
+		return object(t, fmt.Sprintf(`{"apiVersion":"seamark.dev/v1alpha1","kind":"ExportRecord",
+			"metadata":{"name":"web.shop.east","namespace":%q},
 			"spec":{"serviceName":"web","serviceNamespace":"shop","clusterID":"east","exportedAt":"2026-01-02T03:04:05Z","type":"ClusterSetIP",
 			"ports":[{"name":"http","port":80,"appProtocol":"kubernetes.io/h2c"},{"name":"dns","port":53,"protocol":"UDP"}],
 			"ipFamilies":["IPv4","IPv6"],
@@ -169,7 +172,8 @@ func TestExportRecord(t *testing.T) {
 		{"one unnamed port", spec("ports", `[{"port":80}]`), ""},
 		{"unnamed among several", spec("ports", `[{"port":80},{"name":"b","port":81}]`), "every port needs a name when there is more than one"},
 		{"same name twice", spec("ports", `[{"name":"a","port":80},{"name":"a","port":81}]`), notUnique},
-		{"same number twice", spec("ports", `[{"name":"a","port":80},{"name":"b","port":80,"protocol":"TCP"}]`), `Duplicate value: {"port":80,"protocol":"TCP"}`},
+		{"same number twice", spec("ports", `[{"name":"a","port":80},{"name":"b","port":80,"protocol":"TCP"}]`),
+			`Duplicate value: {"port":80,"protocol":"TCP"}`},
 		{"same number, other protocol", spec("ports", `[{"name":"a","port":80},{"name":"b","port":80,"protocol":"UDP"}]`), ""},
 		{"most ports", spec("ports", ports(256)), ""},
 		{"too many ports", spec("ports", ports(257)), "must have at most 256 items"},
@@ -190,7 +194,7 @@ func TestExportRecord(t *testing.T) {
 		{"long distribution", spec("trafficDistribution", `"`+strings.Repeat("a", 254)+`"`), "may not be more than 253"},
 		{"long preference", spec("prefer", `"`+long64+`"`), "may not be more than 63"},
 		{"no decision on the clusterset IP", spec("useClusterSetIP", ""), "spec.useClusterSetIP: Required value"},
-		{"no wish for the clusterset IP", spec("requestedClusterSetIP", ""), "spec.requestedClusterSetIP: Required value"},
+		{"no request for the clusterset IP", spec("requestedClusterSetIP", ""), "spec.requestedClusterSetIP: Required value"},
 	})
 
 	update(t, c, good(), []variant{
@@ -201,11 +205,12 @@ func TestExportRecord(t *testing.T) {
 		{"ports", spec("ports", `[{"port":81}]`), ""},
 		{"clusterset IP", spec("useClusterSetIP", `false`), "useClusterSetIP is decided when a service is exported"},
 		{"clusterset IP of a new export", []edit{{"spec/useClusterSetIP", `false`}, {"spec/exportedAt", `"2026-02-02T03:04:05Z"`}}, ""},
-		{"wish for the clusterset IP", spec("requestedClusterSetIP", `false`), ""},
+		{"request for the clusterset IP", spec("requestedClusterSetIP", `false`), ""},
 	})
 }
 
-// TestExportRecordFromGo writes the smallest record of each type from Go: nil slices must not become nulls that are refused.
+// TestExportRecordFromGo writes the smallest record of each type from Go: nil slices must not
+// become nulls, which the API server rejects.
 func TestExportRecordFromGo(t *testing.T) {
 	cp, c := served(t)
 	ns := harness.Namespace(t, cp)
@@ -231,8 +236,8 @@ func TestExportRecordFromGo(t *testing.T) {
 	}
 }
 
-// TestExportRecordOfAnOlderAgent writes spec.clusterIPs, which revision 1 of the schema had. The API
-// server must drop the field and accept the record. Writing it again must change nothing, or an
+// TestExportRecordOfAnOlderAgent writes spec.clusterIPs, which revision 1 of the schema had. The
+// API server must drop the field and accept the record. Writing it again must change nothing, or an
 // older agent would wake every watcher on each reconcile.
 func TestExportRecordOfAnOlderAgent(t *testing.T) {
 	cp, c := served(t)

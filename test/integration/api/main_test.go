@@ -1,6 +1,6 @@
-// Package api tests what the API server itself enforces: the schemas and rules of every kind, how CustomResourceDefinitions are
-// installed beside those of others, and the admission policies that confine members and guard identity. All of it against
-// real API servers.
+// Package api tests what API servers enforce: the schemas and rules of every kind, the installation
+// of CRDs beside those of other tools, and the admission policies that confine members and guard
+// identity. It uses real API servers.
 package api
 
 import (
@@ -48,7 +48,8 @@ func newClient(t testing.TB, config *rest.Config) client.Client {
 	return c
 }
 
-// served returns the shared control plane with all kinds of both sets installed, and an admin's client.
+// served returns the shared control plane with all kinds of both sets installed, and an admin's
+// client.
 func served(t testing.TB) (*controlplane.ControlPlane, client.Client) {
 	t.Helper()
 	cp := harness.Clusters(t, 1)[0]
@@ -66,7 +67,7 @@ func install(t testing.TB, c client.Client, sets ...crds.Set) {
 	}
 }
 
-// object parses JSON: what a person would send, types of Go aside.
+// object parses JSON as a user would send it, independently of Go types.
 func object(t testing.TB, text string) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{}
@@ -76,7 +77,8 @@ func object(t testing.TB, text string) *unstructured.Unstructured {
 	return o
 }
 
-// edit is one change to a good object: the field at path becomes value (JSON), or goes when value is empty.
+// edit is one change of a good object: the field at path is set to value (JSON), or removed if
+// value is empty.
 type edit struct{ path, value string }
 
 func (e edit) apply(t testing.TB, o *unstructured.Unstructured) {
@@ -98,7 +100,8 @@ func (e edit) apply(t testing.TB, o *unstructured.Unstructured) {
 	}
 }
 
-// wholeNumbers turns float64 into int64, the only number that unstructured objects copy without loss.
+// wholeNumbers converts float64 to int64, the only number type that unstructured objects copy
+// without loss.
 func wholeNumbers(value any) any {
 	switch v := value.(type) {
 	case float64:
@@ -115,7 +118,8 @@ func wholeNumbers(value any) any {
 	return value
 }
 
-// variant is a good object with edits, and what the API server must say about it: nothing when it is good.
+// variant is a good object with edits, and a part of the expected error: empty if it must be
+// accepted.
 type variant struct {
 	why   string
 	edits []edit
@@ -153,22 +157,23 @@ func update(t *testing.T, c client.Client, good *unstructured.Unstructured, vari
 	}
 }
 
-// check compares an answer with the fragment the refusal must hold; an empty fragment means that it must be accepted.
+// check compares an error with a part of the expected one. If that is empty, there must be no
+// error.
 func check(t *testing.T, err error, want string) {
 	t.Helper()
 	switch {
 	case want == "" && err != nil:
-		t.Errorf("refused: %v", err)
+		t.Errorf("rejected: %v", err)
 	case want != "" && err == nil:
-		t.Errorf("accepted; want a refusal with %q", want)
+		t.Errorf("accepted; want an error with %q", want)
 	case want != "" && !strings.Contains(err.Error(), want):
-		t.Errorf("refused with\n  %v\nwant\n  %s", err, want)
+		t.Errorf("rejected with\n  %v\nwant\n  %s", err, want)
 	case want != "" && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err):
-		t.Errorf("refused, but as %s: %v", apierrors.ReasonForError(err), err)
+		t.Errorf("rejected, but as %s: %v", apierrors.ReasonForError(err), err)
 	}
 }
 
-// ports renders n ports with distinct names and numbers.
+// ports returns JSON of n ports with distinct names and numbers.
 func ports(n int) string {
 	var all []string
 	for i := range n {

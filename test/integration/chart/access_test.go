@@ -34,31 +34,31 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// requests notes which verbs a client used on which resources, and what it was refused.
+// requests records which verbs a client used on which resources, and which requests were denied.
 type requests struct {
-	mu      sync.Mutex
-	used    map[string]bool // "verb group/resource"
-	refused []string
+	mu     sync.Mutex
+	used   map[string]bool // "verb group/resource"
+	denied []string
 }
 
-// resourcePath takes a request's path apart: group, resource, name and subresource.
+// resourcePath matches group, resource, name and subresource in the path of a request.
 var resourcePath = regexp.MustCompile(`^/(?:api/v1|apis/([^/]+)/[^/]+)(?:/namespaces/[^/]+)?/([a-z]+)(?:/([^/]+))?(?:/([a-z]+))?$`)
 
 func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTrip(func(req *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(req)
 		if err == nil {
-			r.note(req, response.StatusCode)
+			r.record(req, response.StatusCode)
 		}
 		return response, err
 	})
 }
 
-func (r *requests) note(req *http.Request, status int) {
+func (r *requests) record(req *http.Request, status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if status == http.StatusForbidden {
-		r.refused = append(r.refused, req.Method+" "+req.URL.Path)
+		r.denied = append(r.denied, req.Method+" "+req.URL.Path)
 	}
 	path := req.URL.Path
 	if match := regexp.MustCompile(`^/api/v1/namespaces(/[^/]+)?$`).FindStringSubmatch(path); match != nil {
@@ -74,11 +74,11 @@ func (r *requests) note(req *http.Request, status int) {
 	}
 }
 
-// sofar is what was noted; events may still be on their way after their agent ended.
-func (r *requests) sofar() (used map[string]bool, refused []string) {
+// snapshot returns copies, because an agent may still send events after it has stopped.
+func (r *requests) snapshot() (used map[string]bool, denied []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.used), slices.Clone(r.refused)
+	return maps.Clone(r.used), slices.Clone(r.denied)
 }
 
 func verb(req *http.Request, name string) string {
@@ -97,8 +97,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// as is a configuration with a token of one of the chart's ServiceAccounts, whose requests are noted.
-func (b *bed) as(cluster, account string) (*rest.Config, *requests) {
+// as returns a configuration with a token of one of the chart's ServiceAccounts. Its requests are
+// recorded.
+func (b *fixture) as(cluster, account string) (*rest.Config, *requests) {
 	b.t.Helper()
 	request := &authenticationv1.TokenRequest{}
 	owner := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: chart.Namespace, Name: account}}
@@ -107,20 +108,22 @@ func (b *bed) as(cluster, account string) (*rest.Config, *requests) {
 	}
 	config := rest.AnonymousClientConfig(b.planes[cluster].Config())
 	config.BearerToken = request.Status.Token
-	noted := &requests{used: map[string]bool{}}
-	config.Wrap(noted.wrap)
-	return config, noted
+	recorded := &requests{used: map[string]bool{}}
+	config.Wrap(recorded.wrap)
+	return config, recorded
 }
 
-// runAgent runs the agent with nothing but the rights of its ServiceAccount, until the end of the test or until stopped.
-func (b *bed) runAgent(cluster string) (*requests, func()) {
+// runAgent runs the agent with the permissions of its ServiceAccount, until the end of the test or
+// until stopped.
+func (b *fixture) runAgent(cluster string) (*requests, func()) {
 	b.t.Helper()
-	config, noted := b.as(cluster, "seamark-agent")
+	config, recorded := b.as(cluster, "seamark-agent")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
 		done <- agent.Run(ctx, agent.Options{
-			LeaderElection: true, CreateNamespaces: true, Options: daemon.Options{Local: config, Log: logr.Discard(), MetricsAddress: "0", ProbeAddress: "0"},
+			LeaderElection: true, CreateNamespaces: true,
+			Options:    daemon.Options{Local: config, Log: logr.Discard(), MetricsAddress: "0", ProbeAddress: "0"},
 			RenewEvery: time.Second, LeaseDuration: 5 * time.Second,
 		})
 	}()
@@ -131,74 +134,77 @@ func (b *bed) runAgent(cluster string) (*requests, func()) {
 		}
 	})
 	b.t.Cleanup(stop)
-	return noted, stop
+	return recorded, stop
 }
 
-// The agent's rights are enough for its work, and none is there that it never uses.
+// The agent's permissions are sufficient for its work, and it uses all of them.
 func TestAgentWorksWithItsRole(t *testing.T) {
-	b := newBed(t, "east", "west")
+	b := newFixture(t, "east", "west")
 	b.must("broker deploy --context east")
 	for _, name := range []string{"east", "west"} {
 		b.join(name, "east", "--create-namespaces --no-dns")
 	}
-	notedEast, stopEast := b.runAgent("east")
-	notedWest, stopWest := b.runAgent("west")
+	requestsEast, stopEast := b.runAgent("east")
+	requestsWest, stopWest := b.runAgent("west")
 	b.namespace("east", "shop")
 	svc := fleet.NewService("shop", "web")
-	b.create("east", svc, fleet.NewSlice(svc, "abc", "10.1.2.3"), &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
+	b.create("east", svc, fleet.NewSlice(svc, "abc", "10.1.2.3"),
+		&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
 	west := b.client("west")
 	derived := types.NamespacedName{Namespace: "shop", Name: objects.DerivedServiceName("web")}
-	harness.Eventually(t, "the service arrives in a namespace that the agent makes", func() error {
+	harness.Eventually(t, "the service is imported into a namespace that the agent creates", func() error {
 		si := &mcsv1beta1.ServiceImport{}
 		if err := west.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, si); err != nil {
 			return err
 		}
 		if len(si.Status.Clusters) != 1 || len(si.Spec.IPs) == 0 {
-			return fmt.Errorf("it has clusters %v and addresses %v", si.Status.Clusters, si.Spec.IPs)
+			return fmt.Errorf("it has clusters %v and IPs %v", si.Status.Clusters, si.Spec.IPs)
 		}
 		return west.Get(t.Context(), derived, &corev1.Service{})
 	})
-	disturb(t, b)
-	moved(t, b, "web-abc")
-	if err := b.client("east").Delete(t.Context(), &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}); err != nil {
+	changeManaged(t, b)
+	movePod(t, b, "web-abc")
+	if err := b.client("east").Delete(t.Context(),
+		&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "the service is gone", func() error {
 		err := west.Get(t.Context(), derived, &corev1.Service{})
 		if err == nil {
-			return errors.New("the derived Service is there")
+			return errors.New("the derived Service still exists")
 		}
 		return client.IgnoreNotFound(err)
 	})
 	stopEast()
 	stopWest()
 	used := map[string]bool{}
-	for _, noted := range []*requests{notedEast, notedWest} {
-		seen, refused := noted.sofar()
-		maps.Copy(used, seen)
-		if len(refused) > 0 {
-			t.Errorf("the agent was refused: %s", strings.Join(slices.Compact(refused), ", "))
+	for _, r := range []*requests{requestsEast, requestsWest} {
+		usedByOne, denied := r.snapshot()
+		maps.Copy(used, usedByOne)
+		if len(denied) > 0 {
+			t.Errorf("the agent was denied: %s", strings.Join(slices.Compact(denied), ", "))
 		}
 	}
-	checkNeeded(t, b, used)
+	checkAllUsed(t, b, used)
 }
 
-// disturb makes the agents put back what somebody changes, which takes rights of its own.
-func disturb(t *testing.T, b *bed) {
+// changeManaged changes objects that the agents manage. The agents need permissions to restore
+// them.
+func changeManaged(t *testing.T, b *fixture) {
 	t.Helper()
 	west := b.client("west")
-	harness.Eventually(t, "a changed import is put back", func() error {
+	harness.Eventually(t, "a changed import is restored", func() error {
 		si := &mcsv1beta1.ServiceImport{}
 		if err := west.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, si); err != nil {
 			return err
 		}
-		if si.Labels["seamark.dev/disturbed"] == "" {
-			si.Labels["seamark.dev/disturbed"] = "yes"
+		if si.Labels["seamark.dev/changed"] == "" {
+			si.Labels["seamark.dev/changed"] = "yes"
 			if err := west.Update(t.Context(), si); err != nil {
 				return err
 			}
 		}
-		return client.IgnoreNotFound(stillDisturbed(west, t, si))
+		return client.IgnoreNotFound(checkRestored(west, t, si))
 	})
 	east := b.client("east")
 	svc := &corev1.Service{}
@@ -213,7 +219,8 @@ func disturb(t *testing.T, b *bed) {
 			}
 		}
 		derived := &corev1.Service{}
-		if err := west.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: objects.DerivedServiceName("web")}, derived); err != nil {
+		key := types.NamespacedName{Namespace: "shop", Name: objects.DerivedServiceName("web")}
+		if err := west.Get(t.Context(), key, derived); err != nil {
 			return err
 		}
 		if len(derived.Spec.Ports) != 2 {
@@ -223,11 +230,12 @@ func disturb(t *testing.T, b *bed) {
 	})
 }
 
-// moved makes a pod of the service move, and waits until the other cluster knows.
-func moved(t *testing.T, b *bed, name string) {
+// movePod changes the address of the service's pod and waits until the other cluster has imported
+// it.
+func movePod(t *testing.T, b *fixture, name string) {
 	t.Helper()
 	east, west := b.client("east"), b.client("west")
-	harness.Eventually(t, "a pod that moved is seen", func() error {
+	harness.Eventually(t, "a pod that moved is imported", func() error {
 		slice := &discoveryv1.EndpointSlice{}
 		if err := east.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: name}, slice); err != nil {
 			return err
@@ -239,7 +247,8 @@ func moved(t *testing.T, b *bed, name string) {
 			}
 		}
 		var imported discoveryv1.EndpointSliceList
-		if err := west.List(t.Context(), &imported, client.InNamespace("shop"), client.MatchingLabels{mcsv1beta1.LabelSourceCluster: "east"}); err != nil {
+		if err := west.List(t.Context(), &imported, client.InNamespace("shop"),
+			client.MatchingLabels{mcsv1beta1.LabelSourceCluster: "east"}); err != nil {
 			return err
 		}
 		for _, s := range imported.Items {
@@ -247,53 +256,56 @@ func moved(t *testing.T, b *bed, name string) {
 				return nil
 			}
 		}
-		return fmt.Errorf("the other cluster has %d slices, none with it", len(imported.Items))
+		return fmt.Errorf("the other cluster has %d slices, none with the new address", len(imported.Items))
 	})
 }
 
-// stillDisturbed tells whether the disturbing label is still on an import.
-func stillDisturbed(c client.Client, t *testing.T, si *mcsv1beta1.ServiceImport) error {
+// checkRestored returns an error while the label that the test added is still on an import.
+func checkRestored(c client.Client, t *testing.T, si *mcsv1beta1.ServiceImport) error {
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(si), si); err != nil {
 		return err
 	}
-	if si.Labels["seamark.dev/disturbed"] != "" {
-		return fmt.Errorf("the label is still there")
+	if si.Labels["seamark.dev/changed"] != "" {
+		return fmt.Errorf("the label is still set")
 	}
 	return nil
 }
 
-// checkNeeded fails for each verb in the agent's roles that nothing used. Who may list may as well get: that is no further right. And what
-// is watched is listed too where an API server cannot stream lists.
-func checkNeeded(t *testing.T, b *bed, used map[string]bool) {
+// checkAllUsed fails for each verb in the agent's roles that no request used. get is allowed beside
+// list, because it gives no more access. list is allowed beside watch: an API server that cannot
+// stream lists needs both.
+func checkAllUsed(t *testing.T, b *fixture, used map[string]bool) {
 	t.Helper()
-	// What happens too rarely for this test: the identity is guarded by policies, a token is renewed after hours, an event is repeated.
+	// Too rare for this test: policies guard the identity, a token is renewed after hours, and events
+	// are seldom repeated.
 	rare := []string{
 		"create about.k8s.io/clusterproperties", "update about.k8s.io/clusterproperties", "create multicluster.k8s.io/clusterclaims",
-		"update multicluster.k8s.io/clusterclaims", "update /secrets", "create events.k8s.io/events", "patch events.k8s.io/events", "patch /events",
+		"update multicluster.k8s.io/clusterclaims", "update /secrets", "create events.k8s.io/events",
+		"patch events.k8s.io/events", "patch /events",
 	}
 	cluster := get(b, "west", "", "seamark-agent", &rbacv1.ClusterRole{})
 	own := get(b, "west", chart.Namespace, "seamark-agent", &rbacv1.Role{})
 	for _, rule := range append(cluster.Rules, own.Rules...) {
 		for _, resource := range rule.Resources {
 			for _, verb := range rule.Verbs {
-				right := verb + " " + rule.APIGroups[0] + "/" + resource
+				permission := verb + " " + rule.APIGroups[0] + "/" + resource
 				if verb == "get" && slices.Contains(rule.Verbs, "list") {
 					continue
 				}
-				if verb == "list" && used["watch"+strings.TrimPrefix(right, "list")] {
+				if verb == "list" && used["watch"+strings.TrimPrefix(permission, "list")] {
 					continue
 				}
-				if !used[right] && !slices.Contains(rare, right) {
-					t.Errorf("the agent may %s but never did", right)
+				if !used[permission] && !slices.Contains(rare, permission) {
+					t.Errorf("the agent may %s but never did", permission)
 				}
 			}
 		}
 	}
 }
 
-// People with the usual roles of a namespace may export, and nobody but the agent writes imports.
+// Users with the default roles of a namespace may export, and only the agent may write imports.
 func TestUserRoles(t *testing.T) {
-	b := newBed(t, "east")
+	b := newFixture(t, "east")
 	b.must("broker deploy --context east")
 	b.join("east", "east", "--no-dns")
 	b.namespace("east", "shop")
@@ -323,14 +335,14 @@ func TestUserRoles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		harness.Eventually(t, test.user+" reads exports and imports", func() error { // the roles are aggregated a moment later
+		harness.Eventually(t, test.user+" reads exports and imports", func() error { // the roles are aggregated with a delay
 			if err := c.List(t.Context(), &mcsv1beta1.ServiceExportList{}, client.InNamespace("shop")); err != nil {
 				return err
 			}
 			return c.List(t.Context(), &mcsv1beta1.ServiceImportList{}, client.InNamespace("shop"))
 		})
 		if test.writes {
-			harness.Eventually(t, test.user+" exports", func() error { return c.Create(t.Context(), export(), client.DryRunAll) })
+			harness.Eventually(t, test.user+" may export", func() error { return c.Create(t.Context(), export(), client.DryRunAll) })
 		} else if err := c.Create(t.Context(), export(), client.DryRunAll); !apierrors.IsForbidden(err) {
 			t.Errorf("%s exports: %v", test.user, err)
 		}

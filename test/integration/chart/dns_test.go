@@ -25,9 +25,10 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// A DNS whose configuration is not there, or not ours to change, is left alone, and people are told what to add.
+// Without a CoreDNS configuration, or with one that Seamark must not change, join changes nothing
+// and prints what to add.
 func TestClusterDNS(t *testing.T) {
-	b := newBed(t, "east")
+	b := newFixture(t, "east")
 	b.must("broker deploy --context east")
 	for _, test := range []struct {
 		name   string
@@ -37,11 +38,15 @@ func TestClusterDNS(t *testing.T) {
 	}{
 		{"none", nil, "left", "clusterset.local:53 {"},
 		{"the provider's", &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"addonmanager.kubernetes.io/mode": "Reconcile"}}, Data: map[string]string{"Corefile": usualCorefile},
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"addonmanager.kubernetes.io/mode": "Reconcile"}},
+			Data:       map[string]string{"Corefile": usualCorefile},
 		}, "left", "clusterset.local:53 {"},
-		{"with the zone", &corev1.ConfigMap{Data: map[string]string{"Corefile": usualCorefile + "clusterset.local:53 {\n    forward . 10.0.0.1\n}\n"}}, "left", "clusterset.local:53 {"},
+		{"with the zone", &corev1.ConfigMap{Data: map[string]string{
+			"Corefile": usualCorefile + "clusterset.local:53 {\n    forward . 10.0.0.1\n}\n",
+		}}, "left", "clusterset.local:53 {"},
 		{"edited", &corev1.ConfigMap{Data: map[string]string{"Corefile": usualCorefile + "# BEGIN seamark\n"}}, "left", "clusterset.local:53 {"},
-		{"without reload", &corev1.ConfigMap{Data: map[string]string{"Corefile": ".:53 {\n    whoami\n}\n"}}, "added", "rollout restart deployment coredns"},
+		{"without reload", &corev1.ConfigMap{Data: map[string]string{"Corefile": ".:53 {\n    whoami\n}\n"}}, "added",
+			"rollout restart deployment coredns"},
 		{"as usual", &corev1.ConfigMap{Data: map[string]string{"Corefile": usualCorefile}}, "added", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -72,25 +77,27 @@ func TestClusterDNS(t *testing.T) {
 	}
 }
 
-// The DNS server starts with the Corefile of the chart and answers with nothing but the rights of its ServiceAccount.
+// The DNS server starts with the Corefile of the chart and answers with the permissions of its
+// ServiceAccount.
 func TestDNSWorksWithItsRoleAndCorefile(t *testing.T) {
-	b := newBed(t, "east")
+	b := newFixture(t, "east")
 	b.must("broker deploy --context east")
 	j := b.join("east", "east", "--set zone=example.internal")
 	if j.DNS.Action != "left" || !strings.Contains(j.DNS.Advice, "example.internal:53 {") {
-		t.Errorf("without a known DNS people are told %+v", j.DNS)
+		t.Errorf("without a known DNS, join returns %+v", j.DNS)
 	}
 	b.namespace("east", "shop")
 	b.create("east", &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
-		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"243.0.0.7"}, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
+		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, IPs: []string{"243.0.0.7"},
+			Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
 	})
 	server := b.startDNS("east")
-	harness.Eventually(t, "the DNS server is ready", func() error { return reached(t.Context(), "http://"+server.ready+"/ready") })
-	if err := reached(t.Context(), "http://"+server.health+"/health"); err != nil {
+	harness.Eventually(t, "the DNS server is ready", func() error { return checkOK(t.Context(), "http://"+server.ready+"/ready") })
+	if err := checkOK(t.Context(), "http://"+server.health+"/health"); err != nil {
 		t.Errorf("health: %v", err)
 	}
-	if err := reached(t.Context(), "http://"+server.metrics+"/metrics"); err != nil {
+	if err := checkOK(t.Context(), "http://"+server.metrics+"/metrics"); err != nil {
 		t.Errorf("metrics: %v", err)
 	}
 	harness.Eventually(t, "the service is answered", func() error {
@@ -106,7 +113,7 @@ func TestDNSWorksWithItsRoleAndCorefile(t *testing.T) {
 	})
 }
 
-func reached(ctx context.Context, url string) error {
+func checkOK(ctx context.Context, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -117,16 +124,16 @@ func reached(ctx context.Context, url string) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s says %s", url, response.Status)
+		return fmt.Errorf("%s returned %s", url, response.Status)
 	}
 	return nil
 }
 
-// dnsServer is where a DNS server listens.
+// dnsServer holds the addresses of a DNS server.
 type dnsServer struct{ dns, metrics, health, ready string }
 
-// startDNS starts the DNS server as a pod would, but on ports of this machine's own.
-func (b *bed) startDNS(cluster string) dnsServer {
+// startDNS starts the DNS server as in a pod, but on free ports of the loopback interface.
+func (b *fixture) startDNS(cluster string) dnsServer {
 	b.t.Helper()
 	config, _ := b.as(cluster, "seamark-dns")
 	dir := b.t.TempDir()
@@ -139,7 +146,7 @@ func (b *bed) startDNS(cluster string) dnsServer {
 	if err := clientcmd.WriteToFile(*out, kubeconfig); err != nil {
 		b.t.Fatal(err)
 	}
-	s := dnsServer{free(b.t), free(b.t), free(b.t), free(b.t)}
+	s := dnsServer{freeAddress(b.t), freeAddress(b.t), freeAddress(b.t), freeAddress(b.t)}
 	_, port, _ := net.SplitHostPort(s.dns)
 	text := get(b, cluster, chart.Namespace, "seamark-dns", &corev1.ConfigMap{}).Data["Corefile"]
 	text = strings.NewReplacer(
@@ -162,8 +169,8 @@ func (b *bed) startDNS(cluster string) dnsServer {
 	return s
 }
 
-// free is an address on loopback that nobody listens at, for UDP and TCP.
-func free(t testing.TB) string {
+// freeAddress returns a free address of the loopback interface, for UDP and TCP.
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -179,7 +186,7 @@ func dnsBinary(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Read, so that `go test` knows its result depends on what is built here.
+	// Read it, so that the cache of go test depends on it.
 	if _, err := os.ReadFile(filepath.Join(root, "cmd", "seamark-dns", "main.go")); err != nil {
 		t.Fatal(err)
 	}

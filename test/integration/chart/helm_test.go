@@ -18,7 +18,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/install/chart"
 )
 
-// packaged is the chart as people get it who use helm.
+// packaged returns the chart as users of helm get it.
 func packaged(t *testing.T) *helmchart.Chart {
 	t.Helper()
 	path, err := chart.Package(t.TempDir())
@@ -33,7 +33,7 @@ func packaged(t *testing.T) *helmchart.Chart {
 }
 
 // helmInstall does what helm install does.
-func (b *bed) helmInstall(t *testing.T, cluster string, values map[string]any, change func(*action.Install)) error {
+func (b *fixture) helmInstall(t *testing.T, cluster string, values map[string]any, change func(*action.Install)) error {
 	t.Helper()
 	i := action.NewInstall(b.helm(cluster))
 	i.ReleaseName, i.Namespace, i.CreateNamespace, i.WaitStrategy = chart.ReleaseName, chart.Namespace, true, kube.HookOnlyStrategy
@@ -42,9 +42,10 @@ func (b *bed) helmInstall(t *testing.T, cluster string, values map[string]any, c
 	return err
 }
 
-// Who uses helm gets kinds, policies and workloads from the chart alone; the membership comes from join, before or after.
+// With helm, CRDs, policies and workloads come from the chart. The membership comes from join,
+// before or after the installation.
 func TestInstallWithHelm(t *testing.T) {
-	b := newBed(t, "east", "west")
+	b := newFixture(t, "east", "west")
 	b.must("broker deploy --context west")
 	t.Run("helm first", func(t *testing.T) {
 		if err := b.helmInstall(t, "east", map[string]any{"agent": map[string]any{"replicas": 1}}, func(*action.Install) {}); err != nil {
@@ -54,7 +55,7 @@ func TestInstallWithHelm(t *testing.T) {
 		get(b, "east", "", "seamark-identity-locked", &admissionregistrationv1.ValidatingAdmissionPolicy{})
 		b.must("join --no-install --broker-context west --context east --clusterid east")
 		if j := b.join("east", "west", ""); j.Release.Revision != 2 || j.Release.Action != chart.Upgraded {
-			// The data plane, which helm left to its default, is written down.
+			// join adds the data plane to the values, which helm left at the default.
 			t.Errorf("joining what helm installed: %+v", j.Release)
 		}
 		if agent := get(b, "east", chart.Namespace, "seamark-agent", &appsv1.Deployment{}); *agent.Spec.Replicas != 1 {
@@ -63,9 +64,9 @@ func TestInstallWithHelm(t *testing.T) {
 		b.must("leave --context east --broker-context west")
 		err := b.client("east").Get(t.Context(), types.NamespacedName{Namespace: chart.Namespace, Name: "seamark-agent"}, &appsv1.Deployment{})
 		if !apierrors.IsNotFound(err) {
-			t.Errorf("after leave the agent is there (%v)", err)
+			t.Errorf("after leave the agent still exists (%v)", err)
 		}
-		get(b, "east", "", chart.Namespace, &corev1.Namespace{}) // helm made it, helm's user may delete it
+		get(b, "east", "", chart.Namespace, &corev1.Namespace{}) // helm created it, so leave must keep it
 	})
 	t.Run("join first", func(t *testing.T) {
 		b.must("join --no-install --broker-context west --context west --clusterid west")

@@ -34,10 +34,12 @@ const usualCorefile = `.:53 {
 }
 `
 
-// A cluster that joined, was upgraded with helm and left is as it was, but for the kinds and its id.
+// A cluster that joined, was upgraded with helm and left has the same objects as before, except for
+// the CRDs and its id.
 func TestJoinUpgradeLeave(t *testing.T) {
-	b := newBed(t, "east")
-	b.create("east", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Data: map[string]string{"Corefile": usualCorefile}})
+	b := newFixture(t, "east")
+	b.create("east", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"},
+		Data: map[string]string{"Corefile": usualCorefile}})
 	harness.Eventually(t, "the default namespace is complete", func() error {
 		if _, ok := b.contents("east")["configmaps default/kube-root-ca.crt"]; !ok {
 			return fmt.Errorf("not yet")
@@ -52,9 +54,10 @@ func TestJoinUpgradeLeave(t *testing.T) {
 		t.Errorf("joining for the first time: %+v", first.Release)
 	}
 	t.Run("what is installed", func(t *testing.T) { checkInstalled(t, b, first) })
-	t.Run("again", func(t *testing.T) { checkAgain(t, b) })
+	t.Run("again", func(t *testing.T) { checkJoinAgain(t, b) })
 	t.Run("repair", func(t *testing.T) {
-		if err := b.client("east").Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: chart.Namespace, Name: "seamark-dns"}}); err != nil {
+		if err := b.client("east").Delete(t.Context(),
+			&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: chart.Namespace, Name: "seamark-dns"}}); err != nil {
 			t.Fatal(err)
 		}
 		if again := b.join("east", "east", ""); again.Release.Action != chart.Upgraded {
@@ -66,13 +69,15 @@ func TestJoinUpgradeLeave(t *testing.T) {
 	t.Run("data plane", func(t *testing.T) { checkDataPlane(t, b) })
 	t.Run("not ready", func(t *testing.T) {
 		o := b.run("join --broker-context east --context east --timeout 1s")
-		if o.code != 1 || !strings.Contains(o.err, "not ready after 1s") || !strings.Contains(o.err, "waiting: Deployment seamark-agent: 0 of 2 ready") {
+		if o.code != 1 || !strings.Contains(o.err, "not ready after 1s") ||
+			!strings.Contains(o.err, "waiting: Deployment seamark-agent: 0 of 2 ready") {
 			t.Errorf("exit %d: %s", o.code, o.err)
 		}
 	})
 
 	left := b.must("leave --context east --broker-context east")
-	if !strings.Contains(left.out, "release        seamark in namespace seamark-system uninstalled") || strings.Contains(left.out, "stop its seamark-agent") {
+	if !strings.Contains(left.out, "release        seamark in namespace seamark-system uninstalled") ||
+		strings.Contains(left.out, "stop its seamark-agent") {
 		t.Errorf("leave says:\n%s", left.out)
 	}
 	b.must("broker remove --context east")
@@ -85,8 +90,9 @@ func TestJoinUpgradeLeave(t *testing.T) {
 	}
 }
 
-// nothingLeft names what a cluster has that it did not have before, but for what is meant to stay.
-func nothingLeft(b *bed, cluster string, before map[string]string) error {
+// nothingLeft returns an error that names objects which a cluster did not have before and which
+// should not stay.
+func nothingLeft(b *fixture, cluster string, before map[string]string) error {
 	stays := []string{
 		"customresourcedefinitions /clusterclaims.multicluster.k8s.io", "customresourcedefinitions /clusterproperties.about.k8s.io",
 		"customresourcedefinitions /serviceexports.multicluster.x-k8s.io", "customresourcedefinitions /serviceimports.multicluster.x-k8s.io",
@@ -107,7 +113,7 @@ func nothingLeft(b *bed, cluster string, before map[string]string) error {
 	return nil
 }
 
-func checkInstalled(t *testing.T, b *bed, j joined) {
+func checkInstalled(t *testing.T, b *fixture, j joined) {
 	agent := get(b, "east", chart.Namespace, "seamark-agent", &appsv1.Deployment{})
 	if image := agent.Spec.Template.Spec.Containers[0].Image; image != "example.org/seamark:v1" || *agent.Spec.Replicas != 2 {
 		t.Errorf("the agent runs %s with %d replicas", image, *agent.Spec.Replicas)
@@ -117,24 +123,25 @@ func checkInstalled(t *testing.T, b *bed, j joined) {
 	}
 	service := get(b, "east", chart.Namespace, "seamark-dns", &corev1.Service{})
 	config := get(b, "east", "kube-system", "coredns", &corev1.ConfigMap{})
-	if want := "forward . " + strings.Join(service.Spec.ClusterIPs, " ") + "\n"; !strings.Contains(config.Data["Corefile"], want) || j.DNS.Action != "added" {
+	want := "forward . " + strings.Join(service.Spec.ClusterIPs, " ") + "\n"
+	if !strings.Contains(config.Data["Corefile"], want) || j.DNS.Action != "added" {
 		t.Errorf("the cluster's DNS (%s) is without %q:\n%s", j.DNS.Action, want, config.Data["Corefile"])
 	}
 	list := action.NewList(b.helm("east"))
 	list.All, list.StateMask = true, action.ListAll
 	found, err := list.Run()
 	if err != nil || len(found) != 1 || found[0].(*release.Release).Name != chart.ReleaseName {
-		t.Errorf("helm lists %d releases (%v), want one called %s", len(found), err, chart.ReleaseName)
+		t.Errorf("helm lists %d releases (%v), want one named %s", len(found), err, chart.ReleaseName)
 	}
 }
 
-// Joining again writes nothing, and keeps what was chosen before.
-func checkAgain(t *testing.T, b *bed) {
-	settled := map[string]string{}
-	harness.Eventually(t, "the controllers have done their part", func() error {
+// checkJoinAgain checks that joining again writes nothing and keeps earlier choices.
+func checkJoinAgain(t *testing.T, b *fixture) {
+	last := map[string]string{}
+	harness.Eventually(t, "the controllers are idle", func() error {
 		now := b.contents("east")
-		if !maps.Equal(now, settled) {
-			settled = now
+		if !maps.Equal(now, last) {
+			last = now
 			return fmt.Errorf("still changing")
 		}
 		return nil
@@ -153,8 +160,9 @@ func checkAgain(t *testing.T, b *bed) {
 	}
 }
 
-// helm upgrades what join installed, with the packaged chart and without conflicts; joining again keeps what helm chose.
-func checkHelm(t *testing.T, b *bed) {
+// checkHelm upgrades the release of join with the packaged chart and without conflicts. Joining
+// again keeps the values of the upgrade.
+func checkHelm(t *testing.T, b *fixture) {
 	path, err := chart.Package(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -182,17 +190,19 @@ func checkHelm(t *testing.T, b *bed) {
 	check("after joining again")
 	u = action.NewUpgrade(b.helm("east"))
 	u.Namespace, u.ReuseValues = chart.Namespace, true
-	if _, err := u.Run(chart.ReleaseName, packaged, map[string]any{"dataPlane": "ebpf"}); err == nil || !strings.Contains(err.Error(), "'service', 'nftables', 'none'") {
+	_, err = u.Run(chart.ReleaseName, packaged, map[string]any{"dataPlane": "ebpf"})
+	if err == nil || !strings.Contains(err.Error(), "'service', 'nftables', 'none'") {
 		t.Errorf("helm upgrade with a wrong value: %v", err)
 	}
 }
 
-// The data plane chosen at join decides what runs, and what the namespace admits.
-func checkDataPlane(t *testing.T, b *bed) {
+// checkDataPlane checks that the data plane chosen at join decides which workloads run and which
+// pod security standard the namespace enforces.
+func checkDataPlane(t *testing.T, b *fixture) {
 	enforced := func() string {
 		return get(b, "east", "", chart.Namespace, &corev1.Namespace{}).Labels["pod-security.kubernetes.io/enforce"]
 	}
-	admitted(t, b, "seamark-agent", "seamark-dns")
+	checkAdmitted(t, b, "seamark-agent", "seamark-dns")
 	if enforced() != "restricted" {
 		t.Errorf("the namespace enforces %q", enforced())
 	}
@@ -202,28 +212,28 @@ func checkDataPlane(t *testing.T, b *bed) {
 	}
 	proxy := get(b, "east", chart.Namespace, "seamark-proxy", &appsv1.DaemonSet{})
 	if err := b.client("east").Create(t.Context(), podOf("proxy", proxy.Spec.Template), client.DryRunAll); err != nil {
-		t.Errorf("a pod of the proxy is refused: %v", err)
+		t.Errorf("a pod of the proxy is rejected: %v", err)
 	}
 	b.join("east", "east", "")
 	get(b, "east", chart.Namespace, "seamark-proxy", &appsv1.DaemonSet{})
 	b.join("east", "east", "--dataplane service")
 	err := b.client("east").Get(t.Context(), client.ObjectKeyFromObject(proxy), proxy)
 	if client.IgnoreNotFound(err) != nil || err == nil {
-		t.Errorf("the proxy is still there (%v)", err)
+		t.Errorf("the proxy still exists (%v)", err)
 	}
 	if err := b.client("east").Create(t.Context(), podOf("proxy", proxy.Spec.Template), client.DryRunAll); err == nil {
 		t.Error("a pod with the nodes' network is admitted without the proxy")
 	}
-	b.join("east", "east", "--dataplane nftables") // and leaves with it
+	b.join("east", "east", "--dataplane nftables") // leave must remove the proxy too
 }
 
-// admitted tries pods of Deployments against the API server's admission.
-func admitted(t *testing.T, b *bed, deployments ...string) {
+// checkAdmitted checks that admission accepts pods of the Deployments.
+func checkAdmitted(t *testing.T, b *fixture, deployments ...string) {
 	t.Helper()
 	for _, name := range deployments {
 		d := get(b, "east", chart.Namespace, name, &appsv1.Deployment{})
 		if err := b.client("east").Create(t.Context(), podOf(name, d.Spec.Template), client.DryRunAll); err != nil {
-			t.Errorf("a pod of %s is refused: %v", name, err)
+			t.Errorf("a pod of %s is rejected: %v", name, err)
 		}
 	}
 }

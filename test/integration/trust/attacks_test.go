@@ -24,13 +24,13 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-var shared *scene
+var shared *fixture
 
-// scenes is the scene all tests of the package play on.
-func scenes(t *testing.T) *scene {
+// sharedFixture returns the fixture of all tests of the package.
+func sharedFixture(t *testing.T) *fixture {
 	t.Helper()
 	if shared == nil {
-		shared = newScene(t)
+		shared = newFixture(t)
 	}
 	return shared
 }
@@ -38,14 +38,14 @@ func scenes(t *testing.T) *scene {
 // attack is one thing a member must not be able to do.
 type attack struct {
 	name string
-	try  func(ctx context.Context, s *scene) error
+	try  func(ctx context.Context, s *fixture) error
 }
 
 // attackCount is the number of attacks that docs/security.md claims.
 const attackCount = 74
 
 func TestAttacksAreRefused(t *testing.T) {
-	s := scenes(t)
+	s := sharedFixture(t)
 	before := s.victims(t)
 	count := 0
 	for _, group := range [][]attack{onRecords, onSlices, onAggregates, onMembership, onCluster, byEscalation} {
@@ -53,7 +53,7 @@ func TestAttacksAreRefused(t *testing.T) {
 			count++
 			t.Run(a.name, func(t *testing.T) {
 				err := a.try(t.Context(), s)
-				// Invalid: what the schema refuses before a policy is asked.
+				// Invalid: the schema rejects it before a policy is evaluated.
 				if err == nil || (!apierrors.IsForbidden(err) && !apierrors.IsInvalid(err)) {
 					t.Errorf("not refused: %v", err)
 				}
@@ -70,8 +70,8 @@ func TestAttacksAreRefused(t *testing.T) {
 	}
 }
 
-// victims are the versions of what must not change.
-func (s *scene) victims(t *testing.T) map[string]string {
+// victims returns the resource versions of objects that must not change.
+func (s *fixture) victims(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	for _, list := range []client.ObjectList{
@@ -87,12 +87,12 @@ func (s *scene) victims(t *testing.T) map[string]string {
 	return found
 }
 
-// change reads an object as the attacker and tries to write it back changed.
-func change[T client.Object](ctx context.Context, c client.Client, obj T, how func(T)) error {
+// change reads an object as the attacker, changes it and tries to write it.
+func change[T client.Object](ctx context.Context, c client.Client, obj T, edit func(T)) error {
 	if err := c.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 		return err
 	}
-	how(obj)
+	edit(obj)
 	return c.Update(ctx, obj)
 }
 
@@ -109,63 +109,67 @@ func token(ctx context.Context, c client.Client, id string) error {
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
 
-var owner = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "prey", UID: "x"}}
+var owner = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "victim", UID: "x"}}
 
 var onRecords = []attack{
-	{"create a record for west", func(ctx context.Context, s *scene) error {
+	{"create a record for west", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, record("west", types.NamespacedName{Namespace: "shop", Name: "new"}))
 	}},
-	{"create a record named for west and labelled east", func(ctx context.Context, s *scene) error {
+	{"create a record named for west and labelled east", func(ctx context.Context, s *fixture) error {
 		r := record("west", types.NamespacedName{Namespace: "shop", Name: "new"})
 		label(r, mcsv1beta1.LabelSourceCluster, "east")
 		return s.east.Create(ctx, r)
 	}},
-	{"create a record of east that speaks for west", func(ctx context.Context, s *scene) error {
+	{"create a record of east that names west in its spec", func(ctx context.Context, s *fixture) error {
 		r := record("east", web)
 		r.Spec.ClusterID = "west"
 		return s.east.Create(ctx, r)
 	}},
-	{"create a record without labels", func(ctx context.Context, s *scene) error {
+	{"create a record without labels", func(ctx context.Context, s *fixture) error {
 		r := record("east", web)
 		r.Labels = nil
 		return s.east.Create(ctx, r)
 	}},
-	{"create a record that describes another service", func(ctx context.Context, s *scene) error {
+	{"create a record that describes another service", func(ctx context.Context, s *fixture) error {
 		r := record("east", web)
 		r.Spec.ServiceName = "cart"
 		return s.east.Create(ctx, r)
 	}},
-	{"create a record from kube-system", func(ctx context.Context, s *scene) error { return s.east.Create(ctx, record("east", system)) }},
-	{"create a record from seamark-system", func(ctx context.Context, s *scene) error {
+	{"create a record from kube-system", func(ctx context.Context, s *fixture) error { return s.east.Create(ctx, record("east", system)) }},
+	{"create a record from seamark-system", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, record("east", types.NamespacedName{Namespace: "seamark-system", Name: "x"}))
 	}},
-	{"create a record from a namespace the admin excluded", func(ctx context.Context, s *scene) error { return s.narrow.Create(ctx, record("narrow", private)) }},
-	{"create a slice from a namespace the admin excluded", func(ctx context.Context, s *scene) error { return s.narrow.Create(ctx, slice("narrow", private)) }},
-	{"write an aggregate of a namespace the admin excluded", func(ctx context.Context, s *scene) error { return s.narrow.Create(ctx, aggregate("narrow", private)) }},
-	{"change west's record", func(ctx context.Context, s *scene) error {
+	{"create a record from a namespace the admin excluded",
+		func(ctx context.Context, s *fixture) error { return s.narrow.Create(ctx, record("narrow", private)) }},
+	{"create a slice from a namespace the admin excluded",
+		func(ctx context.Context, s *fixture) error { return s.narrow.Create(ctx, slice("narrow", private)) }},
+	{"write an aggregate of a namespace the admin excluded",
+		func(ctx context.Context, s *fixture) error { return s.narrow.Create(ctx, aggregate("narrow", private)) }},
+	{"change west's record", func(ctx context.Context, s *fixture) error {
 		return change(ctx, s.east, record("west", web), func(r *v1alpha1.ExportRecord) { r.Spec.Ports[0].Port = 81 })
 	}},
-	{"relabel west's record as its own", func(ctx context.Context, s *scene) error {
+	{"relabel west's record as its own", func(ctx context.Context, s *fixture) error {
 		return change(ctx, s.east, record("west", web), func(r *v1alpha1.ExportRecord) { label(r, mcsv1beta1.LabelSourceCluster, "east") })
 	}},
-	{"patch west's record", func(ctx context.Context, s *scene) error {
-		return s.east.Patch(ctx, record("west", web), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"exportedAt":"1970-01-01T00:00:00Z"}}`)))
+	{"patch west's record", func(ctx context.Context, s *fixture) error {
+		return s.east.Patch(ctx, record("west", web),
+			client.RawPatch(types.MergePatchType, []byte(`{"spec":{"exportedAt":"1970-01-01T00:00:00Z"}}`)))
 	}},
-	{"delete west's record", func(ctx context.Context, s *scene) error { return s.east.Delete(ctx, record("west", web)) }},
-	{"delete all records at once", func(ctx context.Context, s *scene) error {
+	{"delete west's record", func(ctx context.Context, s *fixture) error { return s.east.Delete(ctx, record("west", web)) }},
+	{"delete all records at once", func(ctx context.Context, s *fixture) error {
 		return s.east.DeleteAllOf(ctx, &v1alpha1.ExportRecord{}, client.InNamespace(namespace))
 	}},
-	{"put a finalizer on its record", func(ctx context.Context, s *scene) error {
+	{"put a finalizer on its record", func(ctx context.Context, s *fixture) error {
 		r := record("east", web)
 		r.Finalizers = []string{"evil.example/hold"}
 		return s.east.Create(ctx, r)
 	}},
-	{"put an owner on its record", func(ctx context.Context, s *scene) error {
+	{"put an owner on its record", func(ctx context.Context, s *fixture) error {
 		r := record("east", web)
 		r.OwnerReferences = owner
 		return s.east.Create(ctx, r)
 	}},
-	{"write the status of west's record", func(ctx context.Context, s *scene) error {
+	{"write the status of west's record", func(ctx context.Context, s *fixture) error {
 		r := record("west", web)
 		if err := s.east.Get(ctx, client.ObjectKeyFromObject(r), r); err != nil {
 			return err
@@ -176,36 +180,36 @@ var onRecords = []attack{
 }
 
 var onSlices = []attack{
-	{"create a slice for west", func(ctx context.Context, s *scene) error {
+	{"create a slice for west", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, slice("west", types.NamespacedName{Namespace: "shop", Name: "new"}))
 	}},
-	{"create a slice of its own under west's name", func(ctx context.Context, s *scene) error {
+	{"create a slice of its own under west's name", func(ctx context.Context, s *fixture) error {
 		sl := slice("west", web)
 		sl.Name = objects.SliceName(web, "west", "two")
 		label(sl, mcsv1beta1.LabelSourceCluster, "east")
 		return s.east.Create(ctx, sl)
 	}},
-	{"put endpoints into west's slice", func(ctx context.Context, s *scene) error {
+	{"put endpoints into west's slice", func(ctx context.Context, s *fixture) error {
 		return change(ctx, s.east, slice("west", cart), func(sl *discoveryv1.EndpointSlice) { sl.Endpoints[0].Addresses = []string{"10.6.6.6"} })
 	}},
-	{"relabel west's slice", func(ctx context.Context, s *scene) error {
+	{"relabel west's slice", func(ctx context.Context, s *fixture) error {
 		return change(ctx, s.east, slice("west", cart), func(sl *discoveryv1.EndpointSlice) { label(sl, mcsv1beta1.LabelSourceCluster, "east") })
 	}},
-	{"delete west's slice", func(ctx context.Context, s *scene) error { return s.east.Delete(ctx, slice("west", cart)) }},
-	{"delete all slices at once", func(ctx context.Context, s *scene) error {
+	{"delete west's slice", func(ctx context.Context, s *fixture) error { return s.east.Delete(ctx, slice("west", cart)) }},
+	{"delete all slices at once", func(ctx context.Context, s *fixture) error {
 		return s.east.DeleteAllOf(ctx, &discoveryv1.EndpointSlice{}, client.InNamespace(namespace))
 	}},
-	{"put endpoints behind a Service of the broker's cluster", func(ctx context.Context, s *scene) error {
+	{"put endpoints behind a Service of the broker's cluster", func(ctx context.Context, s *fixture) error {
 		sl := slice("east", web)
 		label(sl, discoveryv1.LabelServiceName, "kubernetes")
 		return s.east.Create(ctx, sl)
 	}},
-	{"create a slice in another namespace", func(ctx context.Context, s *scene) error {
+	{"create a slice in another namespace", func(ctx context.Context, s *fixture) error {
 		sl := slice("east", web)
 		sl.Namespace = "default"
 		return s.east.Create(ctx, sl)
 	}},
-	{"put a finalizer on its slice", func(ctx context.Context, s *scene) error {
+	{"put a finalizer on its slice", func(ctx context.Context, s *fixture) error {
 		sl := slice("east", web)
 		sl.Finalizers = []string{"evil.example/hold"}
 		return s.east.Create(ctx, sl)
@@ -213,40 +217,41 @@ var onSlices = []attack{
 }
 
 var onAggregates = []attack{
-	{"replace the address of an aggregate", func(ctx context.Context, s *scene) error {
+	{"replace the clusterset IP of an aggregate", func(ctx context.Context, s *fixture) error {
 		return change(ctx, s.east, aggregate("", cart), func(si *mcsv1beta1.ServiceImport) {
 			label(si, v1alpha1.LabelWrittenBy, "east")
 			si.Spec.IPs = []string{"243.0.0.66"}
 		})
 	}},
-	{"take the address from an aggregate", func(ctx context.Context, s *scene) error {
+	{"remove the clusterset IP of an aggregate", func(ctx context.Context, s *fixture) error {
 		return change(ctx, s.east, aggregate("", cart), func(si *mcsv1beta1.ServiceImport) {
 			label(si, v1alpha1.LabelWrittenBy, "east")
 			si.Spec.IPs = nil
 		})
 	}},
-	{"hand out an address of west's block", func(ctx context.Context, s *scene) error {
+	{"allocate a clusterset IP of west's block", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, aggregate("east", types.NamespacedName{Namespace: "shop", Name: "new"}, "243.1.0.66"))
 	}},
-	{"hand out an address outside the clusterset's range", func(ctx context.Context, s *scene) error {
+	{"allocate a clusterset IP outside the clusterset's range", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, aggregate("east", types.NamespacedName{Namespace: "shop", Name: "new"}, "10.0.0.1"))
 	}},
-	{"write an aggregate in west's name", func(ctx context.Context, s *scene) error {
+	{"write an aggregate in west's name", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, aggregate("west", types.NamespacedName{Namespace: "shop", Name: "new"}, "243.1.0.66"))
 	}},
-	{"write an aggregate that says nobody wrote it", func(ctx context.Context, s *scene) error {
+	{"write an aggregate without a writer", func(ctx context.Context, s *fixture) error {
 		si := aggregate("", types.NamespacedName{Namespace: "shop", Name: "new"}, "243.1.0.66")
 		delete(si.Labels, v1alpha1.LabelWrittenBy)
 		return s.east.Create(ctx, si)
 	}},
-	{"write an aggregate of kube-system", func(ctx context.Context, s *scene) error { return s.east.Create(ctx, aggregate("east", system)) }},
-	{"name an aggregate for another service", func(ctx context.Context, s *scene) error {
+	{"write an aggregate of kube-system",
+		func(ctx context.Context, s *fixture) error { return s.east.Create(ctx, aggregate("east", system)) }},
+	{"name an aggregate for another service", func(ctx context.Context, s *fixture) error {
 		si := aggregate("east", types.NamespacedName{Namespace: "shop", Name: "new"})
 		si.Name = "other.shop"
 		return s.east.Create(ctx, si)
 	}},
-	{"delete an aggregate others export", func(ctx context.Context, s *scene) error { return s.east.Delete(ctx, aggregate("", cart)) }},
-	{"take west off the list of an aggregate, to delete it then", func(ctx context.Context, s *scene) error {
+	{"delete an aggregate others export", func(ctx context.Context, s *fixture) error { return s.east.Delete(ctx, aggregate("", cart)) }},
+	{"remove west from the exporters of an aggregate, to delete it then", func(ctx context.Context, s *fixture) error {
 		si := aggregate("", cart)
 		if err := s.east.Get(ctx, client.ObjectKeyFromObject(si), si); err != nil {
 			return err
@@ -254,13 +259,13 @@ var onAggregates = []attack{
 		si.Status.Clusters = nil
 		return s.east.Status().Update(ctx, si)
 	}},
-	{"put a finalizer on an aggregate", func(ctx context.Context, s *scene) error {
+	{"put a finalizer on an aggregate", func(ctx context.Context, s *fixture) error {
 		return change(ctx, s.east, aggregate("", cart), func(si *mcsv1beta1.ServiceImport) {
 			label(si, v1alpha1.LabelWrittenBy, "east")
 			si.Finalizers = []string{"evil.example/hold"}
 		})
 	}},
-	{"let an aggregate be collected with another object", func(ctx context.Context, s *scene) error {
+	{"put an owner on an aggregate", func(ctx context.Context, s *fixture) error {
 		return change(ctx, s.east, aggregate("", cart), func(si *mcsv1beta1.ServiceImport) {
 			label(si, v1alpha1.LabelWrittenBy, "east")
 			si.OwnerReferences = owner
@@ -269,136 +274,143 @@ var onAggregates = []attack{
 }
 
 var onMembership = []attack{
-	{"steal west's lease", func(ctx context.Context, s *scene) error {
-		return change(ctx, s.east, &coordinationv1.Lease{ObjectMeta: named("west")}, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("me") })
+	{"steal west's lease", func(ctx context.Context, s *fixture) error {
+		return change(ctx, s.east, &coordinationv1.Lease{ObjectMeta: named("west")},
+			func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr.To("east") })
 	}},
-	{"delete west's lease", func(ctx context.Context, s *scene) error {
+	{"delete west's lease", func(ctx context.Context, s *fixture) error {
 		return s.east.Delete(ctx, &coordinationv1.Lease{ObjectMeta: named("west")})
 	}},
-	{"delete its own lease", func(ctx context.Context, s *scene) error {
+	{"delete its own lease", func(ctx context.Context, s *fixture) error {
 		return s.east.Delete(ctx, &coordinationv1.Lease{ObjectMeta: named("east")})
 	}},
-	{"create a lease for a future member", func(ctx context.Context, s *scene) error {
+	{"create a lease for a future member", func(ctx context.Context, s *fixture) error {
 		l := &coordinationv1.Lease{ObjectMeta: named("north")}
 		l.Labels = map[string]string{mcsv1beta1.LabelSourceCluster: "east"}
 		return s.east.Create(ctx, l)
 	}},
-	{"give its lease to west", func(ctx context.Context, s *scene) error {
-		return change(ctx, s.east, &coordinationv1.Lease{ObjectMeta: named("east")}, func(l *coordinationv1.Lease) { label(l, mcsv1beta1.LabelSourceCluster, "west") })
+	{"give its lease to west", func(ctx context.Context, s *fixture) error {
+		return change(ctx, s.east, &coordinationv1.Lease{ObjectMeta: named("east")},
+			func(l *coordinationv1.Lease) { label(l, mcsv1beta1.LabelSourceCluster, "west") })
 	}},
-	{"widen its own block", func(ctx context.Context, s *scene) error {
-		return s.east.Patch(ctx, &v1alpha1.Cluster{ObjectMeta: named("east")}, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"clusterSetIPBlocks":["243.0.0.0/8"]}}`)))
+	{"widen its own block", func(ctx context.Context, s *fixture) error {
+		return s.east.Patch(ctx, &v1alpha1.Cluster{ObjectMeta: named("east")},
+			client.RawPatch(types.MergePatchType, []byte(`{"spec":{"clusterSetIPBlocks":["243.0.0.0/8"]}}`)))
 	}},
-	{"allow itself a namespace by way of its status", func(ctx context.Context, s *scene) error {
+	{"allow itself a namespace by way of its status", func(ctx context.Context, s *fixture) error {
 		err := s.narrow.SubResource("status").Patch(ctx, &v1alpha1.Cluster{ObjectMeta: named("narrow")},
 			client.RawPatch(types.MergePatchType, []byte(`{"spec":{"allowedNamespaces":["private"]}}`)))
 		if err != nil {
 			return err
 		}
-		return s.narrow.Create(ctx, record("narrow", private)) // the spec must not have moved
+		return s.narrow.Create(ctx, record("narrow", private)) // the spec must not have changed
 	}},
-	{"write west's status", func(ctx context.Context, s *scene) error {
-		return s.east.SubResource("status").Patch(ctx, &v1alpha1.Cluster{ObjectMeta: named("west")}, client.RawPatch(types.MergePatchType, []byte(`{"status":{"agentVersion":"evil"}}`)))
+	{"write west's status", func(ctx context.Context, s *fixture) error {
+		return s.east.SubResource("status").Patch(ctx, &v1alpha1.Cluster{ObjectMeta: named("west")},
+			client.RawPatch(types.MergePatchType, []byte(`{"status":{"agentVersion":"evil"}}`)))
 	}},
-	{"register a cluster", func(ctx context.Context, s *scene) error {
+	{"register a cluster", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, &v1alpha1.Cluster{ObjectMeta: named("evil")})
 	}},
-	{"remove west", func(ctx context.Context, s *scene) error {
+	{"remove west", func(ctx context.Context, s *fixture) error {
 		return s.east.Delete(ctx, &v1alpha1.Cluster{ObjectMeta: named("west")})
 	}},
-	{"change the clusterset", func(ctx context.Context, s *scene) error {
-		return s.east.Patch(ctx, &v1alpha1.ClusterSet{ObjectMeta: named("clusterset")}, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"staleEndpoints":"Remove"}}`)))
+	{"change the clusterset", func(ctx context.Context, s *fixture) error {
+		return s.east.Patch(ctx, &v1alpha1.ClusterSet{ObjectMeta: named("clusterset")},
+			client.RawPatch(types.MergePatchType, []byte(`{"spec":{"staleEndpoints":"Remove"}}`)))
 	}},
-	{"delete the clusterset", func(ctx context.Context, s *scene) error {
+	{"delete the clusterset", func(ctx context.Context, s *fixture) error {
 		return s.east.Delete(ctx, &v1alpha1.ClusterSet{ObjectMeta: named("clusterset")})
 	}},
 }
 
 var onCluster = []attack{
-	{"read a secret", func(ctx context.Context, s *scene) error {
-		return s.east.Get(ctx, client.ObjectKeyFromObject(&corev1.Secret{ObjectMeta: named("prey")}), &corev1.Secret{})
+	{"read a secret", func(ctx context.Context, s *fixture) error {
+		return s.east.Get(ctx, client.ObjectKeyFromObject(&corev1.Secret{ObjectMeta: named("victim")}), &corev1.Secret{})
 	}},
-	{"list secrets", func(ctx context.Context, s *scene) error {
+	{"list secrets", func(ctx context.Context, s *fixture) error {
 		return s.east.List(ctx, &corev1.SecretList{}, client.InNamespace(namespace))
 	}},
-	{"list all secrets of the cluster", func(ctx context.Context, s *scene) error { return s.east.List(ctx, &corev1.SecretList{}) }},
-	{"watch secrets", func(ctx context.Context, s *scene) error {
+	{"list all secrets of the cluster", func(ctx context.Context, s *fixture) error { return s.east.List(ctx, &corev1.SecretList{}) }},
+	{"watch secrets", func(ctx context.Context, s *fixture) error {
 		w, err := s.east.Watch(ctx, &corev1.SecretList{}, client.InNamespace(namespace))
 		if err == nil {
 			w.Stop()
 		}
 		return err
 	}},
-	{"create a secret that yields west's token", func(ctx context.Context, s *scene) error {
-		secret := &corev1.Secret{ObjectMeta: named("loot"), Type: corev1.SecretTypeServiceAccountToken}
+	{"create a secret that yields west's token", func(ctx context.Context, s *fixture) error {
+		secret := &corev1.Secret{ObjectMeta: named("stolen-token"), Type: corev1.SecretTypeServiceAccountToken}
 		secret.Annotations = map[string]string{corev1.ServiceAccountNameKey: objects.MemberAccount("west")}
 		return s.east.Create(ctx, secret)
 	}},
-	{"read a configmap", func(ctx context.Context, s *scene) error {
+	{"read a configmap", func(ctx context.Context, s *fixture) error {
 		return s.east.List(ctx, &corev1.ConfigMapList{}, client.InNamespace(namespace))
 	}},
-	{"create a configmap", func(ctx context.Context, s *scene) error {
+	{"create a configmap", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, &corev1.ConfigMap{ObjectMeta: named("x")})
 	}},
-	{"create an event", func(ctx context.Context, s *scene) error {
+	{"create an event", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, &corev1.Event{ObjectMeta: named("x"), InvolvedObject: corev1.ObjectReference{Namespace: namespace}})
 	}},
-	{"create a service", func(ctx context.Context, s *scene) error {
+	{"create a service", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, &corev1.Service{ObjectMeta: named("x"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}})
 	}},
-	{"create a pod that runs as west", func(ctx context.Context, s *scene) error {
+	{"create a pod that runs as west", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, &corev1.Pod{ObjectMeta: named("x"), Spec: corev1.PodSpec{
 			ServiceAccountName: objects.MemberAccount("west"), Containers: []corev1.Container{{Name: "x", Image: "x"}},
 		}})
 	}},
-	{"list namespaces", func(ctx context.Context, s *scene) error { return s.east.List(ctx, &corev1.NamespaceList{}) }},
-	{"list leases of the whole cluster", func(ctx context.Context, s *scene) error { return s.east.List(ctx, &coordinationv1.LeaseList{}) }},
+	{"list namespaces", func(ctx context.Context, s *fixture) error { return s.east.List(ctx, &corev1.NamespaceList{}) }},
+	{"list leases of the whole cluster", func(ctx context.Context, s *fixture) error { return s.east.List(ctx, &coordinationv1.LeaseList{}) }},
 }
 
 var byEscalation = []attack{
-	{"get west's token", func(ctx context.Context, s *scene) error { return token(ctx, s.east, "west") }},
-	{"list the members' accounts", func(ctx context.Context, s *scene) error {
+	{"get west's token", func(ctx context.Context, s *fixture) error { return token(ctx, s.east, "west") }},
+	{"list the members' accounts", func(ctx context.Context, s *fixture) error {
 		return s.east.List(ctx, &corev1.ServiceAccountList{}, client.InNamespace(namespace))
 	}},
-	{"create an account that is a member by name", func(ctx context.Context, s *scene) error {
+	{"create an account that is a member by name", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, &corev1.ServiceAccount{ObjectMeta: named(objects.MemberAccount("evil"))})
 	}},
-	{"bind itself to admin", func(ctx context.Context, s *scene) error {
+	{"bind itself to admin", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: named("evil"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
 			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: objects.MemberAccount("east")}},
 		})
 	}},
-	{"widen the members' role", func(ctx context.Context, s *scene) error {
-		return s.east.Patch(ctx, &rbacv1.Role{ObjectMeta: named(brokeradmin.MemberRole)}, client.RawPatch(types.MergePatchType, []byte(`{"rules":[]}`)))
+	{"widen the members' role", func(ctx context.Context, s *fixture) error {
+		return s.east.Patch(ctx, &rbacv1.Role{ObjectMeta: named(brokeradmin.MemberRole)},
+			client.RawPatch(types.MergePatchType, []byte(`{"rules":[]}`)))
 	}},
-	{"create a role", func(ctx context.Context, s *scene) error {
+	{"create a role", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, &rbacv1.Role{ObjectMeta: named("evil")})
 	}},
-	{"impersonate west", func(ctx context.Context, s *scene) error {
-		return impersonating(ctx, s, rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + objects.MemberAccount("west")})
+	{"impersonate west", func(ctx context.Context, s *fixture) error {
+		return impersonating(ctx, s,
+			rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + objects.MemberAccount("west")})
 	}},
-	{"impersonate the masters", func(ctx context.Context, s *scene) error {
+	{"impersonate the masters", func(ctx context.Context, s *fixture) error {
 		return impersonating(ctx, s, rest.ImpersonationConfig{UserName: "admin", Groups: []string{"system:masters"}})
 	}},
-	{"delete the policies", func(ctx context.Context, s *scene) error { return deletePolicies(ctx, s.east) }},
-	{"delete the kinds", func(ctx context.Context, s *scene) error { return deleteKinds(ctx, s.east) }},
-	{"delete the broker's namespace", func(ctx context.Context, s *scene) error {
+	{"delete the policies", func(ctx context.Context, s *fixture) error { return deletePolicies(ctx, s.east) }},
+	{"delete the CRDs", func(ctx context.Context, s *fixture) error { return deleteKinds(ctx, s.east) }},
+	{"delete the broker's namespace", func(ctx context.Context, s *fixture) error {
 		return s.east.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	}},
 }
 
-func impersonating(ctx context.Context, s *scene, who rest.ImpersonationConfig) error {
+func impersonating(ctx context.Context, s *fixture, user rest.ImpersonationConfig) error {
 	config := rest.CopyConfig(s.config)
-	config.Impersonate = who
-	// With the attacker's own knowledge of kinds, so that the first request is the attack.
+	config.Impersonate = user
+	// With the attacker's REST mapper, so that the first request is the attack and not discovery.
 	c, err := client.New(config, client.Options{Scheme: s.east.Scheme(), Mapper: s.east.RESTMapper()})
 	if err != nil {
 		return err
 	}
 	err = c.List(ctx, &corev1.SecretList{}, client.InNamespace(namespace))
 	if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "impersonate") {
-		return fmt.Errorf("refused for another reason: %s", err.Error())
+		return fmt.Errorf("denied for another reason: %s", err.Error())
 	}
 	return err
 }

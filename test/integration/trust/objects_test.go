@@ -24,7 +24,8 @@ func items(t testing.TB, list client.ObjectList) []metav1.Object {
 }
 
 func deletePolicies(ctx context.Context, c client.Client) error {
-	return c.Delete(ctx, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "seamark-broker-owned"}})
+	return c.Delete(ctx,
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "seamark-broker-owned"}})
 }
 
 func deleteKinds(ctx context.Context, c client.Client) error {

@@ -1,5 +1,6 @@
-// Package trust attacks a broker with a real member's credential, as it comes out of an invitation: nothing of another member's, of the
-// clusterset's or of the cluster that hosts the broker may be touched with it, and everything the member's agent needs must work.
+// Package trust attacks a broker with a member's credential from an invitation. The credential must
+// not allow changes to another member, to the clusterset or to the cluster of the broker, and it
+// must allow everything that the member's agent needs.
 package trust
 
 import (
@@ -36,25 +37,25 @@ const (
 var (
 	web     = types.NamespacedName{Namespace: "shop", Name: "web"}      // exported by east and west
 	cart    = types.NamespacedName{Namespace: "shop", Name: "cart"}     // exported by west alone
-	private = types.NamespacedName{Namespace: "private", Name: "vault"} // of no concern to the member narrow
+	private = types.NamespacedName{Namespace: "private", Name: "vault"} // narrow must not export it
 	system  = types.NamespacedName{Namespace: "kube-system", Name: "dns"}
 )
 
-// scene is a broker with three members. East is the attacker; narrow may export from shop only.
-type scene struct {
+// fixture is a broker with three members. East is the attacker; narrow may export from shop only.
+type fixture struct {
 	admin client.Client
-	// east and narrow hold those members' credentials.
+	// east and narrow are clients with the credentials of these members.
 	east, narrow client.WithWatch
 	config       *rest.Config
 	memberships  map[string]objects.Membership
 }
 
-func newScene(t *testing.T) *scene {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	ctx, cp := t.Context(), harness.Clusters(t, 1)[0]
 	admin, err := brokeradmin.NewClient(cp.Config())
 	must(t, err)
-	s := &scene{admin: admin, memberships: map[string]objects.Membership{}}
+	s := &fixture{admin: admin, memberships: map[string]objects.Membership{}}
 	_, err = brokeradmin.Deploy(ctx, admin, brokeradmin.DeployOptions{Namespace: namespace})
 	must(t, err)
 	for _, id := range []string{"east", "west", "narrow"} {
@@ -68,31 +69,31 @@ func newScene(t *testing.T) *scene {
 	}
 	s.config = s.memberships["east"].Config()
 	s.east, s.narrow = s.as(t, "east"), s.as(t, "narrow")
-	s.furnish(t)
-	s.armed(t)
+	s.createVictims(t)
+	s.waitForPolicies(t)
 	return s
 }
 
-func (s *scene) as(t testing.TB, id string) client.WithWatch {
+func (s *fixture) as(t testing.TB, id string) client.WithWatch {
 	t.Helper()
 	c, err := client.NewWithWatch(s.memberships[id].Config(), client.Options{Scheme: brokeradmin.NewScheme()})
 	must(t, err)
 	return c
 }
 
-// furnish puts in place what is worth attacking.
-func (s *scene) furnish(t testing.TB) {
+// createVictims creates objects to attack.
+func (s *fixture) createVictims(t testing.TB) {
 	t.Helper()
-	westOwn := s.as(t, "west")
+	west := s.as(t, "west")
 	for _, obj := range []client.Object{
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "prey"}, StringData: map[string]string{"key": "value"}},
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "prey"}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "victim"}, StringData: map[string]string{"key": "value"}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "victim"}},
 	} {
 		must(t, s.admin.Create(t.Context(), obj))
 	}
 	for _, service := range []types.NamespacedName{web, cart} {
-		must(t, westOwn.Create(t.Context(), record("west", service)))
-		must(t, westOwn.Create(t.Context(), slice("west", service)))
+		must(t, west.Create(t.Context(), record("west", service)))
+		must(t, west.Create(t.Context(), slice("west", service)))
 	}
 	for service, ip := range map[types.NamespacedName]string{web: eastIP, cart: westIP} {
 		si := aggregate("admin", service, ip)
@@ -102,8 +103,9 @@ func (s *scene) furnish(t testing.TB) {
 	}
 }
 
-// armed waits until the policies are in force: they act a moment after they are created. Each of the policies has its probe.
-func (s *scene) armed(t testing.TB) {
+// waitForPolicies waits until the policies are in force, which is a moment after they were created.
+// Each policy has its probe.
+func (s *fixture) waitForPolicies(t testing.TB) {
 	t.Helper()
 	for what, probe := range map[string]func(context.Context) error{
 		"owned":          func(ctx context.Context) error { return s.east.Delete(ctx, slice("west", cart), client.DryRunAll) },
@@ -163,9 +165,9 @@ func aggregate(writer string, service types.NamespacedName, ips ...string) *mcsv
 	return si
 }
 
-// What a member's agent does every day works with the same credential.
+// Everything that a member's agent does works with the same credential.
 func TestLegitimateWork(t *testing.T) {
-	s := scenes(t)
+	s := sharedFixture(t)
 	ctx, c := t.Context(), s.east
 	api := types.NamespacedName{Namespace: "shop", Name: "api"}
 	r, sl, si := record("east", api), slice("east", api), aggregate("east", api, "243.0.0.7")
@@ -192,12 +194,12 @@ func TestLegitimateWork(t *testing.T) {
 		{"patch it", func() error {
 			return c.Patch(ctx, sl, client.RawPatch(types.MergePatchType, []byte(`{"endpoints":[]}`)))
 		}},
-		{"write the aggregate with an address of its block", func() error { return c.Create(ctx, si) }},
-		{"say who takes part", func() error {
+		{"write the aggregate with a clusterset IP of its block", func() error { return c.Create(ctx, si) }},
+		{"list itself as an exporter", func() error {
 			si.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "east"}}
 			return c.Status().Update(ctx, si)
 		}},
-		{"change the aggregate and keep its address", func() error {
+		{"change the aggregate and keep its clusterset IP", func() error {
 			si.Spec.Ports = []mcsv1beta1.ServicePort{{Port: 81, Protocol: corev1.ProtocolTCP}}
 			return c.Update(ctx, si)
 		}},
@@ -209,14 +211,14 @@ func TestLegitimateWork(t *testing.T) {
 			shared.Labels[v1alpha1.LabelWrittenBy] = "east"
 			return c.Update(ctx, shared)
 		}},
-		{"beat", func() error {
+		{"renew its lease", func() error {
 			if err := c.Get(ctx, own, lease); err != nil {
 				return err
 			}
 			lease.Spec.HolderIdentity, lease.Spec.RenewTime = ptr.To("uid"), ptr.To(metav1.NowMicro())
 			return c.Update(ctx, lease)
 		}},
-		{"tell its status", func() error {
+		{"update its status", func() error {
 			if err := c.Get(ctx, own, cluster); err != nil {
 				return err
 			}
@@ -226,7 +228,7 @@ func TestLegitimateWork(t *testing.T) {
 		{"renew its token", func() error { return token(ctx, c, "east") }},
 		{"withdraw the slice", func() error { return c.Delete(ctx, sl) }},
 		{"withdraw the record", func() error { return c.Delete(ctx, r) }},
-		{"delete the aggregate as the last", func() error { return c.Delete(ctx, si) }},
+		{"delete the aggregate as the last exporter", func() error { return c.Delete(ctx, si) }},
 		{"export from the one namespace it is limited to", func() error {
 			allowed := record("narrow", web)
 			if err := s.narrow.Create(ctx, allowed); err != nil {

@@ -1,5 +1,5 @@
-// Package chart joins and leaves clusters with the command seamark and looks at what that installs, against real API servers with their
-// controllers. There is no kubelet: pods are made, but never run.
+// Package chart joins and leaves clusters with the command seamark and checks what that installs,
+// on real API servers with their controllers. There is no kubelet: pods are created, but never run.
 package chart
 
 import (
@@ -36,21 +36,22 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard()) // libraries; what the command says is what is tested
+	klog.SetLogger(logr.Discard()) // of libraries; only the output of the command is tested
 	harness.Main(m)
 }
 
-// bed is a user at a terminal with a kubeconfig of one context per cluster.
-type bed struct {
+// fixture is a set of clusters with a kubeconfig that has one context for each.
+type fixture struct {
 	t          testing.TB
 	kubeconfig string
 	planes     map[string]*controlplane.ControlPlane
 }
 
-// newBed starts a cluster for each name, with the controllers that collect garbage, empty namespaces and aggregate roles.
-func newBed(t testing.TB, names ...string) *bed {
+// newFixture starts a cluster for each name. Its controllers collect garbage, delete namespaces and
+// aggregate roles.
+func newFixture(t testing.TB, names ...string) *fixture {
 	t.Helper()
-	b := &bed{t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), planes: map[string]*controlplane.ControlPlane{}}
+	b := &fixture{t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), planes: map[string]*controlplane.ControlPlane{}}
 	config := clientcmdapi.NewConfig()
 	for i, cp := range harness.Fresh(t, len(names), harness.WithControllerManager) {
 		name, rc := names[i], cp.Config()
@@ -65,8 +66,8 @@ func newBed(t testing.TB, names ...string) *bed {
 	return b
 }
 
-// client is an admin's client that knows the kinds there are now.
-func (b *bed) client(name string) client.Client {
+// client returns an admin's client with the kinds that are installed now.
+func (b *fixture) client(name string) client.Client {
 	b.t.Helper()
 	c, err := brokeradmin.NewClient(b.planes[name].Config())
 	if err != nil {
@@ -75,14 +76,14 @@ func (b *bed) client(name string) client.Client {
 	return c
 }
 
-// outcome is what a command left on the screen.
+// outcome is the exit code and the output of a command.
 type outcome struct {
 	code     int
 	out, err string
 }
 
-// run runs a command line given as words in one string: no argument in these tests has a space.
-func (b *bed) run(line string) outcome {
+// run runs a command. Spaces separate its arguments: no argument in these tests contains one.
+func (b *fixture) run(line string) outcome {
 	var out, errOut bytes.Buffer
 	args := append(strings.Fields(line), "--kubeconfig", b.kubeconfig)
 	code := cli.Run(context.Background(), args, strings.NewReader(""), &out, &errOut)
@@ -90,7 +91,7 @@ func (b *bed) run(line string) outcome {
 }
 
 // must runs a command that has to succeed.
-func (b *bed) must(format string, args ...any) outcome {
+func (b *fixture) must(format string, args ...any) outcome {
 	b.t.Helper()
 	line := fmt.Sprintf(format, args...)
 	o := b.run(line)
@@ -100,25 +101,25 @@ func (b *bed) must(format string, args ...any) outcome {
 	return o
 }
 
-// joined is what join says with -o json, as far as the tests look at it.
+// joined is the part of the output of join -o json that the tests check.
 type joined struct {
 	Release *chart.Release
 	DNS     *struct{ Action, Advice string }
 }
 
-// join joins a cluster with the broker in its own cluster, or in the hub's.
-func (b *bed) join(name, hub, more string) joined {
+// join joins a cluster to the broker in the given cluster, which may be the same.
+func (b *fixture) join(name, broker, more string) joined {
 	b.t.Helper()
 	var j joined
-	text := b.must("join --broker-context %s --context %s --clusterid %s --no-wait -o json %s", hub, name, name, more).out
+	text := b.must("join --broker-context %s --context %s --clusterid %s --no-wait -o json %s", broker, name, name, more).out
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		b.t.Fatalf("%v\n%s", err, text)
 	}
 	return j
 }
 
-// get reads an object.
-func get[T client.Object](b *bed, name, namespace, object string, into T) T {
+// get returns an object of a cluster.
+func get[T client.Object](b *fixture, name, namespace, object string, into T) T {
 	b.t.Helper()
 	if err := b.client(name).Get(b.t.Context(), types.NamespacedName{Namespace: namespace, Name: object}, into); err != nil {
 		b.t.Fatalf("read %T %s/%s in %s: %v", into, namespace, object, name, err)
@@ -126,8 +127,9 @@ func get[T client.Object](b *bed, name, namespace, object string, into T) T {
 	return into
 }
 
-// helm is Helm's own library set up as the command helm does it, without anything of ours.
-func (b *bed) helm(name string) *action.Configuration {
+// helm returns a configuration of Helm's library as the command helm uses it, without code of
+// Seamark.
+func (b *fixture) helm(name string) *action.Configuration {
 	b.t.Helper()
 	flags := genericclioptions.NewConfigFlags(false)
 	namespace := chart.Namespace
@@ -139,11 +141,12 @@ func (b *bed) helm(name string) *action.Configuration {
 	return cfg
 }
 
-// passing are kinds whose objects come and go by themselves.
-var passing = []string{"events", "leases", "componentstatuses"}
+// volatileKinds are resources whose objects change without a client of the test.
+var volatileKinds = []string{"events", "leases", "componentstatuses"}
 
-// contents are the resource versions of all objects of all kinds that a cluster has, without what it keeps for itself.
-func (b *bed) contents(name string) map[string]string {
+// contents returns the resource versions of all objects of a cluster, except those of
+// volatileKinds.
+func (b *fixture) contents(name string) map[string]string {
 	b.t.Helper()
 	config := b.planes[name].Config()
 	d, err := discovery.NewDiscoveryClientForConfig(config)
@@ -165,7 +168,7 @@ func (b *bed) contents(name string) map[string]string {
 			b.t.Fatal(err)
 		}
 		for _, resource := range list.APIResources {
-			if !slices.Contains(resource.Verbs, "list") || (slices.Contains(passing, resource.Name)) {
+			if !slices.Contains(resource.Verbs, "list") || slices.Contains(volatileKinds, resource.Name) {
 				continue
 			}
 			objects, err := c.Resource(gv.WithResource(resource.Name)).List(b.t.Context(), metav1.ListOptions{})
@@ -180,8 +183,9 @@ func (b *bed) contents(name string) map[string]string {
 	return found
 }
 
-// leases are those of a namespace: contents leaves them out, because those of the controllers change all the time.
-func (b *bed) leases(name, namespace string) (names []string) {
+// leases returns the names of the leases in a namespace. contents leaves leases out, because
+// controllers renew theirs all the time.
+func (b *fixture) leases(name, namespace string) (names []string) {
 	b.t.Helper()
 	c, err := metadata.NewForConfig(b.planes[name].Config())
 	if err != nil {
@@ -198,13 +202,13 @@ func (b *bed) leases(name, namespace string) (names []string) {
 	return names
 }
 
-// namespace makes a namespace.
-func (b *bed) namespace(cluster, name string) {
+// namespace creates a namespace.
+func (b *fixture) namespace(cluster, name string) {
 	b.t.Helper()
 	b.create(cluster, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-func (b *bed) create(cluster string, objects ...client.Object) {
+func (b *fixture) create(cluster string, objects ...client.Object) {
 	b.t.Helper()
 	for _, obj := range objects {
 		if err := b.client(cluster).Create(b.t.Context(), obj); err != nil {

@@ -232,8 +232,8 @@ func (s explanation) codes() []string {
 	return out
 }
 
-// explained waits until the explanation of a service has a finding, and returns its text.
-func (term *terminal) explained(ns, name, contexts, code string) outcome {
+// explained waits until the explanation of a service has a finding.
+func (term *terminal) explained(ns, name, contexts, code string) {
 	term.t.Helper()
 	line := fmt.Sprintf("explain %s -n %s --contexts %s", name, ns, contexts)
 	harness.Eventually(term.t, code+" in the explanation of "+name, func() error {
@@ -243,5 +243,4 @@ func (term *terminal) explained(ns, name, contexts, code string) outcome {
 		}
 		return nil
 	})
-	return term.run("%s", line)
 }

@@ -279,12 +279,13 @@ func (c *controller) watchLocality() {
 		return
 	}
 	const id = aboutv1beta1.PropertyClusterID
-	lw := cache.NewListWatchFromClient(c.about, "clusterproperties", metav1.NamespaceAll, fields.OneTermEqualSelector(metav1.ObjectNameField, id))
+	lw := cache.NewListWatchFromClient(c.about, "clusterproperties", metav1.NamespaceAll,
+		fields.OneTermEqualSelector(metav1.ObjectNameField, id))
 	setClusterID := func(id string) {
 		onClusterID(id)
 		c.state.setLocality(func(l *zone.Locality) { l.Cluster = id })
 	}
-	runReflector(c.ctx, "ClusterProperties", listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}, &aboutv1beta1.ClusterProperty{}, &reflectorStore{
+	store := &reflectorStore{
 		reduce: func(o any) (any, error) { return o, nil },
 		set:    func(o any) { setClusterID(o.(*aboutv1beta1.ClusterProperty).Spec.Value) },
 		remove: func(any) { setClusterID("") },
@@ -294,9 +295,11 @@ func (c *controller) watchLocality() {
 			}
 		},
 		synced: c.clusterIDRead.open,
-	}, func(_ string, err error) {
-		// Without the CRD, or without permission to read it, the cluster's id is unknown and all clusters
-		// are equally far.
+	}
+	listed := listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}
+	runReflector(c.ctx, "ClusterProperties", listed, &aboutv1beta1.ClusterProperty{}, store, func(_ string, err error) {
+		// Without the CRD, or without permission to read it, the cluster's id is unknown and all
+		// clusters are equally far.
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			c.clusterIDRead.open()
 		}

@@ -208,7 +208,8 @@ func (p *proxy) sync(ctx context.Context) error {
 	metricLastSync.SetToCurrentTime()
 	p.markSynced()
 	if o.Full || o.DeletedFlows > 0 {
-		p.Log.Info("synced", "full", o.Full, "added", o.Added, "deleted", o.Deleted, "deleted UDP flows", o.DeletedFlows, "took", time.Since(started).String())
+		p.Log.Info("synced", "full", o.Full, "added", o.Added, "deleted", o.Deleted, "deleted UDP flows", o.DeletedFlows, "took",
+			time.Since(started).String())
 	} else {
 		p.Log.V(4).Info("synced", "services", len(names), "added", o.Added, "deleted", o.Deleted, "took", time.Since(started).String())
 	}

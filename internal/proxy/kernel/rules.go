@@ -106,7 +106,8 @@ func (f *family) randomIndex(count uint32) expr.Any {
 }
 
 func (f *family) dnat() expr.Any {
-	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.proto), RegAddrMin: f.regEndpoint(), RegProtoMin: f.regEndpointPort(), Specified: true}
+	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.proto), RegAddrMin: f.regEndpoint(), RegProtoMin: f.regEndpointPort(),
+		Specified: true}
 }
 
 // loadClientNumber loads the number of the endpoint that a client used last.

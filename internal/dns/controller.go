@@ -58,7 +58,7 @@ type latch struct {
 	opened chan struct{}
 }
 
-func (g *latch) open() { g.once.Do(func() { close(g.opened) }) }
+func (l *latch) open() { l.once.Do(func() { close(l.opened) }) }
 
 func newController(s settings, z *zone.Zone, nodeName string) (*controller, error) {
 	api, err := connect(s.kubeconfig, s.context)
@@ -72,8 +72,8 @@ func newController(s settings, z *zone.Zone, nodeName string) (*controller, erro
 	if s.locality.Headless && s.locality.Zone == "" {
 		c.nodeName = nodeName
 	}
-	for _, g := range []*latch{&c.importsSynced, &c.slicesSynced, &c.clusterIDRead} {
-		g.opened = make(chan struct{})
+	for _, l := range []*latch{&c.importsSynced, &c.slicesSynced, &c.clusterIDRead} {
+		l.opened = make(chan struct{})
 	}
 	if c.fixedClusterID {
 		onClusterID(s.locality.Cluster)
@@ -86,7 +86,7 @@ func (c *controller) isSynced() bool { return c.ready.Load() }
 
 // start starts the watches and waits until all objects have been read, at most startupTimeout.
 // After that a first start returns without error, and every query fails until the objects are read.
-// A reload fails, so that the old server goes on with the objects it has.
+// A reload fails, so that the old server continues with the objects it has.
 func (c *controller) start(reloading bool) error {
 	c.running.Go(c.run)
 	select {
@@ -136,9 +136,9 @@ func (c *controller) run() {
 	}
 }
 
-func (c *controller) wait(g *latch) bool {
+func (c *controller) wait(l *latch) bool {
 	select {
-	case <-g.opened:
+	case <-l.opened:
 		return true
 	case <-c.ctx.Done():
 		return false

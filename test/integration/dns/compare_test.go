@@ -82,7 +82,8 @@ func TestAnswersLikeCoreDNS(t *testing.T) {
 		}
 	}
 	names = append(names, ns+".svc.clusterset.local.", "absent.svc.clusterset.local.", "web.absent.svc.clusterset.local.",
-		"svc.clusterset.local.", "clusterset.local.", "dns-version.clusterset.local.", "web."+ns+".pod.clusterset.local.", "10-1-0-1."+ns+".pod.clusterset.local.",
+		"svc.clusterset.local.", "clusterset.local.", "dns-version.clusterset.local.",
+		"web."+ns+".pod.clusterset.local.", "10-1-0-1."+ns+".pod.clusterset.local.",
 		"other.clusterset.local.", "ns.dns.clusterset.local.")
 
 	lastQuery := newQuery("db."+ns+".svc.clusterset.local", a, withEDNS)

@@ -11,8 +11,8 @@ import (
 )
 
 // All rules load the parts of their keys into the same 32-bit registers. Each key is a run of
-// neighbouring registers, and the result of a lookup goes into the register that the next key needs.
-// With w registers for an address:
+// neighbouring registers, and the result of a lookup goes where the next key needs it. With w
+// registers for an address:
 //
 //	0        w      2w          2w+1    2w+2     2w+3       3w+3
 //	client   VIP    protocol    port    number   endpoint   its port

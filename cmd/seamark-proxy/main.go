@@ -31,7 +31,8 @@ func command() *cobra.Command {
 	flags := cmd.Flags()
 	common := daemon.AddFlags(flags, &options.Options)
 	flags.StringVar(&options.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of the Node this runs on (default: $NODE_NAME)")
-	flags.BoolVar(&options.CleanupOnExit, "cleanup-on-exit", false, "remove the nftables table when this process ends; clusterset IPs stop working then")
+	flags.BoolVar(&options.CleanupOnExit, "cleanup-on-exit", false,
+		"remove the nftables table when this process ends; clusterset IPs stop working then")
 	flags.BoolVar(&cleanup, "cleanup", false, "remove the nftables table and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cleanup {

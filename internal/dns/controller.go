@@ -58,7 +58,7 @@ type latch struct {
 	opened chan struct{}
 }
 
-func (g *latch) open() { g.once.Do(func() { close(g.opened) }) }
+func (l *latch) open() { l.once.Do(func() { close(l.opened) }) }
 
 func newController(s settings, z *zone.Zone, nodeName string) (*controller, error) {
 	api, err := connect(s.kubeconfig, s.context)
@@ -72,8 +72,8 @@ func newController(s settings, z *zone.Zone, nodeName string) (*controller, erro
 	if s.locality.Headless && s.locality.Zone == "" {
 		c.nodeName = nodeName
 	}
-	for _, g := range []*latch{&c.importsSynced, &c.slicesSynced, &c.clusterIDRead} {
-		g.opened = make(chan struct{})
+	for _, l := range []*latch{&c.importsSynced, &c.slicesSynced, &c.clusterIDRead} {
+		l.opened = make(chan struct{})
 	}
 	if c.fixedClusterID {
 		onClusterID(s.locality.Cluster)
@@ -86,7 +86,7 @@ func (c *controller) isSynced() bool { return c.ready.Load() }
 
 // start starts the watches and waits until all objects have been read, at most startupTimeout.
 // After that a first start returns without error, and every query fails until the objects are read.
-// A reload fails, so that the old server goes on with the objects it has.
+// A reload fails, so that the old server continues with the objects it has.
 func (c *controller) start(reloading bool) error {
 	c.running.Go(c.run)
 	select {
@@ -136,9 +136,9 @@ func (c *controller) run() {
 	}
 }
 
-func (c *controller) wait(g *latch) bool {
+func (c *controller) wait(l *latch) bool {
 	select {
-	case <-g.opened:
+	case <-l.opened:
 		return true
 	case <-c.ctx.Done():
 		return false
@@ -279,12 +279,13 @@ func (c *controller) watchLocality() {
 		return
 	}
 	const id = aboutv1beta1.PropertyClusterID
-	lw := cache.NewListWatchFromClient(c.about, "clusterproperties", metav1.NamespaceAll, fields.OneTermEqualSelector(metav1.ObjectNameField, id))
+	lw := cache.NewListWatchFromClient(c.about, "clusterproperties", metav1.NamespaceAll,
+		fields.OneTermEqualSelector(metav1.ObjectNameField, id))
 	setClusterID := func(id string) {
 		onClusterID(id)
 		c.state.setLocality(func(l *zone.Locality) { l.Cluster = id })
 	}
-	runReflector(c.ctx, "ClusterProperties", listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}, &aboutv1beta1.ClusterProperty{}, &reflectorStore{
+	store := &reflectorStore{
 		reduce: func(o any) (any, error) { return o, nil },
 		set:    func(o any) { setClusterID(o.(*aboutv1beta1.ClusterProperty).Spec.Value) },
 		remove: func(any) { setClusterID("") },
@@ -294,9 +295,11 @@ func (c *controller) watchLocality() {
 			}
 		},
 		synced: c.clusterIDRead.open,
-	}, func(_ string, err error) {
-		// Without the CRD, or without permission to read it, the cluster's id is unknown and all clusters
-		// are equally far.
+	}
+	listed := listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}
+	runReflector(c.ctx, "ClusterProperties", listed, &aboutv1beta1.ClusterProperty{}, store, func(_ string, err error) {
+		// Without the CRD, or without permission to read it, the cluster's id is unknown and all
+		// clusters are equally far.
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			c.clusterIDRead.open()
 		}

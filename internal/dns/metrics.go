@@ -17,7 +17,8 @@ var (
 		Namespace: namespace, Name: "queries_total", Help: "Queries answered, by type (rare types share \"other\") and response code.",
 	}, []string{"type", "rcode"})
 	answerLatency = promauto.NewHistogram(prometheus.HistogramOpts{
-		Namespace: namespace, Name: "answer_duration_seconds", Help: "Time from a query's arrival at the plugin until its answer was handed to the network.",
+		Namespace: namespace, Name: "answer_duration_seconds",
+		Help:    "Time from a query's arrival at the plugin until its answer was handed to the network.",
 		Buckets: prometheus.ExponentialBuckets(5e-6, 4, 9),
 	})
 	changeLatency = promauto.NewHistogram(prometheus.HistogramOpts{
@@ -31,7 +32,8 @@ var (
 		Namespace: namespace, Name: "endpoints", Help: "Addresses in the answers of services, by kind.",
 	}, []string{"kind"})
 	connected = promauto.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "api_connected", Help: "1 while the API server can be watched, 0 while answers come from the objects read last.",
+		Namespace: namespace, Name: "api_connected",
+		Help: "1 while the API server can be watched, 0 while answers come from the objects read last.",
 	})
 	synced = promauto.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "synced", Help: "1 once all objects have been read from the API server; before that every query fails.",

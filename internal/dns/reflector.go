@@ -95,7 +95,8 @@ func (l *connection) record(kind string, err error) {
 
 // runReflector keeps a store up to date with the API server until the context ends. It passes the
 // result of every list and watch call to record.
-func runReflector(ctx context.Context, kind string, lw listWatch, expected runtime.Object, to *reflectorStore, record func(kind string, err error)) {
+func runReflector(ctx context.Context, kind string, lw listWatch, expected runtime.Object, to *reflectorStore,
+	record func(kind string, err error)) {
 	report := func(ctx context.Context, err error) {
 		if ctx.Err() == nil {
 			record(kind, err)

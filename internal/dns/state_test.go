@@ -32,7 +32,8 @@ func reducedSlice(t *testing.T, version, address string) *sliceObject {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "slice", ResourceVersion: version, Labels: map[string]string{
 			mcsv1beta1.LabelServiceName: "svc", mcsv1beta1.LabelSourceCluster: "west"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}}, {Addresses: []string{"10.0.0.99"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}},
+			{Addresses: []string{"10.0.0.99"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -41,8 +41,8 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// staticMapper maps the kinds that are read without discovery: the API server may be unreachable when a
-// node starts.
+// staticMapper maps the kinds that are read without discovery: the API server may be unreachable
+// when a node starts.
 func staticMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for gvk, scope := range map[schema.GroupVersionKind]meta.RESTScope{
@@ -215,7 +215,9 @@ func (p *proxy) addAllNames(ctx context.Context, names map[types.NamespacedName]
 }
 
 // readService returns a service's objects. The ServiceImport is nil if it does not exist.
-func (p *proxy) readService(ctx context.Context, name types.NamespacedName) (*mcsv1beta1.ServiceImport, []*discoveryv1.EndpointSlice, error) {
+func (p *proxy) readService(
+	ctx context.Context, name types.NamespacedName,
+) (*mcsv1beta1.ServiceImport, []*discoveryv1.EndpointSlice, error) {
 	si := &mcsv1beta1.ServiceImport{}
 	err := p.reader().Get(ctx, name, si)
 	if apierrors.IsNotFound(err) {
@@ -225,7 +227,8 @@ func (p *proxy) readService(ctx context.Context, name types.NamespacedName) (*mc
 		return nil, nil, fmt.Errorf("read ServiceImport %s: %w", name, err)
 	}
 	var list discoveryv1.EndpointSliceList
-	err = p.reader().List(ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{byService: name.Name}, client.UnsafeDisableDeepCopy)
+	err = p.reader().List(ctx, &list, client.InNamespace(name.Namespace), client.MatchingFields{byService: name.Name},
+		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list EndpointSlices of %s: %w", name, err)
 	}

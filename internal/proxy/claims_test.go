@@ -21,7 +21,8 @@ func TestClaims(t *testing.T) {
 		t.Errorf("the claim of the older service affects %v", others)
 	}
 	service := ruleset.Service{VIPs: []netip.Addr{vip, other}, Ports: []ruleset.Port{
-		{Frontend: ruleset.Frontend{VIP: vip, Protocol: ruleset.TCP, Port: 80}}, {Frontend: ruleset.Frontend{VIP: other, Protocol: ruleset.TCP, Port: 80}},
+		{Frontend: ruleset.Frontend{VIP: vip, Protocol: ruleset.TCP, Port: 80}},
+		{Frontend: ruleset.Frontend{VIP: other, Protocol: ruleset.TCP, Port: 80}},
 	}}
 	got := c.ownedPart(young, service)
 	if len(got.VIPs) != 1 || got.VIPs[0] != other || len(got.Ports) != 1 || got.Ports[0].VIP != other {

@@ -10,11 +10,13 @@ import (
 // tested without a cluster.
 func TestPureParts(t *testing.T) {
 	for pkg, forbidden := range map[string][]string{
-		"model":   {"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "google.golang.org/grpc", "github.com/google/nftables", "github.com/vishvananda"},
+		"model": {"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "google.golang.org/grpc", "github.com/google/nftables",
+			"github.com/vishvananda"},
 		"ruleset": {"k8s.io", "sigs.k8s.io", "google.golang.org", "github.com/google/nftables", "github.com/vishvananda", "os/exec"},
 		"kernel":  {"k8s.io", "sigs.k8s.io"},
 	} {
-		out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Deps "\n"}}`, "github.com/seamark-dev/seamark/internal/proxy/"+pkg).Output()
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Deps "\n"}}`,
+			"github.com/seamark-dev/seamark/internal/proxy/"+pkg).Output()
 		if err != nil {
 			t.Fatalf("go list: %v", err)
 		}

@@ -40,7 +40,8 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(metricElements, metricDuration, metricLastSync, metricErrors, metricChanged, metricRefused, metricDeletedFlows)
+	metrics.Registry.MustRegister(metricElements, metricDuration, metricLastSync, metricErrors, metricChanged, metricRefused,
+		metricDeletedFlows)
 }
 
 var kindNames = map[ruleset.Kind]string{

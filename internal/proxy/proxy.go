@@ -3,7 +3,7 @@
 // endpoints. It reads only the local API server and writes nothing to it.
 //
 // A packet never passes this process: the kernel handles it by the rules that package kernel
-// describes.
+// describes, in which a clusterset IP is called a VIP.
 //
 // A change of an object comes in at caches.go, which marks its service as changed. The loop in
 // proxy.go reads the service's objects and passes them on: package model selects the endpoints for
@@ -208,7 +208,8 @@ func (p *proxy) sync(ctx context.Context) error {
 	metricLastSync.SetToCurrentTime()
 	p.markSynced()
 	if o.Full || o.DeletedFlows > 0 {
-		p.Log.Info("synced", "full", o.Full, "added", o.Added, "deleted", o.Deleted, "deleted UDP flows", o.DeletedFlows, "took", time.Since(started).String())
+		p.Log.Info("synced", "full", o.Full, "added", o.Added, "deleted", o.Deleted, "deleted UDP flows", o.DeletedFlows, "took",
+			time.Since(started).String())
 	} else {
 		p.Log.V(4).Info("synced", "services", len(names), "added", o.Added, "deleted", o.Deleted, "took", time.Since(started).String())
 	}

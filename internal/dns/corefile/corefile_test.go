@@ -56,7 +56,8 @@ func TestAdd(t *testing.T) {
 			corefile.Forward{Servers: []string{"10.96.0.53:5353", "[fd00::53]:5353", "fd00::1"}}},
 		"a zone of that name on another port": {"clusterset.local:5353 {\n}\n", "clusterset.local:5353 {\n}\n" + block, forward},
 		"a zone of that name in a comment":    {"# clusterset.local:53 {\n", "# clusterset.local:53 {\n" + block, forward},
-		"a zone of that name as an argument":  {".:53 {\n  forward clusterset.local 10.0.0.1\n}\n", ".:53 {\n  forward clusterset.local 10.0.0.1\n}\n" + block, forward},
+		"a zone of that name as an argument": {".:53 {\n  forward clusterset.local 10.0.0.1\n}\n",
+			".:53 {\n  forward clusterset.local 10.0.0.1\n}\n" + block, forward},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := corefile.Add(c.text, c.forward)
@@ -125,7 +126,8 @@ func TestRemove(t *testing.T) {
 // line end.
 func TestAddThenRemoveGivesBackWhatWas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		lines := rapid.SliceOf(rapid.SampledFrom([]string{"# a comment", "", ".:53 {", "}", "    errors", "\tlog", "example.org {", "   # BEGIN other", "é {", "{"})).Draw(t, "lines")
+		lines := rapid.SliceOf(rapid.SampledFrom([]string{"# a comment", "", ".:53 {", "}", "    errors", "\tlog", "example.org {",
+			"   # BEGIN other", "é {", "{"})).Draw(t, "lines")
 		text := strings.Join(lines, "\n")
 		if len(lines) > 0 && rapid.Bool().Draw(t, "line end") {
 			text += "\n"

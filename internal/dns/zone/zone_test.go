@@ -23,13 +23,16 @@ func newTestZone(t testing.TB) *Zone {
 	http := []Port{{"http", "TCP", 80}}
 	big := &Slice{Cluster: "west", Ports: http}
 	for i := range 1000 {
-		big.Endpoints = append(big.Endpoints, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), Hostname: fmt.Sprintf("pod-%d", i)})
+		big.Endpoints = append(big.Endpoints, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}),
+			Hostname: fmt.Sprintf("pod-%d", i)})
 	}
 	for _, s := range []Service{
 		{Namespace: "ns", Name: "vip", IPs: []netip.Addr{ip("243.0.0.1"), ip("fd00::1")}, ReverseIPs: []netip.Addr{ip("243.0.0.1")}, Ports: http},
-		{Namespace: "ns", Name: "db", Kind: Headless, Slices: []*Slice{{Cluster: "west", Ports: http, Endpoints: []Endpoint{{Addr: ip("10.0.0.1"), Hostname: "db-0"}}}}},
+		{Namespace: "ns", Name: "db", Kind: Headless,
+			Slices: []*Slice{{Cluster: "west", Ports: http, Endpoints: []Endpoint{{Addr: ip("10.0.0.1"), Hostname: "db-0"}}}}},
 		{Namespace: "ns", Name: "old", Kind: Classic, Ports: http, Slices: []*Slice{
-			{Cluster: "west", Weight: 1, Endpoints: []Endpoint{{Addr: ip("10.96.0.1")}}}, {Cluster: "east", Weight: 3, Endpoints: []Endpoint{{Addr: ip("10.97.0.1")}}},
+			{Cluster: "west", Weight: 1, Endpoints: []Endpoint{{Addr: ip("10.96.0.1")}}},
+			{Cluster: "east", Weight: 3, Endpoints: []Endpoint{{Addr: ip("10.97.0.1")}}},
 		}},
 		{Namespace: "ns", Name: "big", Kind: Headless, Slices: []*Slice{big}},
 	} {
@@ -111,7 +114,8 @@ func TestRepliesShareNothingThatChanges(t *testing.T) {
 		name  string
 		qtype uint16
 	}{
-		{"vip.ns.svc.clusterset.local.", dns.TypeA}, {"vip.ns.svc.clusterset.local.", dns.TypeSRV}, {"old.ns.svc.clusterset.local.", dns.TypeA}, {"no.ns.svc.clusterset.local.", dns.TypeA},
+		{"vip.ns.svc.clusterset.local.", dns.TypeA}, {"vip.ns.svc.clusterset.local.", dns.TypeSRV},
+		{"old.ns.svc.clusterset.local.", dns.TypeA}, {"no.ns.svc.clusterset.local.", dns.TypeA},
 	} {
 		first := query(z, q.name, q.qtype)
 		for _, rrs := range [][]dns.RR{first.Answer, first.Ns, first.Extra} {
@@ -207,7 +211,8 @@ func TestCountsAndReverseFollowChanges(t *testing.T) {
 
 // A slice from a cluster whose id cannot be part of a name has addresses but no hosts.
 func TestClusterIDs(t *testing.T) {
-	for id, want := range map[string]bool{"east": true, "a.b": true, "6b0-1": true, "": false, "a.b.c": false, "a_b": false, ".a": false, "a..b": false, "a b": false} {
+	for id, want := range map[string]bool{"east": true, "a.b": true, "6b0-1": true, "": false, "a.b.c": false, "a_b": false, ".a": false,
+		"a..b": false, "a b": false} {
 		if got := validCluster(id); got != want {
 			t.Errorf("%q is an id: %v", id, got)
 		}
@@ -222,7 +227,8 @@ func TestAllocations(t *testing.T) {
 		qtype uint16
 		most  float64
 	}{
-		{"vip.ns.svc.clusterset.local.", dns.TypeA, 1}, {"no.ns.svc.clusterset.local.", dns.TypeA, 1}, {"db-0.west.db.ns.svc.clusterset.local.", dns.TypeA, 1},
+		{"vip.ns.svc.clusterset.local.", dns.TypeA, 1}, {"no.ns.svc.clusterset.local.", dns.TypeA, 1},
+		{"db-0.west.db.ns.svc.clusterset.local.", dns.TypeA, 1},
 		{"vip.ns.svc.clusterset.local.", dns.TypeMX, 1}, {"old.ns.svc.clusterset.local.", dns.TypeA, 3},
 	} {
 		m := new(dns.Msg)
@@ -252,7 +258,8 @@ func TestImports(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"clusterset.local.", "web.ns.svc.clusterset.local.", `a\.b.ns.svc.clusterset.local.`, "_http._tcp.web.ns.svc.clusterset.local.", "."} {
+	for _, name := range []string{"clusterset.local.", "web.ns.svc.clusterset.local.", `a\.b.ns.svc.clusterset.local.`,
+		"_http._tcp.web.ns.svc.clusterset.local.", "."} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -264,7 +271,8 @@ func FuzzParse(f *testing.F) {
 		switch q.kind {
 		case nameService, nameBelowService:
 			// Joined again, the parts are the name: no label is lost or used twice.
-			if joined := strings.TrimPrefix(q.left+"."+q.key+".svc."+options.Name, "."); joined != lower && !strings.Contains(lower, "..") && lower[0] != '.' {
+			if joined := strings.TrimPrefix(q.left+"."+q.key+".svc."+options.Name, "."); joined != lower && !strings.Contains(lower, "..") &&
+				lower[0] != '.' {
 				t.Errorf("%q was split into %+v", lower, q)
 			}
 		case nameNamespace:
@@ -279,7 +287,8 @@ func FuzzParse(f *testing.F) {
 // Every packet that can be parsed gets a reply that can be packed and parsed, with the same
 // question.
 func FuzzQuery(f *testing.F) {
-	for _, name := range []string{"web.ns.svc.clusterset.local.", "big.ns.svc.clusterset.local.", "clusterset.local.", "1.0.0.243.in-addr.arpa.", "*.ns.svc.clusterset.local."} {
+	for _, name := range []string{"web.ns.svc.clusterset.local.", "big.ns.svc.clusterset.local.", "clusterset.local.",
+		"1.0.0.243.in-addr.arpa.", "*.ns.svc.clusterset.local."} {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV, dns.TypeANY, dns.TypeAXFR, dns.TypePTR} {
 			m := new(dns.Msg)
 			m.SetQuestion(name, qtype)

@@ -10,9 +10,9 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// All rules keep the parts of their keys in the same 32-bit registers, so that each key is a run of
-// neighbours and what a map returns lands where the next key wants it. With w registers to an
-// address:
+// All rules load the parts of their keys into the same 32-bit registers. Each key is a run of
+// neighbouring registers, and the result of a lookup goes where the next key needs it. With w
+// registers for an address:
 //
 //	0        w      2w          2w+1    2w+2     2w+3       3w+3
 //	client   VIP    protocol    port    number   endpoint   its port
@@ -20,7 +20,7 @@ import (
 //	clients    0 … 2w+1         services                    w … 2w+1
 //	                            endpoints, slots, members   w … 2w+2
 //
-// In IPv6 that is all of the sixteen registers there are.
+// IPv6 uses all sixteen registers.
 func (f *family) regClient() uint32       { return reg(0) }
 func (f *family) regVIP() uint32          { return reg(f.width) }
 func (f *family) regProtocol() uint32     { return reg(2 * f.width) }
@@ -106,7 +106,8 @@ func (f *family) randomIndex(count uint32) expr.Any {
 }
 
 func (f *family) dnat() expr.Any {
-	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.proto), RegAddrMin: f.regEndpoint(), RegProtoMin: f.regEndpointPort(), Specified: true}
+	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.proto), RegAddrMin: f.regEndpoint(), RegProtoMin: f.regEndpointPort(),
+		Specified: true}
 }
 
 // loadClientNumber loads the number of the endpoint that a client used last.

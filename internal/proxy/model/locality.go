@@ -39,7 +39,8 @@ type preference struct {
 // effect.
 func preferenceOf(si *mcsv1beta1.ServiceImport) preference {
 	p := preference{nearest: anywhere}
-	p.localOnly = ptr.Deref(si.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster) == corev1.ServiceInternalTrafficPolicyLocal
+	policy := ptr.Deref(si.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
+	p.localOnly = policy == corev1.ServiceInternalTrafficPolicyLocal
 	switch si.Annotations[v1alpha1.AnnotationPrefer] {
 	case preferRegion:
 		p.nearest = sameRegion

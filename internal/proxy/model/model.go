@@ -136,7 +136,8 @@ func affinity(si *mcsv1beta1.ServiceImport) uint32 {
 		return 0
 	}
 	seconds := corev1.DefaultClientIPServiceAffinitySeconds
-	if c := si.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil && *c.ClientIP.TimeoutSeconds > 0 {
+	if c := si.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil &&
+		*c.ClientIP.TimeoutSeconds > 0 {
 		seconds = *c.ClientIP.TimeoutSeconds
 	}
 	return min(uint32(seconds), ruleset.MaxAffinity)

@@ -101,8 +101,10 @@ func TestSelectedEndpoints(t *testing.T) {
 	node, zone, near := distribution("PreferSameNode"), distribution("PreferSameZone"), distribution("PreferClose")
 	// 1 on this node, 2 in this zone of another cluster, 3 in this region of another cluster, 4 in
 	// this cluster, 5 far away.
-	east := slice("east", endpointAt{number: 1, node: "n1", zone: "z8", region: "r8"}, endpointAt{number: 4, node: "n4", zone: "z4", region: "r4"})
-	west := slice("west", endpointAt{number: 2, node: "n1", zone: "z1", region: "r8"}, endpointAt{number: 3, node: "n3", zone: "z3", region: "r1"}, endpointAt{number: 5, node: "n5", zone: "z5"})
+	east := slice("east", endpointAt{number: 1, node: "n1", zone: "z8", region: "r8"},
+		endpointAt{number: 4, node: "n4", zone: "z4", region: "r4"})
+	west := slice("west", endpointAt{number: 2, node: "n1", zone: "z1", region: "r8"},
+		endpointAt{number: 3, node: "n3", zone: "z3", region: "r1"}, endpointAt{number: 5, node: "n5", zone: "z5"})
 	everything := []*discoveryv1.EndpointSlice{west, east}
 	only := func(cluster string, p ...endpointAt) []*discoveryv1.EndpointSlice {
 		return []*discoveryv1.EndpointSlice{slice(cluster, p...)}
@@ -120,20 +122,27 @@ func TestSelectedEndpoints(t *testing.T) {
 		{"region", prefer("region"), everything, []int{3}},
 		{"cluster", prefer("cluster"), everything, []int{1, 4}},
 		{"the field wins over the annotation", func(si *mcsv1beta1.ServiceImport) { prefer("cluster")(si); zone(si) }, everything, []int{2}},
-		{"an unknown field leaves it to the annotation", func(si *mcsv1beta1.ServiceImport) { prefer("cluster")(si); distribution("PreferRack")(si) }, everything, []int{1, 4}},
+		{"an unknown field leaves it to the annotation",
+			func(si *mcsv1beta1.ServiceImport) { prefer("cluster")(si); distribution("PreferRack")(si) }, everything, []int{1, 4}},
 		{"an unknown annotation has no effect", prefer("continent"), everything, []int{1, 2, 3, 4, 5}},
 		{"node falls to zone", node, only("west", endpointAt{number: 2, node: "n1", zone: "z1"}, endpointAt{number: 5}), []int{2}},
 		{"node falls to region", node, only("west", endpointAt{number: 3, node: "n3", region: "r1"}, endpointAt{number: 5}), []int{3}},
 		{"zone falls to cluster", zone, append(only("west", endpointAt{number: 5}), slice("east", endpointAt{number: 4, node: "n4"})), []int{4}},
 		{"node falls to anywhere", node, only("west", endpointAt{number: 5}, endpointAt{number: 6}), []int{5, 6}},
-		{"a tier without a ready endpoint is passed over", node, append(only("east", endpointAt{number: 1, node: "n1", conditions: notReady}), west), []int{2}},
-		{"a terminating one near does not beat a ready one far", node, append(only("east", endpointAt{number: 1, node: "n1", conditions: terminating}), slice("west", endpointAt{number: 5})), []int{5}},
-		{"nothing ready: terminating ones by tier", node, append(only("east", endpointAt{number: 1, node: "n1", conditions: terminating}), slice("west", endpointAt{number: 5, conditions: terminating})), []int{1}},
-		{"one that no longer serves is never used", nothing, only("east", endpointAt{number: 1, conditions: ended}, endpointAt{number: 2, conditions: notReady}), nil},
+		{"a tier without a ready endpoint is passed over", node,
+			append(only("east", endpointAt{number: 1, node: "n1", conditions: notReady}), west), []int{2}},
+		{"a terminating one near does not beat a ready one far", node,
+			append(only("east", endpointAt{number: 1, node: "n1", conditions: terminating}), slice("west", endpointAt{number: 5})), []int{5}},
+		{"nothing ready: terminating ones by tier", node,
+			append(only("east", endpointAt{number: 1, node: "n1", conditions: terminating}),
+				slice("west", endpointAt{number: 5, conditions: terminating})), []int{1}},
+		{"one that no longer serves is never used", nothing,
+			only("east", endpointAt{number: 1, conditions: ended}, endpointAt{number: 2, conditions: notReady}), nil},
 		{"serving but neither ready nor terminating is not used", nothing, only("east", endpointAt{number: 1, conditions: warmingUp}), nil},
 		{"local", local, everything, []int{1}},
 		{"a node of another cluster is not local", local, only("west", endpointAt{number: 2, node: "n1"}), nil},
-		{"local and terminating", local, only("east", endpointAt{number: 1, node: "n1", conditions: terminating}, endpointAt{number: 4, node: "n4"}), []int{1}},
+		{"local and terminating", local, only("east", endpointAt{number: 1, node: "n1", conditions: terminating},
+			endpointAt{number: 4, node: "n4"}), []int{1}},
 	} {
 		r := Build(imported(test.prefer), test.slices, here)
 		if len(r.Service.Ports) != 1 || !slices.Equal(numbers(r.Service.Ports[0]), test.want) {
@@ -156,7 +165,8 @@ func TestUnknownLocation(t *testing.T) {
 
 func TestHairpinIsForThisNode(t *testing.T) {
 	r := Build(imported(), []*discoveryv1.EndpointSlice{
-		slice("east", endpointAt{number: 1, node: "n1"}, endpointAt{number: 2, node: "n2"}, endpointAt{number: 3}), slice("west", endpointAt{number: 4, node: "n1"}),
+		slice("east", endpointAt{number: 1, node: "n1"}, endpointAt{number: 2, node: "n2"}, endpointAt{number: 3}),
+		slice("west", endpointAt{number: 4, node: "n1"}),
 	}, here)
 	var got []string
 	for _, a := range r.Service.Hairpin {
@@ -185,11 +195,13 @@ func TestSilence(t *testing.T) {
 
 func TestPortsMatchByNameAndProtocol(t *testing.T) {
 	si := imported(func(si *mcsv1beta1.ServiceImport) {
-		si.Spec.Ports = []mcsv1beta1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "dns-tcp", Port: 53}, {Name: "web", Port: 80}}
+		si.Spec.Ports = []mcsv1beta1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "dns-tcp", Port: 53},
+			{Name: "web", Port: 80}}
 	})
 	s := slice("east", endpointAt{number: 1})
 	s.Ports = []discoveryv1.EndpointPort{
-		{Name: ptr.To("dns"), Port: ptr.To[int32](5353), Protocol: ptr.To(corev1.ProtocolUDP)}, {Name: ptr.To("dns-tcp"), Port: ptr.To[int32](5354)},
+		{Name: ptr.To("dns"), Port: ptr.To[int32](5353), Protocol: ptr.To(corev1.ProtocolUDP)},
+		{Name: ptr.To("dns-tcp"), Port: ptr.To[int32](5354)},
 		{Name: ptr.To("web"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolUDP)}, // another protocol: not this port
 	}
 	r := Build(si, []*discoveryv1.EndpointSlice{s}, here)
@@ -228,7 +240,8 @@ func TestNothingToDo(t *testing.T) {
 		"headless":  imported(func(si *mcsv1beta1.ServiceImport) { si.Spec.Type = mcsv1beta1.Headless }),
 		"classic":   imported(func(si *mcsv1beta1.ServiceImport) { si.Spec.IPs = nil }),
 	} {
-		if r := Build(si, []*discoveryv1.EndpointSlice{slice("east", endpointAt{number: 1})}, here); len(r.Service.VIPs)+len(r.Service.Ports)+len(r.Refused) > 0 {
+		if r := Build(si, []*discoveryv1.EndpointSlice{slice("east", endpointAt{number: 1})},
+			here); len(r.Service.VIPs)+len(r.Service.Ports)+len(r.Refused) > 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -237,7 +250,8 @@ func TestNothingToDo(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	si := imported(func(si *mcsv1beta1.ServiceImport) {
 		si.Spec.IPs = []string{"243.0.0.1", "243.0.0.2", "::1", "fd00::1%eth0", "x"}
-		si.Spec.Ports = []mcsv1beta1.ServicePort{{Name: "http", Port: 80}, {Name: "zero"}, {Name: "big", Port: 65536}, {Name: "same", Port: 80}, {Name: "q", Port: 90, Protocol: "QUIC"}}
+		si.Spec.Ports = []mcsv1beta1.ServicePort{{Name: "http", Port: 80}, {Name: "zero"}, {Name: "big", Port: 65536},
+			{Name: "same", Port: 80}, {Name: "q", Port: 90, Protocol: "QUIC"}}
 	})
 	s := slice("east", endpointAt{number: 1}, endpointAt{number: 1})
 	for _, bad := range []string{"127.0.0.1", "169.254.1.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "fd00::1", "nonsense"} {

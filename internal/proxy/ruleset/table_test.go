@@ -70,7 +70,8 @@ func (m *fakeKernel) check(services map[string]*Service) error {
 			if ok != (len(p.Endpoints) > 0) {
 				return fmt.Errorf("%s: %s is programmed: %t", name, p.Frontend, ok)
 			}
-			if _, silent := m.elements[elementID{Set{Silent, p.VIP.Is6()}, string(p.appendKey(nil))}]; silent != (p.Silent && len(p.Endpoints) == 0) {
+			if _, silent := m.elements[elementID{Set{Silent, p.VIP.Is6()}, string(p.appendKey(nil))}]; silent != (p.Silent &&
+				len(p.Endpoints) == 0) {
 				return fmt.Errorf("%s: %s is silent: %t", name, p.Frontend, silent)
 			}
 			if !ok {

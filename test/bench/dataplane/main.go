@@ -32,7 +32,8 @@ var (
 )
 
 func main() {
-	r := &report.Report{Title: "Data plane: seamark-proxy compared with kube-proxy (nftables) and with no proxy", Peers: []string{"kube-proxy", "direct"}}
+	r := &report.Report{Title: "Data plane: seamark-proxy compared with kube-proxy (nftables) and with no proxy",
+		Peers: []string{"kube-proxy", "direct"}}
 	report.Main("dataplane", r, func(ctx context.Context, small bool, r *report.Report) error {
 		size := full
 		if small {

@@ -37,7 +37,8 @@ func (m *results) add(r *report.Report) {
 	const mib = 1 << 20
 	faster := func(name string, seamark, kubeProxy time.Duration, budget float64) {
 		line := report.Row{
-			Name: name, Value: report.Milliseconds(seamark), Unit: "ms", Peers: []float64{report.Milliseconds(kubeProxy)}, Faster: true, Budget: fmt.Sprintf("≥ %.0f × faster", budget),
+			Name: name, Value: report.Milliseconds(seamark), Unit: "ms", Peers: []float64{report.Milliseconds(kubeProxy)}, Faster: true,
+			Budget: fmt.Sprintf("≥ %.0f × faster", budget),
 		}
 		line.Over = line.Ratio(0) < budget
 		r.Add(line)
@@ -51,14 +52,18 @@ func (m *results) add(r *report.Report) {
 	plain("one change, sync, "+few, "ms", report.Milliseconds(median(o.few.updates)), report.Milliseconds(median(t.few.updates)))
 	growth := float64(median(o.many.updates)) / float64(max(median(o.few.updates), 1))
 	r.Add(report.Row{
-		Name: fmt.Sprintf("one change, sync, %s compared with %s", n, few), Value: growth, Unit: "×", Budget: "the same (< 2 ×)", Over: growth >= 2,
-		Detail: fmt.Sprintf("kube-proxy: %.1f ×; both hold waits for the kernel's grace periods, which vary by more than the work itself", float64(median(t.many.updates))/float64(max(median(t.few.updates), 1))),
+		Name: fmt.Sprintf("one change, sync, %s compared with %s", n, few), Value: growth, Unit: "×", Budget: "the same (< 2 ×)",
+		Over: growth >= 2,
+		Detail: fmt.Sprintf("kube-proxy: %.1f ×; both hold waits for the kernel's grace periods, which vary by more than the work itself",
+			float64(median(t.many.updates))/float64(max(median(t.few.updates), 1))),
 	})
-	plain("one change on the API server → first connection, "+n, "ms", report.Milliseconds(median(o.many.noticed)), report.Milliseconds(median(t.many.noticed)))
+	plain("one change on the API server → first connection, "+n, "ms", report.Milliseconds(median(o.many.noticed)),
+		report.Milliseconds(median(t.many.noticed)))
 	plain("kernel memory of the rules, "+n, "MiB", float64(o.rules)/mib, float64(t.rules)/mib)
 	plain("resident memory of the process, "+n, "MiB", float64(o.many.resident)/mib, float64(t.many.resident)/mib)
 	rate := report.Row{
-		Name: "new connections/s, " + n, Value: o.rate.perSecond(), Unit: "/s", Peers: []float64{t.rate.perSecond(), m.direct.perSecond()}, Budget: "≥ kube-proxy, ≥ 0.9 × direct",
+		Name: "new connections/s, " + n, Value: o.rate.perSecond(), Unit: "/s", Peers: []float64{t.rate.perSecond(), m.direct.perSecond()},
+		Budget: "≥ kube-proxy, ≥ 0.9 × direct",
 		Detail: fmt.Sprintf("rounds: %.0f; kube-proxy %.0f; direct %.0f", o.rate.rounds, t.rate.rounds, m.direct.rounds),
 	}
 	rate.Over = rate.Ratio(0) < 1 || rate.Ratio(1) < 0.9

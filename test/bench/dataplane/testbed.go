@@ -82,7 +82,8 @@ func (b *testbed) start(ctx context.Context) error {
 		return err
 	}
 	proxy := filepath.Join(b.dir, "seamark-proxy")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", proxy, "github.com/seamark-dev/seamark/cmd/seamark-proxy").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", proxy,
+		"github.com/seamark-dev/seamark/cmd/seamark-proxy").CombinedOutput(); err != nil {
 		return fmt.Errorf("build seamark-proxy: %w\n%s", err, out)
 	}
 	if b.plane, err = controlplane.Start(ctx, kube, controlplane.Options{Name: "bench", Dir: filepath.Join(b.dir, "plane")}); err != nil {

@@ -33,7 +33,8 @@ var (
 )
 
 func main() {
-	r := &report.Report{Title: "DNS: seamark-dns compared with a constant answer and CoreDNS's own plugin", Peers: []string{"constant", "in-tree"}}
+	r := &report.Report{Title: "DNS: seamark-dns compared with a constant answer and CoreDNS's own plugin",
+		Peers: []string{"constant", "in-tree"}}
 	report.Main("dns", r, func(ctx context.Context, small bool, r *report.Report) error {
 		size := full
 		if small {

@@ -16,7 +16,8 @@ func TestParsePerf(t *testing.T) {
   Queries per second:   51234.500000
 `
 	l, err := parsePerf(text, 100*20*time.Microsecond)
-	if err != nil || l.perSecond != 51234.5 || l.cpu != 20*time.Microsecond || len(l.latencies) != 2 || report.Percentile(l.latencies, 0.5) != 120*time.Microsecond {
+	if err != nil || l.perSecond != 51234.5 || l.cpu != 20*time.Microsecond || len(l.latencies) != 2 ||
+		report.Percentile(l.latencies, 0.5) != 120*time.Microsecond {
 		t.Errorf("%+v, %v", l, err)
 	}
 	for _, bad := range []string{"", strings.Replace(text, "NOERROR 100 (100.00%)", "NOERROR 99 (99.00%), NXDOMAIN 1 (1.00%)", 1)} {

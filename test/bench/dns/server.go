@@ -25,7 +25,8 @@ type server struct{ name, binary, corefile string }
 var servers = []server{
 	{"constant", "constant", "clusterset.local:%d {\n bind 127.0.0.1\n constant\n}\n"},
 	{"seamark", "seamark-dns", "clusterset.local:%d {\n bind 127.0.0.1\n clusterset {\n  kubeconfig %s\n }\n}\n"},
-	{"in-tree", "seamark-dns", "clusterset.local:%d {\n bind 127.0.0.1\n kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n"},
+	{"in-tree", "seamark-dns", "clusterset.local:%d {\n bind 127.0.0.1\n" +
+		" kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n"},
 }
 
 // process is a running server.
@@ -120,7 +121,8 @@ type loadResult struct {
 // latencies.
 func (b *testbed) load(ctx context.Context, p *process, queries string, d time.Duration, limit int) (loadResult, error) {
 	core := strconv.Itoa(min(1, runtime.NumCPU()-1))
-	args := []string{"-c", core, "dnsperf", "-s", "127.0.0.1", "-p", strconv.Itoa(p.port), "-d", queries, "-l", strconv.Itoa(int(d.Seconds())), "-c", "4", "-q", "100"}
+	args := []string{"-c", core, "dnsperf", "-s", "127.0.0.1", "-p", strconv.Itoa(p.port), "-d", queries, "-l",
+		strconv.Itoa(int(d.Seconds())), "-c", "4", "-q", "100"}
 	if limit > 0 {
 		args = append(args, "-v", "-Q", strconv.Itoa(limit))
 	}

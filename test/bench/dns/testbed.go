@@ -62,7 +62,8 @@ func (b *testbed) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", b.dir+"/", "./cmd/seamark-dns", "./test/bench/dns/constant")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", b.dir+"/", "./cmd/seamark-dns",
+		"./test/bench/dns/constant")
 	build.Dir, build.Stderr = root, os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("build the servers: %w", err)

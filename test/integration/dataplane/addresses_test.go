@@ -64,7 +64,8 @@ func TestLostAggregateIsRestored(t *testing.T) {
 	waitReachable(t, west, ns, "web", 1)
 	waitReachable(t, east, ns, "web", 1)
 	for range 2 { // the second time the next free address is another one
-		if err := shared.Admin.Delete(context.Background(), &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: before.Namespace, Name: before.Name}}); err != nil {
+		if err := shared.Admin.Delete(context.Background(),
+			&mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: before.Namespace, Name: before.Name}}); err != nil {
 			t.Fatal(err)
 		}
 		harness.Eventually(t, "a new aggregate with the old address", func() error {
@@ -97,7 +98,8 @@ func TestExhaustionIsReportedAndRecovers(t *testing.T) {
 	north.Export(t, ns, "three")
 	harness.Eventually(t, "the export reports that no address is left", func() error {
 		c, err := north.Condition(ns, "three", mcsv1beta1.ServiceExportConditionReady)
-		if err != nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "all 2 addresses of this cluster's block 243.9.0.0/30 are in use") {
+		if err != nil || c.Status != metav1.ConditionFalse ||
+			!strings.Contains(c.Message, "all 2 addresses of this cluster's block 243.9.0.0/30 are in use") {
 			return fmt.Errorf("%+v: %w", c, err)
 		}
 		return nil
@@ -245,7 +247,8 @@ func TestFamilies(t *testing.T) {
 	both.Export(t, ns, "six")
 	harness.Eventually(t, "an IPv4 cluster cannot use it", func() error {
 		si, err := four.Import(ns, "six")
-		if err != nil || len(si.Status.Conditions) == 0 || si.Status.Conditions[0].Reason != string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported) {
+		if err != nil || len(si.Status.Conditions) == 0 ||
+			si.Status.Conditions[0].Reason != string(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported) {
 			return fmt.Errorf("%+v: %w", si.Status, err)
 		}
 		return nil
@@ -283,7 +286,8 @@ func TestChangingTheDataPlane(t *testing.T) {
 		t.Helper()
 		east.Stop()
 		secret := &corev1.Secret{}
-		if err := east.Client.Get(context.Background(), types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret); err != nil {
+		if err := east.Client.Get(context.Background(),
+			types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret); err != nil {
 			t.Fatal(err)
 		}
 		membership, err := objects.MembershipFrom(secret)

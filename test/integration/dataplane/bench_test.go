@@ -62,10 +62,12 @@ func TestBenchCommand(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	}
-	if code, out, errOut := run("--from", "east", "--to", "west", "--rounds", "1"); code != 0 || !strings.Contains(out, "export … clusterset IP") {
+	if code, out, errOut := run("--from", "east", "--to", "west", "--rounds", "1"); code != 0 ||
+		!strings.Contains(out, "export … clusterset IP") {
 		t.Errorf("for people: exit %d\n%s%s", code, out, errOut)
 	}
-	for wrong, says := range map[string]string{"--from east --to east": "two different contexts", "--from east --to west --rounds 0": "--rounds must be"} {
+	for wrong, says := range map[string]string{"--from east --to east": "two different contexts",
+		"--from east --to west --rounds 0": "--rounds must be"} {
 		if code, _, errOut := run(strings.Fields(wrong)...); code != 2 || !strings.Contains(errOut, says) {
 			t.Errorf("%s: exit %d: %s", wrong, code, errOut)
 		}

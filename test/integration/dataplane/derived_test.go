@@ -32,7 +32,8 @@ func TestDerivedServiceMakesAnImportReachable(t *testing.T) {
 	if svc.Spec.ClusterIP != si.Spec.IPs[0] || svc.Spec.ClusterIP == vip {
 		t.Errorf("east's address %v is not that of its Service %s", si.Spec.IPs, svc.Spec.ClusterIP)
 	}
-	if len(svc.Spec.Selector) > 0 || svc.Spec.Type != corev1.ServiceTypeClusterIP || len(svc.OwnerReferences) != 1 || svc.OwnerReferences[0].UID != si.UID {
+	if len(svc.Spec.Selector) > 0 || svc.Spec.Type != corev1.ServiceTypeClusterIP || len(svc.OwnerReferences) != 1 ||
+		svc.OwnerReferences[0].UID != si.UID {
 		t.Errorf("derived Service: %+v owners %v", svc.Spec, svc.OwnerReferences)
 	}
 	items, err := east.ImportedSlices(ns, "web")
@@ -78,7 +79,8 @@ func TestDerivedServiceFollowsEveryChange(t *testing.T) {
 	})
 	waitDerived(t, east, ns, first.UID, func(s *corev1.Service) error {
 		if s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP || *s.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 77 ||
-			*s.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyLocal || ptr.Deref(s.Spec.TrafficDistribution, "") != "PreferSameZone" {
+			*s.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyLocal ||
+			ptr.Deref(s.Spec.TrafficDistribution, "") != "PreferSameZone" {
 			return fmt.Errorf("spec %+v", s.Spec)
 		}
 		return nil
@@ -88,7 +90,8 @@ func TestDerivedServiceFollowsEveryChange(t *testing.T) {
 		s.Spec.InternalTrafficPolicy, s.Spec.TrafficDistribution = nil, nil
 	})
 	last := waitDerived(t, east, ns, first.UID, func(s *corev1.Service) error {
-		if s.Spec.SessionAffinity != corev1.ServiceAffinityNone || *s.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster || s.Spec.TrafficDistribution != nil {
+		if s.Spec.SessionAffinity != corev1.ServiceAffinityNone ||
+			*s.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyCluster || s.Spec.TrafficDistribution != nil {
 			return fmt.Errorf("spec %+v", s.Spec)
 		}
 		return nil
@@ -192,7 +195,8 @@ func TestForeignServiceIsLeftAlone(t *testing.T) {
 		return nil
 	})
 	east.Delete(t, foreign)
-	fleet.Update(t, west, ns, "web", &corev1.Service{}, func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 }) // any change makes the agent reconcile
+	fleet.Update(t, west, ns, "web", &corev1.Service{},
+		func(s *corev1.Service) { s.Spec.Ports[0].Port = 82 }) // any change makes the agent reconcile
 	waitReachable(t, east, ns, "web", 1)
 }
 

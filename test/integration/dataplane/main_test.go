@@ -65,7 +65,8 @@ func derived(m *fleet.Member, ns string) (*corev1.Service, error) {
 
 func aggregateOf(f *fleet.Fleet, ns, name string) (*mcsv1beta1.ServiceImport, error) {
 	si := &mcsv1beta1.ServiceImport{}
-	key := types.NamespacedName{Namespace: objects.DefaultNamespace, Name: objects.AggregateName(types.NamespacedName{Namespace: ns, Name: name})}
+	key := types.NamespacedName{Namespace: objects.DefaultNamespace,
+		Name: objects.AggregateName(types.NamespacedName{Namespace: ns, Name: name})}
 	return si, f.Admin.Get(context.Background(), key, si)
 }
 

@@ -40,7 +40,8 @@ var differences = []difference{
 		return above && seamark.Rcode == success && len(seamark.Answer) == 0 && coredns.Rcode == nxdomain
 	}},
 	{"a name exists for every type if it does for one", func(name string, qtype uint16, seamark, coredns *dns.Msg) bool {
-		known := strings.HasPrefix(name, "dns-version.") || strings.HasPrefix(name, "ns.dns.") || (qtype == dns.TypeTXT && strings.Count(name, ".") < 5)
+		known := strings.HasPrefix(name, "dns-version.") || strings.HasPrefix(name, "ns.dns.") ||
+			(qtype == dns.TypeTXT && strings.Count(name, ".") < 5)
 		return known && seamark.Rcode == success && len(seamark.Answer) == 0 && coredns.Rcode == nxdomain
 	}},
 	{"names of pods have addresses only", func(name string, qtype uint16, seamark, coredns *dns.Msg) bool {
@@ -73,14 +74,17 @@ func TestAnswersLikeCoreDNS(t *testing.T) {
 		base := service + "." + ns + ".svc.clusterset.local."
 		names = append(names, base, strings.ToUpper(service)+"."+ns+".svc.Clusterset.local.")
 		for _, left := range []string{
-			"_http._tcp", "_https._tcp", "_udp._udp", "_pg._tcp", "_http._udp", "_none._tcp", "_tcp", "west", "north", "nowhere", "db-0.west", "db-0.north", "db-1.west", "db-1.north",
+			"_http._tcp", "_https._tcp", "_udp._udp", "_pg._tcp", "_http._udp", "_none._tcp", "_tcp", "west", "north", "nowhere", "db-0.west",
+			"db-0.north", "db-1.west", "db-1.north",
 			"10-2-0-5.north", "10-1-0-4.west", "db-0", "_pg._tcp.db-0.west", "x.db-0.west", "*", "*.west",
 		} {
 			names = append(names, left+"."+base)
 		}
 	}
-	names = append(names, ns+".svc.clusterset.local.", "absent.svc.clusterset.local.", "web.absent.svc.clusterset.local.", "svc.clusterset.local.", "clusterset.local.",
-		"dns-version.clusterset.local.", "web."+ns+".pod.clusterset.local.", "10-1-0-1."+ns+".pod.clusterset.local.", "other.clusterset.local.", "ns.dns.clusterset.local.")
+	names = append(names, ns+".svc.clusterset.local.", "absent.svc.clusterset.local.", "web.absent.svc.clusterset.local.",
+		"svc.clusterset.local.", "clusterset.local.", "dns-version.clusterset.local.",
+		"web."+ns+".pod.clusterset.local.", "10-1-0-1."+ns+".pod.clusterset.local.",
+		"other.clusterset.local.", "ns.dns.clusterset.local.")
 
 	lastQuery := newQuery("db."+ns+".svc.clusterset.local", a, withEDNS)
 	for _, s := range []*dnsServer{seamarkServer, coreDNSServer} {
@@ -121,7 +125,8 @@ func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 	address := freeAddress(t)
 	_, port, _ := strings.Cut(address, ":")
 	path := filepath.Join(t.TempDir(), "Corefile")
-	const block = "clusterset.local:%s {\n bind 127.0.0.1\n kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n"
+	const block = "clusterset.local:%s {\n bind 127.0.0.1\n" +
+		" kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n"
 	text := fmt.Sprintf(block, port, cp.Kubeconfig())
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -174,5 +179,6 @@ func summary(m *dns.Msg) string {
 	for _, rr := range m.Ns {
 		authority = append(authority, dns.TypeToString[rr.Header().Rrtype])
 	}
-	return fmt.Sprintf("%s aa=%v answer=%q authority=%q additional=%q", dns.RcodeToString[m.Rcode], m.Authoritative, records(m.Answer), authority, records(m.Extra))
+	return fmt.Sprintf("%s aa=%v answer=%q authority=%q additional=%q", dns.RcodeToString[m.Rcode], m.Authoritative, records(m.Answer),
+		authority, records(m.Extra))
 }

@@ -25,7 +25,8 @@ func TestDocsShowRealAnswers(t *testing.T) {
 	web := clusterSetIP(ns, "web", []string{"243.0.0.1", "fd00:243::1"}, port("http", 80), port("https", 443))
 	db, legacy := headless(ns, "db", port("pg", 5432)), classic(ns, "legacy", port("http", 80))
 	create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, web, db, legacy,
-		imported(db, localCluster, "1", endpoint("10.1.0.10", named("db-0"))), imported(db, "west", "1", endpoint("10.2.0.10", named("db-0")), endpoint("10.2.0.11")),
+		imported(db, localCluster, "1", endpoint("10.1.0.10", named("db-0"))),
+		imported(db, "west", "1", endpoint("10.2.0.10", named("db-0")), endpoint("10.2.0.11")),
 		imported(legacy, localCluster, "1", endpoint("10.96.0.20")), imported(legacy, "west", "1", endpoint("10.97.0.20")))
 	s := start(t, cp)
 	shown := 0

@@ -30,7 +30,8 @@ func freshCluster(t *testing.T) (*controlplane.ControlPlane, string) {
 	}
 	ns := harness.Namespace(t, cp)
 	db := headless(ns, "db", port("pg", 5432))
-	create(t, c, clusterSetIP(ns, "web", []string{"243.2.0.1"}, port("http", 80)), db, imported(db, "west", "1", endpoint("10.2.0.1", named("db-0"))))
+	create(t, c, clusterSetIP(ns, "web", []string{"243.2.0.1"}, port("http", 80)), db,
+		imported(db, "west", "1", endpoint("10.2.0.1", named("db-0"))))
 	return cp, ns
 }
 
@@ -67,7 +68,8 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 	readiness := freeAddress(t)
 	text := strings.TrimSuffix(corefile(cp, "clusterset.local in-addr.arpa"), "}\n") + " ready " + readiness + "\n}\n"
 	s := startCorefile(t, text)
-	names := []string{"web." + ns + ".svc.clusterset.local", "no." + ns + ".svc.clusterset.local", "clusterset.local", "1.0.2.243.in-addr.arpa"}
+	names := []string{"web." + ns + ".svc.clusterset.local", "no." + ns + ".svc.clusterset.local", "clusterset.local",
+		"1.0.2.243.in-addr.arpa"}
 	for _, name := range names {
 		for _, qtype := range []uint16{a, srv, dns.TypeSOA} {
 			if reply := s.query(name, qtype); reply.Rcode != dns.RcodeServerFailure || len(reply.Ns) > 0 {
@@ -143,7 +145,8 @@ func TestLostAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, clientOf(t, cp), clusterSetIP(ns, "new", []string{"243.2.0.2"}))
-	s.check(t, append(want, row{"new." + ns + ".svc.clusterset.local", a, success, []string{"new." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.2"}, nil}))
+	s.check(t, append(want, row{"new." + ns + ".svc.clusterset.local", a, success,
+		[]string{"new." + ns + ".svc.clusterset.local. 5 IN A 243.2.0.2"}, nil}))
 	waitForConnected(t, page, "1")
 }
 

@@ -110,7 +110,8 @@ func start(t testing.TB, cp *controlplane.ControlPlane, options ...string) *dnsS
 // corefile returns a Corefile with one server block on a free port.
 func corefile(cp *controlplane.ControlPlane, zones string, options ...string) string {
 	keys := strings.Join(strings.Fields(zones), ":0 ") + ":0"
-	return fmt.Sprintf("%s {\n bind 127.0.0.1\n clusterset %s {\n  kubeconfig %s\n  %s\n }\n}\n", keys, zones, cp.Kubeconfig(), strings.Join(options, "\n  "))
+	return fmt.Sprintf("%s {\n bind 127.0.0.1\n clusterset %s {\n  kubeconfig %s\n  %s\n }\n}\n", keys, zones, cp.Kubeconfig(),
+		strings.Join(options, "\n  "))
 }
 
 func startCorefile(t testing.TB, text string) *dnsServer {

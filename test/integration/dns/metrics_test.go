@@ -19,7 +19,8 @@ func TestMetrics(t *testing.T) {
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, clusterSetIP(ns, "web", []string{"243.4.0.1"}, port("http", 80)), db, imported(db, "west", "1", endpoint("10.4.0.1")))
 	page, profiles := freeAddress(t), freeAddress(t)
-	s := startCorefile(t, strings.TrimSuffix(corefile(cp, "clusterset.local in-addr.arpa"), "}\n")+" prometheus "+page+"\n pprof "+profiles+"\n}\n")
+	text := strings.TrimSuffix(corefile(cp, "clusterset.local in-addr.arpa"), "}\n")
+	s := startCorefile(t, text+" prometheus "+page+"\n pprof "+profiles+"\n}\n")
 	s.waitForAddresses(t, "db."+ns+".svc.clusterset.local", 1)
 	for i := range 300 {
 		s.query(fmt.Sprintf("n%d.svc.clusterset.local", i), uint16(200+i))
@@ -37,7 +38,8 @@ func TestMetrics(t *testing.T) {
 			`seamark_dns_queries_total\{rcode="NOERROR",type="A"\} [1-9]`, `seamark_dns_queries_total\{rcode="NOERROR",type="SRV"\} [1-9]`,
 			`seamark_dns_queries_total\{rcode="NXDOMAIN",type="other"\} [1-9]`, `seamark_dns_queries_total\{rcode="REFUSED",type="A"\} [1-9]`,
 			`seamark_dns_answer_duration_seconds_count [1-9]`, `seamark_dns_change_to_answer_seconds_count [1-9]`,
-			`seamark_dns_services\{kind="clustersetip"\} [1-9]`, `seamark_dns_services\{kind="headless"\} [1-9]`, `seamark_dns_services\{kind="classic"\} \d`,
+			`seamark_dns_services\{kind="clustersetip"\} [1-9]`, `seamark_dns_services\{kind="headless"\} [1-9]`,
+			`seamark_dns_services\{kind="classic"\} \d`,
 			`seamark_dns_endpoints\{kind="headless"\} [1-9]`, `seamark_dns_api_connected 1`, `seamark_dns_synced 1`,
 		} {
 			if !regexp.MustCompile(`(?m)^` + want).MatchString(body) {
@@ -49,7 +51,8 @@ func TestMetrics(t *testing.T) {
 		}
 		return nil
 	})
-	if status, body, err := httpGet("http://" + profiles + "/debug/pprof/"); err != nil || status != http.StatusOK || !strings.Contains(body, "goroutine") {
+	if status, body, err := httpGet("http://" + profiles + "/debug/pprof/"); err != nil || status != http.StatusOK ||
+		!strings.Contains(body, "goroutine") {
 		t.Errorf("profiles: %d, %v", status, err)
 	}
 }

@@ -169,7 +169,8 @@ var modelClusters = []string{localCluster, "west", "north.eu"}
 // drawServices draws services of all kinds with endpoints in several clusters. Addresses may be
 // shared.
 func drawServices(rt *rapid.T, ns, prefix string) (imports []*mcsv1beta1.ServiceImport, all []*discoveryv1.EndpointSlice) {
-	portsOf := rapid.SliceOfNDistinct(rapid.SampledFrom([]mcsv1beta1.ServicePort{port("http", 80), port("https", 443), port("udp", 80), port("", 99)}), 0, 3,
+	somePorts := []mcsv1beta1.ServicePort{port("http", 80), port("https", 443), port("udp", 80), port("", 99)}
+	portsOf := rapid.SliceOfNDistinct(rapid.SampledFrom(somePorts), 0, 3,
 		func(p mcsv1beta1.ServicePort) string { return p.Name })
 	for i := range rapid.IntRange(2, 6).Draw(rt, "services") {
 		name, ports := fmt.Sprintf("s%d", i), portsOf.Draw(rt, "ports")
@@ -232,7 +233,8 @@ func (r *reference) questions(ns string) (names []string) {
 	}
 	names = append(names, r.emptyNames...)
 	for i := range 7 {
-		for _, left := range []string{"", "_http._tcp.", "_tcp.", "_udp._udp.", "p-0.west.", "west.", "eu.", "north.eu.", "p-1.north.eu.", "p-1.north."} {
+		for _, left := range []string{"", "_http._tcp.", "_tcp.", "_udp._udp.", "p-0.west.", "west.", "eu.", "north.eu.", "p-1.north.eu.",
+			"p-1.north."} {
 			names = append(names, fmt.Sprintf("%ss%d.%s.svc.clusterset.local.", left, i, ns))
 		}
 	}
@@ -274,7 +276,8 @@ func TestModel(t *testing.T) {
 						return err
 					}
 					if reply.Rcode != rcode || !slices.Equal(recordTexts(reply.Answer), answer) {
-						return fmt.Errorf("got %s %q, want %s %q", dns.RcodeToString[reply.Rcode], recordTexts(reply.Answer), dns.RcodeToString[rcode], answer)
+						return fmt.Errorf("got %s %q, want %s %q", dns.RcodeToString[reply.Rcode], recordTexts(reply.Answer), dns.RcodeToString[rcode],
+							answer)
 					}
 					return nil
 				})

@@ -31,10 +31,12 @@ func TestAnotherZone(t *testing.T) {
 	s.check(t, withNamespace(ns, []row{
 		{"web.NS.svc.fleet.example", a, success, []string{"web.NS.svc.fleet.example. 5 IN A 243.3.0.1"}, nil},
 		{"_http._tcp.web.NS.svc.fleet.example", srv, success,
-			[]string{"_http._tcp.web.NS.svc.fleet.example. 5 IN SRV 0 100 80 web.NS.svc.fleet.example."}, []string{"web.NS.svc.fleet.example. 5 IN A 243.3.0.1"}},
+			[]string{"_http._tcp.web.NS.svc.fleet.example. 5 IN SRV 0 100 80 web.NS.svc.fleet.example."},
+			[]string{"web.NS.svc.fleet.example. 5 IN A 243.3.0.1"}},
 		{"1.0.3.243.in-addr.arpa", dns.TypePTR, success, []string{"1.0.3.243.in-addr.arpa. 5 IN PTR web.NS.svc.fleet.example."}, nil},
 	}))
-	s.check(t, []row{{"fleet.example", dns.TypeNS, success, []string{"fleet.example. 5 IN NS ns.dns.fleet.example."}, []string{"ns.dns.fleet.example. 5 IN A 127.0.0.1"}}})
+	s.check(t, []row{{"fleet.example", dns.TypeNS, success, []string{"fleet.example. 5 IN NS ns.dns.fleet.example."},
+		[]string{"ns.dns.fleet.example. 5 IN A 127.0.0.1"}}})
 	if reply := s.query("web."+ns+".svc.clusterset.local", a); reply.Rcode != dns.RcodeRefused {
 		t.Errorf("a zone that is not served: %v", reply)
 	}
@@ -48,12 +50,14 @@ func TestLighthouseNames(t *testing.T) {
 		imported(db, "west", "1", endpoint("10.2.0.1"), endpoint("10.2.0.2")))
 	start(t, cp, "lighthouse-names").check(t, withNamespace(ns, []row{
 		{"west.web.NS.svc.clusterset.local", a, success, []string{"west.web.NS.svc.clusterset.local. 5 IN A 10.97.0.1"}, nil},
-		{"west.db.NS.svc.clusterset.local", a, success, []string{"west.db.NS.svc.clusterset.local. 5 IN A 10.2.0.1", "west.db.NS.svc.clusterset.local. 5 IN A 10.2.0.2"}, nil},
+		{"west.db.NS.svc.clusterset.local", a, success,
+			[]string{"west.db.NS.svc.clusterset.local. 5 IN A 10.2.0.1", "west.db.NS.svc.clusterset.local. 5 IN A 10.2.0.2"}, nil},
 		{"west.db.NS.svc.clusterset.local", aaaa, success, nil, nil},
 		{"north.eu.web.NS.svc.clusterset.local", a, nxdomain, nil, nil},
 		{"10-2-0-1.west.db.NS.svc.clusterset.local", a, success, []string{"10-2-0-1.west.db.NS.svc.clusterset.local. 5 IN A 10.2.0.1"}, nil},
 	}))
-	start(t, cp).check(t, withNamespace(ns, []row{{"west.web.NS.svc.clusterset.local", a, nxdomain, nil, nil}, {"west.db.NS.svc.clusterset.local", a, success, nil, nil}}))
+	start(t, cp).check(t, withNamespace(ns, []row{{"west.web.NS.svc.clusterset.local", a, nxdomain, nil, nil},
+		{"west.db.NS.svc.clusterset.local", a, success, nil, nil}}))
 }
 
 // withNextPlugin adds a plugin to a Corefile that answers everything else with 192.0.2.1 or a name
@@ -151,7 +155,8 @@ func TestBadCorefiles(t *testing.T) {
 func TestAsTheClustersOwnDNS(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.3.1"}, port("http", 80)))
-	s := startCorefile(t, ".:0 {\n bind 127.0.0.1\n kubernetes cluster.local in-addr.arpa {\n  kubeconfig "+cp.Kubeconfig()+"\n  fallthrough in-addr.arpa\n }\n"+
+	s := startCorefile(t, ".:0 {\n bind 127.0.0.1\n"+
+		" kubernetes cluster.local in-addr.arpa {\n  kubeconfig "+cp.Kubeconfig()+"\n  fallthrough in-addr.arpa\n }\n"+
 		" clusterset clusterset.local in-addr.arpa {\n  kubeconfig "+cp.Kubeconfig()+" "+cp.Name()+"\n }\n whoami\n}\n")
 	s.check(t, withNamespace(ns, []row{
 		{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.3.3.1"}, nil},
@@ -160,13 +165,15 @@ func TestAsTheClustersOwnDNS(t *testing.T) {
 		{"1.0.96.10.in-addr.arpa", dns.TypePTR, success, []string{"1.0.96.10.in-addr.arpa. 5 IN PTR kubernetes.default.svc.cluster.local."}, nil},
 	}))
 	alone := startCorefile(t, ".:0 {\n bind 127.0.0.1\n clusterset {\n  kubeconfig "+cp.Kubeconfig()+"\n }\n}\n")
-	alone.check(t, withNamespace(ns, []row{{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.3.3.1"}, nil}}))
+	alone.check(t, withNamespace(ns, []row{{"web.NS.svc.clusterset.local", a, success,
+		[]string{"web.NS.svc.clusterset.local. 5 IN A 243.3.3.1"}, nil}}))
 }
 
 // The binary prints its version and refuses a bad Corefile.
 func TestBinary(t *testing.T) {
 	binary := filepath.Join(harness.Dir(t), "seamark-dns")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/seamark-dev/seamark/cmd/seamark-dns").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary,
+		"github.com/seamark-dev/seamark/cmd/seamark-dns").CombinedOutput(); err != nil {
 		t.Fatalf("building seamark-dns: %v\n%s", err, out)
 	}
 	out, err := exec.CommandContext(t.Context(), binary, "-version").Output()

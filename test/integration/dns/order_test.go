@@ -48,7 +48,8 @@ func (s *dnsServer) alwaysFirst(name, ip string) func() error {
 func TestAddressOrderIsShuffled(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
-	create(t, c, db, imported(db, "west", "1", endpoint("10.5.0.1"), endpoint("10.5.0.2")), imported(db, localCluster, "1", endpoint("10.5.0.3"), endpoint("10.5.0.4")))
+	create(t, c, db, imported(db, "west", "1", endpoint("10.5.0.1"), endpoint("10.5.0.2")),
+		imported(db, localCluster, "1", endpoint("10.5.0.3"), endpoint("10.5.0.4")))
 	s := start(t, cp)
 	name := "db." + ns + ".svc.clusterset.local"
 	s.waitForAddresses(t, name, 4)

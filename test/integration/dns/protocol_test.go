@@ -48,7 +48,8 @@ func TestUnknownTypesHaveNoData(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.1.1"}, port("http", 80)))
 	rows := []row{{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.1.1.1"}, nil}}
-	for _, qtype := range []uint16{dns.TypeMX, dns.TypeCNAME, dns.TypeTXT, dns.TypeHTTPS, dns.TypeCAA, dns.TypeDNSKEY, dns.TypeANY, dns.TypeNAPTR, 65280} {
+	for _, qtype := range []uint16{dns.TypeMX, dns.TypeCNAME, dns.TypeTXT, dns.TypeHTTPS, dns.TypeCAA, dns.TypeDNSKEY, dns.TypeANY,
+		dns.TypeNAPTR, 65280} {
 		rows = append(rows, row{"web.NS.svc.clusterset.local", qtype, success, nil, nil})
 	}
 	start(t, cp).check(t, withNamespace(ns, rows))
@@ -88,7 +89,8 @@ func TestWildcardsAreRefused(t *testing.T) {
 	create(t, c, clusterSetIP(ns, "web", []string{"243.1.2.1"}, port("http", 80)))
 	s := start(t, cp)
 	rows := []row{{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.1.2.1"}, nil}}
-	for _, name := range []string{"*.NS.svc.clusterset.local", "web.*.svc.clusterset.local", "*.*.svc.clusterset.local", "*.web.NS.svc.clusterset.local",
+	for _, name := range []string{"*.NS.svc.clusterset.local", "web.*.svc.clusterset.local", "*.*.svc.clusterset.local",
+		"*.web.NS.svc.clusterset.local",
 		"_http.*.web.NS.svc.clusterset.local", "*._tcp.web.NS.svc.clusterset.local", "*.clusterset.local", "web.NS.*.clusterset.local"} {
 		rows = append(rows, row{name, a, dns.RcodeRefused, nil, nil}, row{name, srv, dns.RcodeRefused, nil, nil})
 	}
@@ -143,7 +145,8 @@ func TestNamesAtTheLimits(t *testing.T) {
 		id = id[:63] // the namespace of this test is too short to fill the name
 	}
 	tooLong := strings.Repeat("d", 63)
-	create(t, c, db, imported(db, id, "1", endpoint("10.9.0.1", named(fits))), imported(db, tooLong, "1", endpoint("10.9.0.2", named(strings.Repeat("h", 63)))))
+	create(t, c, db, imported(db, id, "1", endpoint("10.9.0.1", named(fits))),
+		imported(db, tooLong, "1", endpoint("10.9.0.2", named(strings.Repeat("h", 63)))))
 	name := fmt.Sprintf("%s.%s.%s.NS.svc.clusterset.local", fits, id, long)
 	service := long + ".NS.svc.clusterset.local"
 	rows := []row{
@@ -195,7 +198,8 @@ func TestTruncationAndTCP(t *testing.T) {
 			}
 			reply.Compress = true
 			if !reply.Truncated || reply.Len() > limit || len(reply.Answer) == 0 {
-				t.Errorf("%s with a buffer of %d: %d bytes, %d records, truncated: %v", dns.TypeToString[qtype], size, reply.Len(), len(reply.Answer), reply.Truncated)
+				t.Errorf("%s with a buffer of %d: %d bytes, %d records, truncated: %v", dns.TypeToString[qtype], size, reply.Len(),
+					len(reply.Answer), reply.Truncated)
 			}
 			if opt := reply.IsEdns0(); (opt != nil) != (size > 0) || (opt != nil && !opt.Do()) {
 				t.Errorf("OPT for a buffer of %d: %v", size, opt)

@@ -103,7 +103,8 @@ func TestHeadlessRecords(t *testing.T) {
 	db := headless(ns, "db", port("pg", 5432), port("", 99))
 	quiet := headless(ns, "quiet", port("pg", 5432))
 	create(t, c, db, quiet,
-		imported(db, localCluster, "1", endpoint("10.1.3.1", named("db-0")), endpoint("10.1.3.2", unknownReady), endpoint("10.1.3.3", named("db-2"), notReady)),
+		imported(db, localCluster, "1", endpoint("10.1.3.1", named("db-0")), endpoint("10.1.3.2", unknownReady),
+			endpoint("10.1.3.3", named("db-2"), notReady)),
 		imported(db, localCluster, "2", endpoint("fd00:1::3:1", named("db-0"))),
 		imported(db, "west", "1", endpoint("10.2.3.1", named("db-0")), endpoint("10.2.3.9", named("db-0"))),
 		imported(db, "north.eu", "1", endpoint("10.3.3.1", named("db-0"))),
@@ -115,7 +116,8 @@ func TestHeadlessRecords(t *testing.T) {
 	targets := []string{target("db-0.east"), target("10-1-3-2.east"), target("db-0.west"), target("db-0.north.eu")}
 	start(t, cp).check(t, withNamespace(ns, []row{
 		{"db.NS.svc.clusterset.local", a, success, []string{
-			"db.NS.svc.clusterset.local. 5 IN A 10.1.3.1", "db.NS.svc.clusterset.local. 5 IN A 10.1.3.2", "db.NS.svc.clusterset.local. 5 IN A 10.2.3.1",
+			"db.NS.svc.clusterset.local. 5 IN A 10.1.3.1", "db.NS.svc.clusterset.local. 5 IN A 10.1.3.2",
+			"db.NS.svc.clusterset.local. 5 IN A 10.2.3.1",
 			"db.NS.svc.clusterset.local. 5 IN A 10.2.3.9", "db.NS.svc.clusterset.local. 5 IN A 10.3.3.1",
 		}, nil},
 		{"db.NS.svc.clusterset.local", aaaa, success, []string{"db.NS.svc.clusterset.local. 5 IN AAAA fd00:1::3:1"}, nil},
@@ -152,8 +154,10 @@ func TestHeadlessRecords(t *testing.T) {
 func TestHeadlessHasNoClusterRecords(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
-	create(t, c, db, imported(db, "west", "1", endpoint("10.2.4.1", named("db-0"))), imported(db, "north.eu", "1", endpoint("10.3.4.1", named("db-0"))))
-	rows := []row{{"db-0.north.eu.db.NS.svc.clusterset.local", a, success, []string{"db-0.north.eu.db.NS.svc.clusterset.local. 5 IN A 10.3.4.1"}, nil}}
+	create(t, c, db, imported(db, "west", "1", endpoint("10.2.4.1", named("db-0"))),
+		imported(db, "north.eu", "1", endpoint("10.3.4.1", named("db-0"))))
+	rows := []row{{"db-0.north.eu.db.NS.svc.clusterset.local", a, success,
+		[]string{"db-0.north.eu.db.NS.svc.clusterset.local. 5 IN A 10.3.4.1"}, nil}}
 	for _, name := range []string{"west", "north.eu", "eu"} {
 		for _, qtype := range []uint16{a, aaaa, srv} {
 			rows = append(rows, row{name + ".db.NS.svc.clusterset.local", qtype, success, nil, nil})
@@ -228,7 +232,8 @@ func TestReverseNames(t *testing.T) {
 func TestZoneRecords(t *testing.T) {
 	s := start(t, cluster(t))
 	s.check(t, []row{
-		{"clusterset.local", dns.TypeNS, success, []string{"clusterset.local. 5 IN NS ns.dns.clusterset.local."}, []string{"ns.dns.clusterset.local. 5 IN A 127.0.0.1"}},
+		{"clusterset.local", dns.TypeNS, success, []string{"clusterset.local. 5 IN NS ns.dns.clusterset.local."},
+			[]string{"ns.dns.clusterset.local. 5 IN A 127.0.0.1"}},
 		{"ns.dns.clusterset.local", a, success, []string{"ns.dns.clusterset.local. 5 IN A 127.0.0.1"}, nil},
 		{"ns.dns.clusterset.local", aaaa, success, nil, nil},
 		{"dns.clusterset.local", a, success, nil, nil},
@@ -240,7 +245,8 @@ func TestZoneRecords(t *testing.T) {
 		t.Fatalf("SOA of the zone: %v", reply)
 	}
 	soa := reply.Answer[0].(*dns.SOA)
-	if soa.Ns != "ns.dns.clusterset.local." || soa.Mbox != "hostmaster.clusterset.local." || soa.Serial == 0 || soa.Minttl != 5 || soa.Hdr.Ttl != 5 {
+	if soa.Ns != "ns.dns.clusterset.local." || soa.Mbox != "hostmaster.clusterset.local." || soa.Serial == 0 || soa.Minttl != 5 ||
+		soa.Hdr.Ttl != 5 {
 		t.Errorf("SOA of the zone: %s", soa)
 	}
 }
@@ -248,7 +254,8 @@ func TestZoneRecords(t *testing.T) {
 // A service with a protocol other than TCP and UDP has records too.
 func TestOtherProtocols(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
-	create(t, c, clusterSetIP(ns, "sig", []string{"243.0.7.1"}, mcsv1beta1.ServicePort{Name: "diameter", Port: 3868, Protocol: corev1.ProtocolSCTP}))
+	create(t, c, clusterSetIP(ns, "sig", []string{"243.0.7.1"},
+		mcsv1beta1.ServicePort{Name: "diameter", Port: 3868, Protocol: corev1.ProtocolSCTP}))
 	start(t, cp).check(t, withNamespace(ns, []row{{"_diameter._sctp.sig.NS.svc.clusterset.local", srv, success,
 		[]string{"_diameter._sctp.sig.NS.svc.clusterset.local. 5 IN SRV 0 100 3868 sig.NS.svc.clusterset.local."},
 		[]string{"sig.NS.svc.clusterset.local. 5 IN A 243.0.7.1"}}}))

@@ -20,14 +20,16 @@ func TestBadInput(t *testing.T) {
 	env := newTestEnv(t)
 	si := service(func(si *mcsv1beta1.ServiceImport) {
 		si.Spec.IPs = append(si.Spec.IPs, "127.0.0.1")
-		si.Spec.Ports = append(si.Spec.Ports, mcsv1beta1.ServicePort{Name: "zero", Port: 0}, mcsv1beta1.ServicePort{Name: "duplicate", Port: servicePort})
+		si.Spec.Ports = append(si.Spec.Ports, mcsv1beta1.ServicePort{Name: "zero", Port: 0},
+			mcsv1beta1.ServicePort{Name: "duplicate", Port: servicePort})
 	})
 	good := slicesOf("here", env.pods[:1])
 	bad := slicesOf("there", nil)
 	for _, s := range bad {
 		s.Endpoints = []discoveryv1.Endpoint{
 			{Addresses: []string{"127.0.0.1"}}, {Addresses: []string{"no address"}}, {}, {Addresses: []string{"169.254.169.254"}},
-			{Addresses: []string{"10.9.9.9"}, Conditions: notReady}, {Addresses: []string{"fd99::9"}, Conditions: notReady}, // one of the two is of the wrong family
+			{Addresses: []string{"10.9.9.9"}, Conditions: notReady}, {Addresses: []string{"fd99::9"}, Conditions: notReady},
+			// one of the two is of the wrong family
 			{Addresses: []string{env.pods[0].IPv4.String()}}, {Addresses: []string{env.pods[0].IPv6.String()}}, // twice, with those below
 			{Addresses: []string{env.pods[0].IPv4.String()}}, {Addresses: []string{env.pods[0].IPv6.String()}},
 		}

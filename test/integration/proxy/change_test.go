@@ -182,7 +182,8 @@ func TestTableChangedByAnotherProgram(t *testing.T) {
 	env := newTestEnv(t)
 	env.program(service(), slicesOf("here", env.pods)...)
 	for _, command := range []string{
-		"delete table inet seamark", "flush chain inet seamark prerouting", "flush map inet seamark endpoints4", "flush map inet seamark services4",
+		"delete table inet seamark", "flush chain inet seamark prerouting", "flush map inet seamark endpoints4",
+		"flush map inet seamark services4",
 	} {
 		env.nft(strings.Fields(command)...)
 		env.syncer.RequireFullSync()

@@ -151,7 +151,8 @@ func slicesOf(cluster string, pods []*netbed.Pod, change ...func(*discoveryv1.En
 			}},
 			AddressType: discoveryv1.AddressType(name),
 		}
-		for port, protocol := range map[string]corev1.Protocol{"tcp": corev1.ProtocolTCP, "udp": corev1.ProtocolUDP, "sctp": corev1.ProtocolSCTP} {
+		for port, protocol := range map[string]corev1.Protocol{"tcp": corev1.ProtocolTCP, "udp": corev1.ProtocolUDP,
+			"sctp": corev1.ProtocolSCTP} {
 			s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr.To(port), Protocol: ptr.To(protocol), Port: ptr.To[int32](targetPort)})
 		}
 		for _, p := range pods {
@@ -169,7 +170,8 @@ func slicesOf(cluster string, pods []*netbed.Pod, change ...func(*discoveryv1.En
 // program rebuilds a service and syncs it to the kernel.
 func (env *testEnv) program(si *mcsv1beta1.ServiceImport, slices ...*discoveryv1.EndpointSlice) proxy.Outcome {
 	env.t.Helper()
-	env.syncer.Set(types.NamespacedName{Namespace: si.Namespace, Name: si.Name}, si.CreationTimestamp.Time, model.Build(si, slices, env.location))
+	env.syncer.Set(types.NamespacedName{Namespace: si.Namespace, Name: si.Name}, si.CreationTimestamp.Time,
+		model.Build(si, slices, env.location))
 	o, err := env.syncer.Sync()
 	if err != nil {
 		env.t.Fatal(err)

@@ -141,7 +141,8 @@ func TestLostPortGetsNoTraffic(t *testing.T) {
 	}
 	winner := slicesOf("here", env.pods[:1])
 	for _, s := range winner {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr.To("extra"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](9090)})
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr.To("extra"), Protocol: ptr.To(corev1.ProtocolTCP),
+			Port: ptr.To[int32](9090)})
 	}
 	si := service(func(si *mcsv1beta1.ServiceImport) {
 		si.Spec.Ports = append(si.Spec.Ports, mcsv1beta1.ServicePort{Name: "extra", Protocol: corev1.ProtocolTCP, Port: 81})

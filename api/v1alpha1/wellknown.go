@@ -51,7 +51,7 @@ const (
 	AnnotationNodeRegions = "seamark.dev/node-regions"
 )
 
-// AnnotationZone, on the Service seamark-dns, is the zone of the clusterset's names in that
+// AnnotationZone on the Service seamark-dns, is the zone of the clusterset's names in that
 // cluster. Commands read it from there; without it the zone is clusterset.local.
 const AnnotationZone = "seamark.dev/zone"
 

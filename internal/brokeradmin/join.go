@@ -204,9 +204,11 @@ func brokerProblem(m objects.Membership, err error) (what, remedy string) {
 	renew := fmt.Sprintf("get a new invitation (seamark broker invite %s --renew)", m.ClusterID)
 	switch cause, _ := objects.ErrorCause(err); cause {
 	case objects.CauseUnauthorized:
-		return fmt.Sprintf("the broker at %s does not accept the credential of cluster %s: it has expired or was revoked", m.Server, m.ClusterID), renew
+		return fmt.Sprintf("the broker at %s does not accept the credential of cluster %s: it has expired or was revoked",
+			m.Server, m.ClusterID), renew
 	case objects.CauseForbidden:
-		return fmt.Sprintf("the broker at %s does not let cluster %s in: it was removed, or its invitation is incomplete", m.Server, m.ClusterID), renew
+		return fmt.Sprintf("the broker at %s does not let cluster %s in: it was removed, or its invitation is incomplete",
+			m.Server, m.ClusterID), renew
 	case objects.CauseNotFound, objects.CauseNoCRD:
 		return fmt.Sprintf("the broker at %s does not know cluster %s of clusterset %s", m.Server, m.ClusterID, m.ClusterSet),
 			fmt.Sprintf("get a new invitation (seamark broker invite %s)", m.ClusterID)

@@ -91,7 +91,7 @@ func newJoin(s *session) *cobra.Command {
 			} else {
 				release, dns, err := f.install.install(cmd.Context(), cmd, s, local, result)
 				if err != nil {
-					return fmt.Errorf("this cluster is a member of clusterset %s, but its workloads or DNS are not set up completely (run join again): %w",
+					return fmt.Errorf("this cluster is a member of clusterset %s, but its workloads or DNS are incomplete (run join again): %w",
 						result.ClusterSet, err)
 				}
 				summary.Release, summary.DNS = &release, dns

@@ -29,7 +29,7 @@ func TestErrorCause(t *testing.T) {
 		{request(context.DeadlineExceeded), CauseTimeout, "no answer in time"},
 		{context.DeadlineExceeded, CauseTimeout, "no answer in time"},
 		{request(errors.New("connection refused")), CauseUnreachable, "connection refused"},
-		{errors.New(" broken \n"), CauseOther, "broken"},
+		{fmt.Errorf("%s", " broken \n"), CauseOther, "broken"},
 	} {
 		if cause, text := ErrorCause(test.err); cause != test.cause || text != test.text {
 			t.Errorf("%v: %s, %q; want %s, %q", test.err, cause, text, test.cause, test.text)

@@ -17,8 +17,8 @@ func IsPolicyNotReady(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "failed to configure policy")
 }
 
-// IsWriteConflict reports whether a write failed because another client wrote first. The watch shows
-// what that client wrote, and the next reconcile decides on it.
+// IsWriteConflict reports whether a write failed because another client wrote first. The watch
+// shows what that client wrote, and the next reconcile decides on it.
 func IsWriteConflict(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }

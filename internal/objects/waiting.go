@@ -48,8 +48,8 @@ type Waiting struct {
 	Since      time.Time  `json:"since"`
 }
 
-// NotConnectedReason returns what a reconciler waits for while its member is not connected. taken is
-// the error about the cluster's id, nil if the id is not known to be used by another cluster.
+// NotConnectedReason returns what a reconciler waits for while its member is not connected. taken
+// is the error about the cluster's id, nil if the id is not known to be used by another cluster.
 func NotConnectedReason(taken error) WaitReason {
 	if taken != nil {
 		return WaitForClusterID

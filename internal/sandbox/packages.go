@@ -66,7 +66,7 @@ func ensureGo(installer string) error {
 		return nil
 	}
 	if _, err := os.Stat(filepath.Join(installer, "go")); err != nil {
-		return errors.New("Go is needed to build the programs of the clusters and is not on the PATH: install it (https://go.dev/dl); " +
+		return errors.New("the go command is needed to build the programs of the clusters and is not on the PATH: install it (https://go.dev/dl); " +
 			"if it is installed, keep your PATH with sudo env PATH=$PATH")
 	}
 	return os.Setenv("PATH", os.Getenv("PATH")+string(os.PathListSeparator)+installer)

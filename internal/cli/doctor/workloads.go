@@ -169,7 +169,8 @@ func checkRemotePod(f *Facts) []Result {
 				continue
 			}
 			out = append(out, fail("pods must reach each other between clusters: check the routes for the pod ranges both ways, "+
-				"network policies, firewalls and address-ranges", "%s of %s cannot be reached from a pod: %s", p.Address, p.Cluster, p.Detail).at(c.ID))
+				"network policies, firewalls and address-ranges", "%s of %s cannot be reached from a pod: %s", p.Address, p.Cluster, p.Detail).
+				at(c.ID))
 		}
 	}
 	return out

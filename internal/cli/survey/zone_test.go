@@ -73,7 +73,7 @@ const (
 	mcsPath     = "/apis/multicluster.x-k8s.io/v1beta1"
 )
 
-// otherZone returns a cluster whose chart has the zone example.internal, with one import and an agent.
+// otherZone returns a cluster with the zone example.internal, one import and an agent.
 func otherZone(t *testing.T, waiting []objects.Waiting) *Cluster {
 	imported := mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}},

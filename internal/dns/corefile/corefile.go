@@ -35,7 +35,8 @@ var (
 
 // Forward is which names are forwarded, and where.
 type Forward struct {
-	// Zones are the zones to forward, objects.DefaultZone if there are none. Reverse zones may be among them.
+	// Zones are the zones to forward, objects.DefaultZone if there are none. Reverse zones may be
+	// among them.
 	Zones []string
 	// Servers are the addresses of seamark-dns, with a port unless it is 53.
 	Servers []string

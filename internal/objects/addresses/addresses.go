@@ -1,4 +1,4 @@
-// Package addresses says which IP addresses an endpoint of another cluster can have. It stands apart
+// Package addresses decides which IP addresses an endpoint of another cluster can have. It is apart
 // from package objects because the data plane's decisions use it, and those import no API client.
 package addresses
 

@@ -236,7 +236,8 @@ func TestRemove(t *testing.T) {
 	env.publishService("b-remove", alone, "243.0.0.2", "east")
 
 	removed := decode[brokeradmin.RemoveMemberResult](env, "cluster remove east --context broker -n b-remove")
-	if want := (brokeradmin.RemoveMemberResult{ClusterID: "east", Found: true, Records: 2, Slices: 2, ServicesLeft: 1, ServicesEnded: 1}); removed != want {
+	want := brokeradmin.RemoveMemberResult{ClusterID: "east", Found: true, Records: 2, Slices: 2, ServicesLeft: 1, ServicesEnded: 1}
+	if removed != want {
 		t.Errorf("got %+v, want %+v", removed, want)
 	}
 	si := &mcsv1beta1.ServiceImport{}

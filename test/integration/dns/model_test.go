@@ -276,7 +276,8 @@ func TestModel(t *testing.T) {
 						return err
 					}
 					if reply.Rcode != rcode || !slices.Equal(recordTexts(reply.Answer), answer) {
-						return fmt.Errorf("got %s %q, want %s %q", dns.RcodeToString[reply.Rcode], recordTexts(reply.Answer), dns.RcodeToString[rcode],
+						return fmt.Errorf("got %s %q, want %s %q",
+							dns.RcodeToString[reply.Rcode], recordTexts(reply.Answer), dns.RcodeToString[rcode],
 							answer)
 					}
 					return nil

@@ -14,7 +14,9 @@ import (
 
 func TestErrorCause(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
-	request := func(err error) error { return &url.Error{Op: "Get", URL: "https://broker:6443/api/v1/pods?limit=500", Err: err} }
+	request := func(err error) error {
+		return &url.Error{Op: "Get", URL: "https://broker:6443/api/v1/pods?limit=500", Err: err}
+	}
 	for _, test := range []struct {
 		err   error
 		cause Cause
@@ -27,7 +29,7 @@ func TestErrorCause(t *testing.T) {
 		{request(context.DeadlineExceeded), CauseTimeout, "no answer in time"},
 		{context.DeadlineExceeded, CauseTimeout, "no answer in time"},
 		{request(errors.New("connection refused")), CauseUnreachable, "connection refused"},
-		{errors.New(" broken \n"), CauseOther, "broken"},
+		{errors.New(" broken "), CauseOther, "broken"},
 	} {
 		if cause, text := ErrorCause(test.err); cause != test.cause || text != test.text {
 			t.Errorf("%v: %s, %q; want %s, %q", test.err, cause, text, test.cause, test.text)

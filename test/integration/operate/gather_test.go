@@ -109,7 +109,7 @@ func TestGatherDuringAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "g.tar.gz")
-	b.expect(0, "gather -o "+path, "not in it: the broker")
+	b.expect(0, "gather -o "+path, "missing: the broker")
 	if files := unpack(t, path); !strings.Contains(files["seamark/README.txt"], "the broker") || files["seamark/clusters/east/serviceexports.yaml"] == "" {
 		t.Errorf("%v", files["seamark/README.txt"])
 	}

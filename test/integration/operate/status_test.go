@@ -169,7 +169,7 @@ func TestGet(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	b.expect(2, "get exports -o table", "choose json, yaml or wide")
-	b.expect(2, "get", "Choose one of: clusters, exports, imports")
+	b.expect(2, "get", "choose one of clusters, exports, imports")
 }
 
 // screen is what a command that goes on has written so far.

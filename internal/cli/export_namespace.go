@@ -199,7 +199,7 @@ func planOne(svc *corev1.Service, exported map[string]bool) bulkItem {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		item.Action, item.Why = bulkSkipped, "an ExternalName Service cannot be exported: create one in each cluster instead"
 	case svc.Namespace == metav1.NamespaceDefault && svc.Name == "kubernetes":
-		item.Action, item.Why = bulkSkipped, "it is the API server of this cluster"
+		item.Action, item.Why = bulkSkipped, "it is this cluster's own API server"
 	}
 	return item
 }
@@ -243,7 +243,7 @@ func confirmed(in io.Reader, out io.Writer) bool {
 
 func printMany(w io.Writer, namespace string, items []bulkItem) {
 	if len(items) == 0 {
-		fmt.Fprintf(w, "There are no such Services in namespace %s.\n", namespace)
+		fmt.Fprintf(w, "There is no such Service in namespace %s.\n", namespace)
 		return
 	}
 	rows := make([][]string, len(items))

@@ -112,7 +112,7 @@ func TestGatherDuringAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "g.tar.gz")
-	term.expect(0, "gather -o "+path, "not in it: the broker")
+	term.expect(0, "gather -o "+path, "missing: the broker")
 	files := unpack(t, path)
 	if !strings.Contains(files["seamark/README.txt"], "the broker") || files["seamark/clusters/east/serviceexports.yaml"] == "" {
 		t.Errorf("%v", files["seamark/README.txt"])

@@ -167,7 +167,7 @@ func TestGet(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	term.expect(2, "get exports -o table", "choose json, yaml or wide")
-	term.expect(2, "get", "Choose one of: clusters, exports, imports")
+	term.expect(2, "get", "choose one of clusters, exports, imports")
 }
 
 // screen is what a running command has written so far.

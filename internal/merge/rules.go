@@ -4,9 +4,10 @@ import (
 	"maps"
 	"strconv"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
 // rule decides one property by precedence alone: the service gets the oldest's value.

@@ -4,8 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
 const (

@@ -6,9 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/cli/text"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Write writes the report as text. Ages are those at now; wide adds columns and does not shorten.

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seamark-dev/seamark/internal/sandbox"
 	"github.com/vishvananda/netlink"
+
+	"github.com/seamark-dev/seamark/internal/sandbox"
 )
 
 // slotOf returns the slot of the sandbox, whose number is in the names of its links.

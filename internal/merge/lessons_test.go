@@ -79,9 +79,12 @@ func TestEveryConflictAndEveryClusterIsNamed(t *testing.T) {
 		t.Errorf("condition %s, reason %s", status, reason)
 	}
 	for _, sentence := range strings.Split(strings.TrimSuffix(message, "."), ". ") {
-		who := []string{"paris", "oslo", "rome"}
-		if strings.HasPrefix(sentence, "type") {
+		who := []string{"paris", "oslo and rome"}
+		switch {
+		case strings.HasPrefix(sentence, "type"):
 			who = []string{"paris", "flat"}
+		case strings.HasPrefix(sentence, "session affinity"):
+			who = []string{"paris", "oslo, rome and late"}
 		}
 		for _, w := range who {
 			if !strings.Contains(sentence, w) {

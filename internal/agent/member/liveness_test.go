@@ -3,7 +3,12 @@ package member
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // watcher advances a Liveness in time: every step is a second.
@@ -112,6 +117,40 @@ func TestRelistIsNoRenewal(t *testing.T) {
 		w.l.Observe("east", frozen, 20*time.Second, w.now)
 	}
 	w.wantStale("east")
+}
+
+// The duration in a lease counts from its renewal, but another cluster cannot make itself live
+// forever with it, nor stale at once.
+func TestLeaseDurationsAreBelievedWithinBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := &State{Liveness: NewLiveness("me")}
+		w := &watcher{T: t, l: state.Liveness}
+		renew := func(cluster string, seconds int32) {
+			state.observeLease(&coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: cluster},
+				Spec:       coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To(seconds), RenewTime: ptr.To(metav1.NowMicro())},
+			}, false)
+		}
+		run := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); {
+				time.Sleep(500 * time.Millisecond)
+				renew("me", 20)
+				state.Liveness.Update(time.Now())
+			}
+		}
+		renew("me", 20)
+		renew("long", 10000*60*60)
+		renew("minute", 60)
+		renew("zero", 0)
+		run(time.Second)
+		w.wantStale()
+		run(2 * time.Second)
+		w.wantStale("zero")
+		run(time.Minute)
+		w.wantStale("minute", "zero")
+		run(9 * time.Minute)
+		w.wantStale("long", "minute", "zero")
+	})
 }
 
 func TestRemovedClusterIsForgotten(t *testing.T) {

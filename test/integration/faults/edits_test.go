@@ -273,8 +273,9 @@ func foreignSlice(ns, service string) *discoveryv1.EndpointSlice {
 }
 
 // The agent leaves objects of other controllers alone: slices of the service that it imports into
-// the same namespace, and a ServiceImport that no cluster exports a service for. Importing,
-// restarting and unexporting do not change them.
+// the same namespace, and a ServiceImport that no cluster exports a service for, although one
+// exports a service of that name from another namespace. Importing, restarting and unexporting do
+// not change them.
 func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
@@ -288,6 +289,9 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	// The slice of the other controller has no source cluster.
 	both := sources{"": {"10.5.0.1"}, "east": {"10.1.0.1"}}
 	harness.Eventually(t, "web is imported beside the foreign slice", func() error { return west.CheckAddresses(ns, "web", both) })
+	elsewhere := fleet.NewNamespace(t, f.Members...)
+	serve(t, east, elsewhere, "not-exported", "10.1.0.2")
+	west.AwaitImport(t, elsewhere, "not-exported", sources{"east": {"10.1.0.2"}})
 	harness.Consistently(t, "foreign objects do not change", time.Second, unchanged)
 	west.Stop()
 	start(t, west)

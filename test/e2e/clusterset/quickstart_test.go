@@ -17,9 +17,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
-// TestQuickStart is the test that docs/quick-start.md names. It checks that the page has commands.
-// They run as the first step of TestClusterset, because creating a sandbox for them alone would
-// take long.
+// TestQuickStart checks that docs/quick-start.md has commands. They run as the first step of
+// TestClusterset, because creating a sandbox for them alone would take long.
 func TestQuickStart(t *testing.T) {
 	if commands := quickStartCommands(t); len(commands) < 10 {
 		t.Errorf("docs/quick-start.md has only the commands %q", commands)

@@ -99,7 +99,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Inpu
 		return in, err
 	}
 	name := types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}
-	if in.Existing, err = objects.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{}); err != nil {
+	if in.Existing, err = index.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{}); err != nil {
 		return in, err
 	}
 	in.Remembered = r.Remembered(ctx, key)

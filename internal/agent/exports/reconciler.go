@@ -157,11 +157,11 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 	in := Input{Settings: settings, RegionOf: r.RegionOf}
 	var have published
 	var err error
-	if in.Export, err = objects.GetOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceExport{}); err != nil {
+	if in.Export, err = index.GetOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceExport{}); err != nil {
 		return in, have, err
 	}
 	if in.Export != nil {
-		if in.Service, err = objects.GetOrNil(ctx, r.Local, key, &corev1.Service{}); err != nil {
+		if in.Service, err = index.GetOrNil(ctx, r.Local, key, &corev1.Service{}); err != nil {
 			return in, have, err
 		}
 		if in.Slices, err = index.SourceSlices(ctx, r.Local, key); err != nil {

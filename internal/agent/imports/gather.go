@@ -27,11 +27,11 @@ type imported struct {
 }
 
 func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (have imported, err error) {
-	if have.serviceImport, err = objects.GetOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceImport{}); err != nil {
+	if have.serviceImport, err = index.GetOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceImport{}); err != nil {
 		return have, err
 	}
 	derived := types.NamespacedName{Namespace: key.Namespace, Name: objects.DerivedServiceName(key.Name)}
-	if have.derived, err = objects.GetOrNil(ctx, r.Local, derived, &corev1.Service{}); err != nil {
+	if have.derived, err = index.GetOrNil(ctx, r.Local, derived, &corev1.Service{}); err != nil {
 		return have, err
 	}
 	have.slices, err = index.ImportedSlices(ctx, r.Local, key)
@@ -64,7 +64,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 // aggregate returns the ServiceImport on the broker, or nil.
 func (r *Reconciler) aggregate(ctx context.Context, key types.NamespacedName) (*mcsv1beta1.ServiceImport, error) {
 	name := types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}
-	return objects.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{})
+	return index.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{})
 }
 
 // own reads what this cluster itself has of a service that it exports.
@@ -73,10 +73,10 @@ func (r *Reconciler) own(ctx context.Context, key types.NamespacedName, clusterI
 		Settings: exports.Settings{ClusterID: clusterID, BrokerNamespace: r.BrokerNamespace}, RegionOf: r.RegionOf,
 	}
 	var err error
-	if own.Service, err = objects.GetOrNil(ctx, r.Local, key, &corev1.Service{}); err != nil || own.Service == nil {
+	if own.Service, err = index.GetOrNil(ctx, r.Local, key, &corev1.Service{}); err != nil || own.Service == nil {
 		return own, err
 	}
-	if own.Export, err = objects.GetOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceExport{}); err != nil {
+	if own.Export, err = index.GetOrNil(ctx, r.Local, key, &mcsv1beta1.ServiceExport{}); err != nil {
 		return own, err
 	}
 	own.Slices, err = index.SourceSlices(ctx, r.Local, key)
@@ -86,7 +86,7 @@ func (r *Reconciler) own(ctx context.Context, key types.NamespacedName, clusterI
 // namespaceReady reports whether services can be imported into a namespace. It creates a missing
 // namespace if that is enabled.
 func (r *Reconciler) namespaceReady(ctx context.Context, name string) (bool, error) {
-	ns, err := objects.GetOrNil(ctx, r.Local, types.NamespacedName{Name: name}, &corev1.Namespace{})
+	ns, err := index.GetOrNil(ctx, r.Local, types.NamespacedName{Name: name}, &corev1.Namespace{})
 	if err != nil || ns != nil {
 		return ns != nil && ns.DeletionTimestamp == nil, err
 	}

@@ -96,7 +96,7 @@ func (w *writer) cluster(ctx context.Context, c *survey.Cluster, since time.Dura
 	for _, key := range []types.NamespacedName{
 		{Namespace: "kube-system", Name: "coredns"}, {Namespace: objects.AgentNamespace, Name: survey.DNSServer},
 	} {
-		config, err := objects.GetOrNil(ctx, c.Client, key, &corev1.ConfigMap{})
+		config, err := survey.GetIfServed(ctx, c.Client, key, &corev1.ConfigMap{})
 		switch {
 		case err != nil:
 			w.addProblem("ConfigMap "+key.String()+" of "+c.Name(), err)

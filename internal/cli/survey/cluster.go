@@ -86,7 +86,7 @@ func (c *Cluster) identify(ctx context.Context) {
 		return
 	}
 	for name, value := range map[string]*string{aboutv1beta1.PropertyClusterID: &c.ID, aboutv1beta1.PropertyClusterSet: &c.ClusterSet} {
-		p, err := objects.GetOrNil(ctx, c.Client, types.NamespacedName{Name: name}, &aboutv1beta1.ClusterProperty{})
+		p, err := GetIfServed(ctx, c.Client, types.NamespacedName{Name: name}, &aboutv1beta1.ClusterProperty{})
 		switch {
 		case p != nil:
 			*value = p.Spec.Value
@@ -95,7 +95,7 @@ func (c *Cluster) identify(ctx context.Context) {
 			return
 		}
 	}
-	secret, err := objects.GetOrNil(ctx, c.Client,
+	secret, err := GetIfServed(ctx, c.Client,
 		types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, &corev1.Secret{})
 	switch {
 	case err != nil:

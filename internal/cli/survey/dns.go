@@ -161,7 +161,7 @@ func (c *Cluster) readDNS(ctx context.Context) dnsConfig {
 		out.zone, out.addresses = zoneOf(service), service.Spec.ClusterIPs
 	}
 	key := types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "coredns"}
-	config, err := objects.GetOrNil(ctx, c.Client, key, &corev1.ConfigMap{})
+	config, err := GetIfServed(ctx, c.Client, key, &corev1.ConfigMap{})
 	switch {
 	case err != nil:
 		out.problem = "ConfigMap kube-system/coredns cannot be read: " + objects.ErrorText(err)
@@ -188,7 +188,7 @@ func Zone(ctx context.Context, c client.Reader) string {
 }
 
 func readDNSService(ctx context.Context, c client.Reader) (*corev1.Service, error) {
-	return objects.GetOrNil(ctx, c, types.NamespacedName{Namespace: objects.AgentNamespace, Name: DNSServer}, &corev1.Service{})
+	return GetIfServed(ctx, c, types.NamespacedName{Namespace: objects.AgentNamespace, Name: DNSServer}, &corev1.Service{})
 }
 
 // zoneOf returns the zone in the annotation of the Service of seamark-dns. Charts before the

@@ -117,7 +117,7 @@ func ReadKinds(ctx context.Context, c client.Client, set crds.Set) (kinds []doct
 		return nil, err.Error()
 	}
 	for _, d := range definitions {
-		existing, err := objects.GetOrNil(ctx, c, types.NamespacedName{Name: d.CRD.Name}, &apiextensionsv1.CustomResourceDefinition{})
+		existing, err := GetIfServed(ctx, c, types.NamespacedName{Name: d.CRD.Name}, &apiextensionsv1.CustomResourceDefinition{})
 		if err != nil {
 			return nil, "CustomResourceDefinitions cannot be read: " + objects.ErrorText(err)
 		}

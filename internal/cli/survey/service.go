@@ -84,7 +84,7 @@ func (b *Broker) readService(ctx context.Context, key types.NamespacedName) expl
 	out.Members, out.Leases, out.Records, out.Slices = members.Items, leases.Items, records.Items, slices.Items
 	aggregate := types.NamespacedName{Namespace: b.Namespace, Name: objects.AggregateName(key)}
 	var err error
-	if out.Aggregate, err = objects.GetOrNil(ctx, b.Client, aggregate, &mcsv1beta1.ServiceImport{}); err != nil {
+	if out.Aggregate, err = GetIfServed(ctx, b.Client, aggregate, &mcsv1beta1.ServiceImport{}); err != nil {
 		return failed(err)
 	}
 	ahead, _ := b.clock.read()
@@ -130,17 +130,17 @@ func (c *Cluster) readServiceObjects(ctx context.Context, key types.NamespacedNa
 	if err != nil && !out.NamespaceMissing && !apierrors.IsForbidden(err) {
 		return err
 	}
-	if out.Export, err = objects.GetOrNil(ctx, c.Client, key, &mcsv1beta1.ServiceExport{}); err != nil {
+	if out.Export, err = GetIfServed(ctx, c.Client, key, &mcsv1beta1.ServiceExport{}); err != nil {
 		return err
 	}
-	if out.Service, err = objects.GetOrNil(ctx, c.Client, key, &corev1.Service{}); err != nil {
+	if out.Service, err = GetIfServed(ctx, c.Client, key, &corev1.Service{}); err != nil {
 		return err
 	}
-	if out.Import, err = objects.GetOrNil(ctx, c.Client, key, &mcsv1beta1.ServiceImport{}); err != nil {
+	if out.Import, err = GetIfServed(ctx, c.Client, key, &mcsv1beta1.ServiceImport{}); err != nil {
 		return err
 	}
 	derived := types.NamespacedName{Namespace: key.Namespace, Name: objects.DerivedServiceName(key.Name)}
-	if out.Derived, err = objects.GetOrNil(ctx, c.Client, derived, &corev1.Service{}); err != nil {
+	if out.Derived, err = GetIfServed(ctx, c.Client, derived, &corev1.Service{}); err != nil {
 		return err
 	}
 	var own, imported discoveryv1.EndpointSliceList

@@ -38,7 +38,7 @@ const metricsPort = "9441"
 // deployment returns how many pods of a Deployment of Seamark are ready; nil when it does not exist
 // or may not be read.
 func (c *Cluster) deployment(ctx context.Context, name string) *explain.Workload {
-	d, err := objects.GetOrNil(ctx, c.Client, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, &appsv1.Deployment{})
+	d, err := GetIfServed(ctx, c.Client, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, &appsv1.Deployment{})
 	if err != nil || d == nil {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (c *Cluster) deployment(ctx context.Context, name string) *explain.Workload
 
 // daemonSet does the same for a DaemonSet.
 func (c *Cluster) daemonSet(ctx context.Context, name string) *explain.Workload {
-	d, err := objects.GetOrNil(ctx, c.Client, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, &appsv1.DaemonSet{})
+	d, err := GetIfServed(ctx, c.Client, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, &appsv1.DaemonSet{})
 	if err != nil || d == nil {
 		return nil
 	}

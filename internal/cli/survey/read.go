@@ -1,4 +1,4 @@
-package objects
+package survey
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// GetOrNil reads an object into obj and returns it. It returns nil if the object or its kind does
+// GetIfServed reads an object into obj and returns it. It returns nil if the object or its kind does
 // not exist.
-func GetOrNil[T client.Object](ctx context.Context, c client.Reader, key types.NamespacedName, obj T) (T, error) {
+func GetIfServed[T client.Object](ctx context.Context, c client.Reader, key types.NamespacedName, obj T) (T, error) {
 	var none T
 	err := c.Get(ctx, key, obj)
 	switch {

@@ -253,8 +253,8 @@ func (a *agent) resyncAll(ctx context.Context) {
 	a.importPush.Push(records...)
 	a.aggregatePush.Push(records...)
 	a.aggregatePush.Push(a.brokerServices(ctx, &mcsv1beta1.ServiceImportList{})...)
-	// Services that are neither exported nor imported were recorded as waiting for the broker as well,
-	// because only the broker tells which are.
+	// Before the broker was reached, every service was recorded as waiting for it, also those that are
+	// neither exported nor imported.
 	a.exportPush.Push(a.metrics.Waiting.Services(exportReconciler)...)
 	a.importPush.Push(a.metrics.Waiting.Services(importReconciler)...)
 	a.aggregatePush.Push(a.metrics.Waiting.Services(aggregateReconciler)...)

@@ -122,8 +122,8 @@ func TestDigestFromAPIServerIsNotTrusted(t *testing.T) {
 	}
 }
 
-// Annotations of imported slices are copied from the broker. A member that sets the annotation there
-// reaches neither the API servers of other members nor their comparison of endpoints.
+// Annotations of imported slices are copied from the broker. A member that sets the annotation
+// there affects neither what other members write nor how they compare endpoints.
 func TestDigestFromBrokerIsNotWritten(t *testing.T) {
 	crafted := func(s *discoveryv1.EndpointSlice) { s.Annotations = map[string]string{AnnotationDigest: "x", "x": "y"} }
 	var created Changes

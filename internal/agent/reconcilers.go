@@ -43,6 +43,13 @@ const (
 	maxBackoff = 15 * time.Second
 )
 
+// Names of the reconcilers, also in metrics and in what the agent waits for.
+const (
+	exportReconciler    = "export"
+	aggregateReconciler = "aggregate"
+	importReconciler    = "import"
+)
+
 func staticMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) { return newMapper(), nil }
 
 func (a *agent) addReconcilers(context.Context) error {
@@ -88,7 +95,7 @@ func (a *agent) addController(
 func (a *agent) addExport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
 	deferred := trigger.NewDeferred(&a.burst)
-	return a.addController("export", &exports.Reconciler{
+	return a.addController(exportReconciler, &exports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: a.localWriter, BrokerWriter: a.brokerWriter,
 		Settings: a.exportSettings, Taken: a.heartbeat.ClusterIDTaken, RegionOf: a.nodes.RegionOf,
 		Recorder: a.manager.GetEventRecorder("seamark-agent"),
@@ -112,7 +119,7 @@ func (a *agent) addAggregate() error {
 	remote := a.broker.GetCache()
 	deferred := trigger.NewDeferred(&a.burst)
 	writer := apply.NewWriter(a.broker.GetClient()) // not the exporter's: a reconciler waits for its own writes only
-	return a.addController("aggregate", &aggregate.Reconciler{
+	return a.addController(aggregateReconciler, &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
 		Broker: a.broker.GetClient(), Writer: writer, Stale: a.state.Liveness.Stale, Taken: a.heartbeat.ClusterIDTaken,
 		Connected: func() bool { return a.state.Connected() && a.addressesKnown() },
@@ -128,7 +135,7 @@ func (a *agent) addImport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
 	lost, deferred := imports.NewLost(), trigger.NewDeferred(&a.burst)
 	writer := apply.NewWriter(a.manager.GetClient())
-	return a.addController("import", &imports.Reconciler{
+	return a.addController(importReconciler, &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
 		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale,
 		IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
@@ -246,6 +253,11 @@ func (a *agent) resyncAll(ctx context.Context) {
 	a.importPush.Push(records...)
 	a.aggregatePush.Push(records...)
 	a.aggregatePush.Push(a.brokerServices(ctx, &mcsv1beta1.ServiceImportList{})...)
+	// Before the broker was reached, every service was recorded as waiting for it, also those that are
+	// neither exported nor imported.
+	a.exportPush.Push(a.metrics.Waiting.Services(exportReconciler)...)
+	a.importPush.Push(a.metrics.Waiting.Services(importReconciler)...)
+	a.aggregatePush.Push(a.metrics.Waiting.Services(aggregateReconciler)...)
 }
 
 // keysIn lists objects and returns the services that they belong to.

@@ -19,6 +19,7 @@ func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 		byName[s.Name] = s
 	}
 	for _, s := range want {
+		s.Annotations = withoutDigest(s.Annotations) // copied from the broker, where any member can set it
 		old, exists := byName[s.Name]
 		delete(byName, s.Name)
 		switch {

@@ -121,3 +121,28 @@ func TestDigestFromAPIServerIsNotTrusted(t *testing.T) {
 		}
 	}
 }
+
+// Annotations of imported slices are copied from the broker. A member that sets the annotation
+// there affects neither what other members write nor how they compare endpoints.
+func TestDigestFromBrokerIsNotWritten(t *testing.T) {
+	crafted := func(s *discoveryv1.EndpointSlice) { s.Annotations = map[string]string{AnnotationDigest: "x", "x": "y"} }
+	var created Changes
+	DiffSlices(&created, nil, []*discoveryv1.EndpointSlice{slice("10.0.0.1", crafted)})
+	if len(created.Create) != 1 || !maps.Equal(created.Create[0].GetAnnotations(), map[string]string{"x": "y"}) {
+		t.Fatalf("would write %+v", created)
+	}
+	have := slice("10.0.0.1", annotated)
+	ReplaceByDigest(have)
+	for address, update := range map[string]bool{"10.0.0.1": false, "10.0.0.2": true} {
+		var c Changes
+		DiffSlices(&c, []*discoveryv1.EndpointSlice{have}, []*discoveryv1.EndpointSlice{slice(address, crafted)})
+		if (len(c.Update) == 1) != update {
+			t.Errorf("%s: %+v", address, c)
+		}
+		for _, o := range c.Update {
+			if !maps.Equal(o.GetAnnotations(), map[string]string{"x": "y"}) {
+				t.Errorf("%s: would write %v", address, o.GetAnnotations())
+			}
+		}
+	}
+}

@@ -68,6 +68,19 @@ func (l *WaitList) Of(service types.NamespacedName) []objects.Waiting {
 	return out
 }
 
+// Services returns the services for which a reconciler waits.
+func (l *WaitList) Services(reconciler string) []types.NamespacedName {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []types.NamespacedName
+	for service, waiting := range l.waiting {
+		if _, waits := waiting[reconciler]; waits {
+			out = append(out, service)
+		}
+	}
+	return out
+}
+
 // ServeHTTP responds with what one service waits for, as a JSON list of objects.Waiting.
 func (l *WaitList) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	namespace, name, ok := strings.Cut(r.URL.Query().Get(objects.ServiceParameter), "/")

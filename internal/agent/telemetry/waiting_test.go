@@ -54,6 +54,13 @@ func TestWaitingIsServedAndCounted(t *testing.T) {
 	if count := testutil.ToFloat64(metrics.Waits.WithLabelValues("import", string(objects.WaitForNamespace))); count != 2 {
 		t.Errorf("counted %v waits, want 2", count)
 	}
+	web := types.NamespacedName{Namespace: "shop", Name: "web"}
+	if services := metrics.Waiting.Services("import"); len(services) != 1 || services[0] != web {
+		t.Errorf("services that wait: %v", services)
+	}
+	if services := metrics.Waiting.Services("export"); len(services) != 0 {
+		t.Errorf("another reconciler waits for %v", services)
+	}
 	if _, other := query("?service=shop/db"); len(other) != 0 {
 		t.Errorf("another service waits: %+v", other)
 	}
@@ -61,6 +68,9 @@ func TestWaitingIsServedAndCounted(t *testing.T) {
 	run("web")
 	if _, after := query("?service=shop/web"); len(after) != 0 {
 		t.Errorf("still waiting: %+v", after)
+	}
+	if services := metrics.Waiting.Services("import"); len(services) != 0 {
+		t.Errorf("still waiting: %v", services)
 	}
 	if code, _ := query(""); code != http.StatusBadRequest {
 		t.Errorf("a request without a service gets %d", code)

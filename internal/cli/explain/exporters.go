@@ -189,7 +189,8 @@ func (e *explainer) judgeReady(c *Cluster, record *v1alpha1.ExportRecord) string
 		e.find(idTaken, c.ID, ready.Message,
 			fmt.Sprintf("in the cluster that should not have the id: seamark leave%s, then join with another --clusterid", c.contextFlag()))
 		return "not published: id taken"
-	case v1alpha1.ServiceExportReasonRefusedByBroker:
+	case v1alpha1.ServiceExportReasonRefusedByBroker,
+		mcsv1beta1.ServiceExportReasonFailed: // agents before RefusedByBroker set it for the same
 		e.find(refusedByBroker, c.ID, ready.Message, "the message names the rule of the broker that refused it: show it to the broker's admin. "+
 			"A removed member joins again (seamark broker invite "+c.ID+" --renew)")
 		return "not published: refused"

@@ -85,7 +85,7 @@ func TestReasonsLeadToFindings(t *testing.T) {
 		{string(v1alpha1.ServiceExportReasonWaitingForBroker), ready, "waiting-for-broker"},
 		{string(v1alpha1.ServiceExportReasonNotMember), ready, "agent-not-running"},
 		{string(mcsv1beta1.ServiceExportReasonPending), ready, "not-published"},
-		{string(mcsv1beta1.ServiceExportReasonFailed), ready, "waiting-for-broker"},
+		{string(mcsv1beta1.ServiceExportReasonFailed), ready, "broker-refused"}, // of an agent before the typed reasons
 		{string(v1alpha1.ServiceImportReasonClusterSetIPRejected), importNotReady, "clusterset-ip-not-used"},
 		{string(v1alpha1.ServiceImportReasonDerivedServiceForeign), importNotReady, "derived-service-foreign"},
 		{string(v1alpha1.ServiceImportReasonDerivedServiceRefused), importNotReady, "derived-service-refused"},

@@ -82,12 +82,18 @@ func printImports(w io.Writer, items []listedImport, now time.Time, wide bool) {
 		rows[i] = []string{e.Cluster, e.Namespace, e.Name, e.Type, text.OrDash(strings.Join(e.IPs, ",")), text.OrDash(strings.Join(e.Ports, ",")),
 			text.OrDash(strings.Join(e.From, ",")), e.Ready, duration.HumanDuration(max(0, now.Sub(e.Created)))}
 		if wide {
-			message := "-"
-			if len(e.Conditions) > 0 {
-				message = e.Conditions[0].Message
-			}
-			rows[i] = append(rows[i], message)
+			rows[i] = append(rows[i], text.OrDash(strings.Join(messages(e.Conditions), "; ")))
 		}
 	}
 	text.Table(w, head, rows)
+}
+
+// messages returns what all conditions of an import say: kept stale endpoints and refused addresses
+// are conditions of their own beside Ready.
+func messages(conditions []metav1.Condition) []string {
+	out := make([]string, len(conditions))
+	for i, c := range conditions {
+		out[i] = c.Message
+	}
+	return out
 }

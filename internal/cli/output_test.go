@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
@@ -88,5 +90,34 @@ func TestExportedNameHasTheZoneOfTheCluster(t *testing.T) {
 	printExported(&out, &exported{Namespace: "shop", Name: "web", Ready: true, zone: "example.internal"})
 	if want := "Service shop/web is published to the clusterset as web.shop.svc.example.internal.\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+// The wide listing shows every condition of an import, not only Ready.
+func TestWideImportsShowAllConditions(t *testing.T) {
+	now := time.Now()
+	var out bytes.Buffer
+	printImports(&out, []listedImport{{
+		Cluster: "north", Namespace: "shop", Name: "web", Ready: "True", Created: now,
+		Conditions: []metav1.Condition{{Message: "the service is imported"}, {Message: "cluster west has not been heard from"}},
+	}}, now, true)
+	if want := "the service is imported; cluster west has not been heard from"; !strings.Contains(out.String(), want) {
+		t.Errorf("got\n%s\nwant %q in it", out.String(), want)
+	}
+}
+
+// Waiting helps only while the reason can pass by itself.
+func TestExportStopsWaitingOnFinalReasons(t *testing.T) {
+	for reason, final := range map[mcsv1beta1.ServiceExportConditionReason]bool{
+		v1alpha1.ServiceExportReasonRefusedByBroker: true, v1alpha1.ServiceExportReasonClusterIDTaken: true,
+		v1alpha1.ServiceExportReasonWaitingForBroker: false, v1alpha1.ServiceExportReasonNoClusterSetIPLeft: false,
+		mcsv1beta1.ServiceExportReasonFailed: true, mcsv1beta1.ServiceExportReasonPending: false,
+	} {
+		r := &exported{Conditions: []metav1.Condition{{
+			Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionFalse, Reason: string(reason), Message: "why",
+		}}}
+		if got := r.refusal() != nil; got != final {
+			t.Errorf("%s: stops waiting: %v, want %v", reason, got, final)
+		}
 	}
 }

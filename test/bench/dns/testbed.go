@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -126,7 +123,8 @@ func newSlice(service, name, network string, n int) *discoveryv1.EndpointSlice {
 
 // addServices creates services with a clusterset IP and two endpoints each, until there are n.
 func (b *testbed) addServices(ctx context.Context, n int) error {
-	err := parallel(b.services, n, func(i int) error {
+	err := harness.Parallel(writers, n-b.services, func(offset int) error {
+		i := b.services + offset
 		if err := b.client.Create(ctx, newImport(serviceName(i), mcsv1beta1.ClusterSetIP, address(i))); err != nil {
 			return err
 		}
@@ -142,32 +140,7 @@ func (b *testbed) addHeadless(ctx context.Context) error {
 		return err
 	}
 	const each = 100
-	return parallel(0, headlessSize/each, func(i int) error {
+	return harness.Parallel(writers, headlessSize/each, func(i int) error {
 		return b.client.Create(ctx, newSlice(headlessName, fmt.Sprintf("%s-%d", headlessName, i), fmt.Sprintf("172.16.%d", i), each))
 	})
-}
-
-// parallel runs f for from…to-1 with several workers and returns all errors.
-func parallel(from, to int, f func(i int) error) error {
-	var (
-		next  atomic.Int64
-		group sync.WaitGroup
-		mu    sync.Mutex
-		errs  []error
-	)
-	next.Store(int64(from))
-	for range writers {
-		group.Go(func() {
-			for i := int(next.Add(1)) - 1; i < to; i = int(next.Add(1)) - 1 {
-				if err := f(i); err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	return errors.Join(errs...)
 }

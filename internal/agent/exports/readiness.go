@@ -1,10 +1,8 @@
 package exports
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,15 +51,15 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, result, shortage err
 		fmt.Sprintf("waiting for the broker: %s; the export completes by itself", cause(result)))
 }
 
-// cause describes a failure without addresses, ports or times.
+// cause describes a failure without addresses, ports or times, which objects.ErrorText may contain.
 func cause(err error) string {
-	var netErr net.Error
+	kind, _ := objects.ErrorCause(err)
 	switch {
-	case apierrors.IsUnauthorized(err):
+	case kind == objects.CauseUnauthorized:
 		return "it does not accept this cluster's credential any more (has the cluster been removed? then join again)"
 	case utilnet.IsConnectionRefused(err):
 		return "connection refused"
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
+	case kind == objects.CauseTimeout:
 		return "it does not answer"
 	case objects.IsPolicyNotReady(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err),
 		apierrors.IsInternalError(err), apierrors.IsServerTimeout(err):

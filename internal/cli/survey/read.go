@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// GetIfServed reads an object into obj and returns it. It returns nil if the object or its kind does
-// not exist.
+// GetIfServed reads an object into obj and returns it. It returns nil if the object or its kind
+// does not exist.
 func GetIfServed[T client.Object](ctx context.Context, c client.Reader, key types.NamespacedName, obj T) (T, error) {
 	var none T
 	err := c.Get(ctx, key, obj)

@@ -16,7 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/test/integration/proxy/netbed"
+	"github.com/seamark-dev/seamark/test/netbed"
 )
 
 // loadFigures are the measurements with one number of services.

@@ -20,7 +20,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/harness"
-	"github.com/seamark-dev/seamark/test/integration/proxy/netbed"
+	"github.com/seamark-dev/seamark/test/netbed"
 )
 
 const (

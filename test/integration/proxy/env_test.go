@@ -19,7 +19,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/kernel"
 	"github.com/seamark-dev/seamark/internal/proxy/model"
 	"github.com/seamark-dev/seamark/test/harness"
-	"github.com/seamark-dev/seamark/test/integration/proxy/netbed"
+	"github.com/seamark-dev/seamark/test/netbed"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }

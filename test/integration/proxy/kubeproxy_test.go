@@ -14,16 +14,16 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/harness"
-	"github.com/seamark-dev/seamark/test/integration/proxy/netbed"
+	"github.com/seamark-dev/seamark/test/netbed"
 )
 
 // On the node of a real cluster kube-proxy runs too. Each of the two serves its own addresses, and
 // neither disturbs the other's rules.
 func TestBesideKubeProxy(t *testing.T) {
 	c := newCluster(t)
-	c.start()
+	c.Start()
 	c.startKubeProxy()
-	c.waitReady()
+	c.WaitReady()
 	c.create(service())
 	c.createSlices(slicesOf("here", c.pods))
 	clusterIP := netip.MustParseAddr("10.96.7.7")
@@ -65,7 +65,7 @@ func (c *testCluster) startKubeProxy() {
 		c.t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(kube, "kube-proxy", "--kubeconfig", c.kubeconfig, "--proxy-mode=nftables", "--hostname-override=node",
+	cmd := exec.Command(kube, "kube-proxy", "--kubeconfig", c.Kubeconfig, "--proxy-mode=nftables", "--hostname-override=node",
 		"--conntrack-max-per-core=0", "--cluster-cidr=10.77.0.0/16,fd77::/64")
 	cmd.Stdout, cmd.Stderr = log, log
 	exited, err := c.node.Start(cmd)

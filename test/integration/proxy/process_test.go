@@ -4,13 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,12 +18,12 @@ import (
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/harness"
-	"github.com/seamark-dev/seamark/test/integration/proxy/netbed"
+	"github.com/seamark-dev/seamark/test/netbed"
+	"github.com/seamark-dev/seamark/test/nodeproxy"
 )
 
 const (
 	metricsURL = "http://127.0.0.1:9441/metrics"
-	readyURL   = "http://127.0.0.1:9442/readyz"
 	healthURL  = "http://127.0.0.1:9442/healthz"
 )
 
@@ -35,11 +31,10 @@ const (
 // server.
 type testCluster struct {
 	*testEnv
-	api        client.Client
-	cp         *controlplane.ControlPlane
-	kubeconfig string
-	binary     string
-	namespace  string
+	*nodeproxy.Program
+	api       client.Client
+	cp        *controlplane.ControlPlane
+	namespace string
 }
 
 func newCluster(t *testing.T) *testCluster {
@@ -70,37 +65,8 @@ func newCluster(t *testing.T) *testCluster {
 	id := &aboutv1beta1.ClusterProperty{}
 	id.Name, id.Spec.Value = aboutv1beta1.PropertyClusterID, c.location.Cluster
 	c.create(id)
-	c.prepare()
+	c.Program = nodeproxy.Install(t, c.node, c.cp)
 	return c
-}
-
-// prepare builds the program and puts it and its kubeconfig where an unprivileged user can read
-// them.
-func (c *testCluster) prepare() {
-	c.t.Helper()
-	relay, err := c.node.Relay(c.cp.Config().Host)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() { relay.Close() })
-	dir := c.t.TempDir()
-	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	c.binary, c.kubeconfig = filepath.Join(dir, "seamark-proxy"), filepath.Join(dir, "kubeconfig")
-	build := exec.CommandContext(c.t.Context(), "go", "build", "-o", c.binary, "github.com/seamark-dev/seamark/cmd/seamark-proxy")
-	if out, err := build.CombinedOutput(); err != nil {
-		c.t.Fatalf("build seamark-proxy: %v\n%s", err, out)
-	}
-	text, err := os.ReadFile(c.cp.Kubeconfig())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if err := os.WriteFile(c.kubeconfig, text, 0o644); err != nil {
-		c.t.Fatal(err)
-	}
 }
 
 func (c *testCluster) create(objects ...client.Object) {
@@ -123,66 +89,9 @@ func (c *testCluster) createSlices(slices []*discoveryv1.EndpointSlice) {
 	}
 }
 
-// process is a running seamark-proxy.
-type process struct {
-	cmd    *exec.Cmd
-	exited <-chan struct{}
-	log    string
-}
-
-// start runs the program on the node as user nobody, with CAP_NET_ADMIN and no other capability.
-func (c *testCluster) start(args ...string) *process {
-	c.t.Helper()
-	log, err := os.CreateTemp(c.t.TempDir(), "log")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer log.Close()
-	p := &process{log: log.Name()}
-	p.cmd = exec.Command(c.binary, append([]string{"--kubeconfig", c.kubeconfig, "--node-name", "node"}, args...)...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	const capNetAdmin, nobody = 12, 65534
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, AmbientCaps: []uintptr{capNetAdmin},
-	}
-	if p.exited, err = c.node.Start(p.cmd); err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-p.exited
-		if text, err := os.ReadFile(p.log); c.t.Failed() && err == nil {
-			c.t.Logf("log of seamark-proxy:\n%s", text)
-		}
-	})
-	return p
-}
-
-func (c *testCluster) waitReady() {
-	c.t.Helper()
-	harness.Eventually(c.t, "the proxy is ready", func() error {
-		_, err := c.node.Get(readyURL)
-		return err
-	})
-}
-
-// signalAndWait sends a signal and waits until the process has ended.
-func (c *testCluster) signalAndWait(p *process, s syscall.Signal) {
-	c.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		c.t.Fatal(err)
-	}
-	select {
-	case <-p.exited:
-	case <-time.After(30 * time.Second):
-		c.t.Fatalf("the proxy does not end after %s", s)
-	}
-}
-
 func TestObjectsReachTheKernel(t *testing.T) {
 	c := newCluster(t)
-	c.start()
-	c.waitReady()
+	c.StartReady()
 	if _, err := c.node.Get(healthURL); err != nil {
 		t.Error(err)
 	}
@@ -248,8 +157,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	c := newCluster(t)
 	c.create(service())
 	c.createSlices(slicesOf("here", c.pods))
-	p := c.start()
-	c.waitReady()
+	p := c.StartReady()
 	ctx, stop := context.WithCancel(t.Context())
 	var connections, failures int
 	var mu sync.Mutex
@@ -285,10 +193,9 @@ func TestKilledUnderLoad(t *testing.T) {
 	}
 	passed(200)
 	for range 3 {
-		c.signalAndWait(p, syscall.SIGKILL)
+		p.SignalAndWait(syscall.SIGKILL)
 		passed(200)
-		p = c.start()
-		c.waitReady()
+		p = c.StartReady()
 		passed(200)
 		page, err := c.node.Get(metricsURL)
 		if err != nil {
@@ -316,23 +223,16 @@ func TestCleanup(t *testing.T) {
 	table := func() bool {
 		return c.nft("list", "tables") != ""
 	}
-	c.signalAndWait(c.startReady(), syscall.SIGTERM)
+	c.StartReady().SignalAndWait(syscall.SIGTERM)
 	if !table() {
 		t.Error("the table is gone without --cleanup-on-exit")
 	}
-	c.signalAndWait(c.startReady("--cleanup-on-exit"), syscall.SIGTERM)
+	c.StartReady("--cleanup-on-exit").SignalAndWait(syscall.SIGTERM)
 	if table() {
 		t.Error("--cleanup-on-exit left the table")
 	}
-	c.signalAndWait(c.startReady(), syscall.SIGKILL)
-	if <-c.start("--cleanup").exited; table() {
+	c.StartReady().SignalAndWait(syscall.SIGKILL)
+	if <-c.Start("--cleanup").Exited; table() {
 		t.Error("--cleanup left the table")
 	}
-}
-
-func (c *testCluster) startReady(args ...string) *process {
-	c.t.Helper()
-	p := c.start(args...)
-	c.waitReady()
-	return p
 }

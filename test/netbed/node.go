@@ -15,6 +15,8 @@ import (
 type Node struct {
 	*Namespace
 	pods []*Pod
+	// hostLinks are the ends of links to the host that are on the host.
+	hostLinks []netlink.Link
 }
 
 // Addresses of a node, the first of each pod network being the bridge's.
@@ -122,9 +124,12 @@ func (n *Node) AddPod(name string) (*Pod, error) {
 	return p, nil
 }
 
-// Close releases the node and its pods.
+// Close releases the node, its pods and its links to the host.
 func (n *Node) Close() error {
 	var errs []error
+	for _, link := range n.hostLinks {
+		errs = append(errs, netlink.LinkDel(link))
+	}
 	for _, p := range n.pods {
 		errs = append(errs, p.Close())
 	}
@@ -143,14 +148,15 @@ func configureLink(name string, v4 netip.Addr, bits4 int, v6 netip.Addr, bits6 i
 	if err != nil {
 		return err
 	}
-	add := func(a netip.Addr, bits int, flags int) error {
-		ipNet := &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, a.BitLen())}
-		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet, Flags: flags}); err != nil {
-			return fmt.Errorf("add %s to %s: %w", ipNet, name, err)
-		}
-		return nil
+	return errors.Join(netlink.LinkSetUp(link), addAddress(link, v4, bits4, 0), addAddress(link, v6, bits6, unix.IFA_F_NODAD))
+}
+
+func addAddress(link netlink.Link, a netip.Addr, bits int, flags int) error {
+	ipNet := &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, a.BitLen())}
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet, Flags: flags}); err != nil {
+		return fmt.Errorf("add %s to %s: %w", ipNet, link.Attrs().Name, err)
 	}
-	return errors.Join(netlink.LinkSetUp(link), add(v4, bits4, 0), add(v6, bits6, unix.IFA_F_NODAD))
+	return nil
 }
 
 func defaultRoutes(name string, gateways ...netip.Addr) error {

@@ -1,5 +1,5 @@
-// Package transcript tests what commands print: it runs the commands of a golden file and compares
-// their output with what the file says.
+// Package transcript runs commands and tests what they print: it runs the commands of a golden file
+// and compares their output with what the file says.
 package transcript
 
 import (
@@ -14,12 +14,6 @@ import (
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
-
-// Result is what a command printed, and its exit code.
-type Result struct {
-	Stdout, Stderr string
-	Code           int
-}
 
 // Replacement replaces output that differs from run to run, such as times.
 type Replacement struct {

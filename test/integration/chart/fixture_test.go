@@ -3,7 +3,6 @@
 package chart
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -29,10 +27,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
-	"github.com/seamark-dev/seamark/internal/cli"
 	"github.com/seamark-dev/seamark/internal/install/chart"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/harness"
+	"github.com/seamark-dev/seamark/test/transcript"
 )
 
 func TestMain(m *testing.M) {
@@ -76,27 +74,17 @@ func (b *fixture) client(name string) client.Client {
 	return c
 }
 
-// outcome is the exit code and the output of a command.
-type outcome struct {
-	code     int
-	out, err string
-}
-
-// run runs a command. Spaces separate its arguments: no argument in these tests contains one.
-func (b *fixture) run(line string) outcome {
-	var out, errOut bytes.Buffer
-	args := append(strings.Fields(line), "--kubeconfig", b.kubeconfig)
-	code := cli.Run(context.Background(), args, strings.NewReader(""), &out, &errOut)
-	return outcome{code, out.String(), errOut.String()}
+func (b *fixture) run(line string) transcript.Result {
+	return transcript.Run(context.Background(), b.kubeconfig, "", line)
 }
 
 // must runs a command that has to succeed.
-func (b *fixture) must(format string, args ...any) outcome {
+func (b *fixture) must(format string, args ...any) transcript.Result {
 	b.t.Helper()
 	line := fmt.Sprintf(format, args...)
 	o := b.run(line)
-	if o.code != 0 {
-		b.t.Fatalf("seamark %s: exit %d\n%s%s", line, o.code, o.out, o.err)
+	if o.Code != 0 {
+		b.t.Fatalf("seamark %s: exit %d\n%s%s", line, o.Code, o.Stdout, o.Stderr)
 	}
 	return o
 }
@@ -111,7 +99,7 @@ type joined struct {
 func (b *fixture) join(name, broker, more string) joined {
 	b.t.Helper()
 	var j joined
-	text := b.must("join --broker-context %s --context %s --clusterid %s --no-wait -o json %s", broker, name, name, more).out
+	text := b.must("join --broker-context %s --context %s --clusterid %s --no-wait -o json %s", broker, name, name, more).Stdout
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		b.t.Fatalf("%v\n%s", err, text)
 	}

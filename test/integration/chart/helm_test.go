@@ -83,8 +83,8 @@ func TestInstallWithHelm(t *testing.T) {
 			t.Errorf("helm uninstall: %v", err)
 		}
 		o := b.must("leave --context west --broker-context west")
-		if strings.Contains(o.out, "uninstalled") {
-			t.Errorf("leave after helm uninstall says:\n%s", o.out)
+		if strings.Contains(o.Stdout, "uninstalled") {
+			t.Errorf("leave after helm uninstall says:\n%s", o.Stdout)
 		}
 	})
 	t.Run("another namespace", func(t *testing.T) {

@@ -69,16 +69,16 @@ func TestJoinUpgradeLeave(t *testing.T) {
 	t.Run("data plane", func(t *testing.T) { checkDataPlane(t, b) })
 	t.Run("not ready", func(t *testing.T) {
 		o := b.run("join --broker-context east --context east --timeout 1s")
-		if o.code != 1 || !strings.Contains(o.err, "not ready after 1s") ||
-			!strings.Contains(o.err, "waiting: Deployment seamark-agent: 0 of 2 ready") {
-			t.Errorf("exit %d: %s", o.code, o.err)
+		if o.Code != 1 || !strings.Contains(o.Stderr, "not ready after 1s") ||
+			!strings.Contains(o.Stderr, "waiting: Deployment seamark-agent: 0 of 2 ready") {
+			t.Errorf("exit %d: %s", o.Code, o.Stderr)
 		}
 	})
 
 	left := b.must("leave --context east --broker-context east")
-	if !strings.Contains(left.out, "release        seamark in namespace seamark-system uninstalled") ||
-		strings.Contains(left.out, "stop its seamark-agent") {
-		t.Errorf("leave says:\n%s", left.out)
+	if !strings.Contains(left.Stdout, "release        seamark in namespace seamark-system uninstalled") ||
+		strings.Contains(left.Stdout, "stop its seamark-agent") {
+		t.Errorf("leave says:\n%s", left.Stdout)
 	}
 	b.must("broker remove --context east")
 	if config := get(b, "east", "kube-system", "coredns", &corev1.ConfigMap{}); config.Data["Corefile"] != usualCorefile {

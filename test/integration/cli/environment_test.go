@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,10 +26,10 @@ import (
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
-	"github.com/seamark-dev/seamark/internal/cli"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/harness"
+	"github.com/seamark-dev/seamark/test/transcript"
 )
 
 func TestMain(m *testing.M) {
@@ -88,29 +87,19 @@ func newClient(t testing.TB, config *rest.Config) client.Client {
 	return c
 }
 
-// result is what a command printed, and its exit code.
-type result struct {
-	code     int
-	out, err string
-}
+func (env *environment) run(line string) transcript.Result { return env.runWith("", line) }
 
-// run runs a command. Its arguments are separated by spaces: no argument in these tests has one.
-func (env *environment) run(line string) result { return env.runWith("", line) }
-
-func (env *environment) runWith(input, line string) result {
-	var out, errOut bytes.Buffer
-	args := append(strings.Fields(line), "--kubeconfig", env.kubeconfig)
-	code := cli.Run(context.Background(), args, strings.NewReader(input), &out, &errOut)
-	return result{code, out.String(), errOut.String()}
+func (env *environment) runWith(input, line string) transcript.Result {
+	return transcript.Run(context.Background(), env.kubeconfig, input, line)
 }
 
 // mustRun runs a command that has to succeed.
-func (env *environment) mustRun(format string, args ...any) result {
+func (env *environment) mustRun(format string, args ...any) transcript.Result {
 	env.t.Helper()
 	line := fmt.Sprintf(format, args...)
 	o := env.run(line)
-	if o.code != 0 {
-		env.t.Fatalf("seamark %s: exit %d\n%s%s", line, o.code, o.out, o.err)
+	if o.Code != 0 {
+		env.t.Fatalf("seamark %s: exit %d\n%s%s", line, o.Code, o.Stdout, o.Stderr)
 	}
 	return o
 }
@@ -119,12 +108,12 @@ func (env *environment) mustRun(format string, args ...any) result {
 func (env *environment) mustRefuse(line string, parts ...string) {
 	env.t.Helper()
 	o := env.run(line)
-	if o.code != 1 {
-		env.t.Errorf("seamark %s: exit %d, want 1\n%s%s", line, o.code, o.out, o.err)
+	if o.Code != 1 {
+		env.t.Errorf("seamark %s: exit %d, want 1\n%s%s", line, o.Code, o.Stdout, o.Stderr)
 	}
 	for _, part := range parts {
-		if !strings.Contains(o.err, part) {
-			env.t.Errorf("seamark %s: %q is missing in:\n%s", line, part, o.err)
+		if !strings.Contains(o.Stderr, part) {
+			env.t.Errorf("seamark %s: %q is missing in:\n%s", line, part, o.Stderr)
 		}
 	}
 }
@@ -133,7 +122,7 @@ func (env *environment) mustRefuse(line string, parts ...string) {
 func decode[T any](env *environment, format string, args ...any) T {
 	env.t.Helper()
 	var value T
-	text := env.mustRun(format+" -o json", args...).out
+	text := env.mustRun(format+" -o json", args...).Stdout
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
 		env.t.Fatalf("%s: %v\n%s", fmt.Sprintf(format, args...), err, text)
 	}

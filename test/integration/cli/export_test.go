@@ -68,15 +68,15 @@ func TestExportWithAgents(t *testing.T) {
 	env.startAgent("west")
 
 	o := env.mustRun("export service web --context east --wait")
-	if want := "Service shop/web is published to the clusterset as web.shop.svc.clusterset.local.\n"; o.out != want {
-		t.Errorf("got %q, want %q", o.out, want)
+	if want := "Service shop/web is published to the clusterset as web.shop.svc.clusterset.local.\n"; o.Stdout != want {
+		t.Errorf("got %q, want %q", o.Stdout, want)
 	}
 	harness.Eventually(t, "west imports it", func() error {
 		return env.clients["west"].Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, &mcsv1beta1.ServiceImport{})
 	})
 	o = env.mustRun("export service web -n shop --context west --wait")
-	if !strings.Contains(o.out, "is published") || !strings.Contains(o.out, "PortConflict") || !strings.Contains(o.out, "west") {
-		t.Errorf("the conflict is not reported:\n%s", o.out)
+	if !strings.Contains(o.Stdout, "is published") || !strings.Contains(o.Stdout, "PortConflict") || !strings.Contains(o.Stdout, "west") {
+		t.Errorf("the conflict is not reported:\n%s", o.Stdout)
 	}
 	env.mustRefuse("export service web -n private --context west --wait", "NamespaceNotAllowed", "--allow-namespaces")
 	refused := env.run("export service web -n private --context west --wait -o json")
@@ -84,7 +84,7 @@ func TestExportWithAgents(t *testing.T) {
 		Ready      bool               `json:"ready"`
 		Conditions []metav1.Condition `json:"conditions"`
 	}
-	if err := json.Unmarshal([]byte(refused.out), &value); err != nil || refused.code != 1 || value.Ready || len(value.Conditions) == 0 {
+	if err := json.Unmarshal([]byte(refused.Stdout), &value); err != nil || refused.Code != 1 || value.Ready || len(value.Conditions) == 0 {
 		t.Errorf("%v: %+v", err, refused)
 	}
 
@@ -104,8 +104,8 @@ func TestExportWithAgents(t *testing.T) {
 
 	env.mustRun("unexport service web --context west")
 	harness.Eventually(t, "the conflict is cleared", func() error {
-		if o := env.mustRun("export service web --context east --wait"); strings.Contains(o.out, "onflict") {
-			return fmt.Errorf("%s", o.out)
+		if o := env.mustRun("export service web --context east --wait"); strings.Contains(o.Stdout, "onflict") {
+			return fmt.Errorf("%s", o.Stdout)
 		}
 		return nil
 	})
@@ -151,8 +151,8 @@ func TestJSONAndYAMLOutput(t *testing.T) {
 		} {
 			o := env.run(line + " -o " + format)
 			var value map[string]any
-			if err := decode([]byte(o.out), &value); err != nil || o.code != 0 || len(value) == 0 {
-				t.Errorf("seamark %s -o %s: exit %d, %v\n%s%s", line, format, o.code, err, o.out, o.err)
+			if err := decode([]byte(o.Stdout), &value); err != nil || o.Code != 0 || len(value) == 0 {
+				t.Errorf("seamark %s -o %s: exit %d, %v\n%s%s", line, format, o.Code, err, o.Stdout, o.Stderr)
 			}
 		}
 		if strings.HasPrefix(line, "leave") {

@@ -24,6 +24,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
+	"github.com/seamark-dev/seamark/test/transcript"
 )
 
 type memberList struct {
@@ -90,18 +91,18 @@ func TestInvitationHoldsOnlyThatMembersCredential(t *testing.T) {
 
 	// With --file - the invitation is printed to standard output, and the messages to standard error.
 	o := env.mustRun("broker invite east --context broker -n b-file --renew --file -")
-	if m, err := brokeradmin.DecodeInvitation([]byte(o.out)); err != nil || m.ClusterID != "east" {
-		t.Errorf("standard output is not the invitation: %v\n%s", err, o.out)
+	if m, err := brokeradmin.DecodeInvitation([]byte(o.Stdout)); err != nil || m.ClusterID != "east" {
+		t.Errorf("standard output is not the invitation: %v\n%s", err, o.Stdout)
 	}
-	if strings.Contains(o.err, "token:") || !strings.Contains(o.err, "has a new credential") {
-		t.Errorf("standard error: %s", o.err)
+	if strings.Contains(o.Stderr, "token:") || !strings.Contains(o.Stderr, "has a new credential") {
+		t.Errorf("standard error: %s", o.Stderr)
 	}
-	if o := env.mustRun("broker invite east --context broker -n b-file --renew --file - -o json"); !strings.HasPrefix(o.out, "{") {
-		t.Errorf("not JSON: %s", o.out)
+	if o := env.mustRun("broker invite east --context broker -n b-file --renew --file - -o json"); !strings.HasPrefix(o.Stdout, "{") {
+		t.Errorf("not JSON: %s", o.Stdout)
 	}
 	// The JSON output has no credential.
 	o = env.mustRun("broker invite east --context broker -n b-file --renew --force --file %s -o json", env.path("east.yaml"))
-	if strings.Contains(o.out, env.invitation("east").Token) {
+	if strings.Contains(o.Stdout, env.invitation("east").Token) {
 		t.Error("the token is printed")
 	}
 	// An existing file is not overwritten, and nothing is registered then.
@@ -188,8 +189,8 @@ func TestParallelInvites(t *testing.T) {
 	env := newEnvironment(t)
 	newBroker(env, "b-parallel", "")
 	const n = 8
-	runAll := func(line func(i int) string) []result {
-		results := make([]result, n)
+	runAll := func(line func(i int) string) []transcript.Result {
+		results := make([]transcript.Result, n)
 		var group sync.WaitGroup
 		for i := range n {
 			group.Go(func() { results[i] = env.run(line(i)) })
@@ -197,9 +198,9 @@ func TestParallelInvites(t *testing.T) {
 		group.Wait()
 		return results
 	}
-	succeeded := func(results []result) (count int) {
+	succeeded := func(results []transcript.Result) (count int) {
 		for _, o := range results {
-			if o.code == 0 {
+			if o.Code == 0 {
 				count++
 			}
 		}

@@ -85,7 +85,7 @@ func TestJoinWritesIdentityAndMembership(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := env.runWith(string(text), "join --no-install - --context east --dataplane none"); o.code != 0 {
+	if o := env.runWith(string(text), "join --no-install - --context east --dataplane none"); o.Code != 0 {
 		t.Errorf("join from standard input: %+v", o)
 	}
 	if err := east.Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil || string(secret.Data["dataPlane"]) != "none" {
@@ -167,7 +167,7 @@ func TestJoinRefusals(t *testing.T) {
 	env.mustRun("cluster remove east --context broker -n b-refuse")
 	harness.Eventually(t, "a removed member is refused", func() error {
 		o := env.run("join --no-install " + env.path("east.yaml") + " --context east")
-		if o.code != 1 || !strings.Contains(o.err, "seamark broker invite east") {
+		if o.Code != 1 || !strings.Contains(o.Stderr, "seamark broker invite east") {
 			return fmt.Errorf("%+v", o)
 		}
 		return nil
@@ -217,7 +217,7 @@ func TestJoinInOneStep(t *testing.T) {
 	env.mustRun("leave --context east")
 	env.finalizeAgentNamespace("east")
 	env.mustRun(line + "east --clusterid south")
-	if o := env.run("leave --context east --broker-context nowhere"); o.code != 1 {
+	if o := env.run("leave --context east --broker-context nowhere"); o.Code != 1 {
 		t.Errorf("%+v", o)
 	}
 	if stored := env.objectVersions("east")["Secret seamark-system/seamark-broker"]; stored == "" {
@@ -375,8 +375,8 @@ func TestLeave(t *testing.T) {
 	env.create("east", ofTheUser)
 	started := time.Now()
 	o := env.mustRun("leave --context east")
-	if !strings.Contains(o.out, "NOT from the broker") || !strings.Contains(o.out, "seamark cluster remove east") {
-		t.Errorf("the output is:\n%s", o.out)
+	if !strings.Contains(o.Stdout, "NOT from the broker") || !strings.Contains(o.Stdout, "seamark cluster remove east") {
+		t.Errorf("the output is:\n%s", o.Stdout)
 	}
 	if time.Since(started) > 40*time.Second {
 		t.Errorf("it took %s", time.Since(started))

@@ -33,8 +33,7 @@ func TestTranscript(t *testing.T) {
 		{Pattern: regexp.MustCompile(regexp.QuoteMeta(env.dir)), With: "DIR"},
 	}, variableOutput...)
 	transcript.Check(t, filepath.Join("testdata", "transcript.txt"), func(line string) transcript.Result {
-		o := env.run(strings.ReplaceAll(line, "DIR", env.dir))
-		return transcript.Result{Stdout: o.out, Stderr: o.err, Code: o.code}
+		return env.run(strings.ReplaceAll(line, "DIR", env.dir))
 	}, replacements...)
 }
 

@@ -40,7 +40,7 @@ func TestBulkExport(t *testing.T) {
 	preview := term.expect(0, "export namespace "+ns+" --dry-run",
 		"api", "would export", "far", "skipped: an ExternalName Service cannot be exported", "3 would export, 1 skipped")
 	if got := exports(t, term.east, ns); len(got) > 0 {
-		t.Errorf("a preview exported %v\n%s", got, preview.out)
+		t.Errorf("a preview exported %v\n%s", got, preview.Stdout)
 	}
 	term.expect(2, "export namespace "+ns, "not a terminal", "--yes")
 	term.expect(0, "export service --selector tier=backend --yes -n "+ns, "api", "cache", "2 exported", "Next: seamark status")

@@ -62,6 +62,8 @@ var shownBy = map[string]string{
 	"derived-service-missing": "TestExplainStoppedExporterAndBroker",
 	"derived-service-refused": "TestExplainDerivedServiceRefused",
 	"proxy-not-ready":         "TestExplainNFTables",
+	"proxy-behind":            "TestExplainProxy",
+	"proxy-refused":           "TestExplainProxy",
 
 	"dns-no-answer":     "TestExplainDNS",
 	"dns-differs":       "TestExplainDNS",
@@ -75,6 +77,7 @@ var shownBy = map[string]string{
 	"broker":               "TestDoctorFinds",
 	"broker-permissions":   "TestDoctorFinds",
 	"registration":         "TestDoctorFinds",
+	"clocks":               "TestDoctorClocks",
 	"heartbeat":            "TestDoctorFinds",
 	"other-members":        "TestDoctorFinds",
 	"agent":                "TestDoctorFinds",
@@ -88,16 +91,6 @@ var shownBy = map[string]string{
 	"clusterset-ip-pool":   "TestExplainNFTables",
 	"data-plane":           "TestExplainNFTables",
 	"remote-pod":           "TestDoctorFinds",
-}
-
-// shownElsewhere names, for the codes that cannot be produced here, the test that covers what they
-// are about: a folder of the repository and a function in it.
-var shownElsewhere = map[string][2]string{
-	// They need a kernel and a node's proxy that the API server can reach.
-	"proxy-behind":  {"test/integration/proxy", "TestObjectsReachTheKernel"},
-	"proxy-refused": {"test/integration/proxy", "TestBadInput"},
-	// The control planes of a test share the clock of one machine.
-	"clocks": {"internal/cli/doctor", "TestChecks"},
 }
 
 // seen are the codes that the commands of each test have printed.
@@ -159,7 +152,7 @@ func checkShown(t testing.TB) {
 	}
 }
 
-// Every code of explain and doctor is produced by a test, and those tests exist.
+// Every code of explain and doctor is produced by a test of this package.
 func TestEveryCodeIsShown(t *testing.T) {
 	codes := map[string]bool{}
 	for _, p := range explain.Problems {
@@ -168,40 +161,26 @@ func TestEveryCodeIsShown(t *testing.T) {
 	for _, c := range doctor.Checks {
 		codes[c.Code] = true
 	}
-	tests := map[string][2]string{}
-	for code, test := range shownBy {
-		tests[code] = [2]string{"test/integration/operate", test}
-	}
-	for code, test := range shownElsewhere {
-		if _, twice := tests[code]; twice {
-			t.Errorf("%s is in both tables", code)
-		}
-		tests[code] = test
-	}
 	for _, code := range slices.Sorted(maps.Keys(codes)) {
-		if tests[code][1] == "" {
+		if shownBy[code] == "" {
 			t.Errorf("no test shows %s", code)
 		}
 	}
-	inFolder := map[string][]string{}
-	for code, test := range tests {
-		folder, name := test[0], test[1]
+	tests := testsHere(t)
+	for code, test := range shownBy {
 		if !codes[code] {
 			t.Errorf("there is no code %s", code)
 		}
-		if inFolder[folder] == nil {
-			inFolder[folder] = testsIn(t, filepath.Join("..", "..", "..", filepath.FromSlash(folder)))
-		}
-		if !slices.Contains(inFolder[folder], name) {
-			t.Errorf("%s: there is no test %s in %s", code, name, folder)
+		if !slices.Contains(tests, test) {
+			t.Errorf("%s: there is no test %s in this package", code, test)
 		}
 	}
 }
 
-// testsIn returns the names of the functions in the test files of a folder.
-func testsIn(t *testing.T, folder string) []string {
+// testsHere returns the names of the functions in the test files of this package.
+func testsHere(t *testing.T) []string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	paths, err := filepath.Glob("*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}

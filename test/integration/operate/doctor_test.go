@@ -48,8 +48,8 @@ func (term *terminal) diagnosed(line, code, where, status string) (detail, fix s
 		if got, detail, fix = c.of(code, where); got != status {
 			return fmt.Errorf("it is %s: %s", got, detail)
 		}
-		if (o.code == 1) != (c.Failed > 0) || o.code > 1 {
-			return fmt.Errorf("exit %d with %d failed", o.code, c.Failed)
+		if (o.Code == 1) != (c.Failed > 0) || o.Code > 1 {
+			return fmt.Errorf("exit %d with %d failed", o.Code, c.Failed)
 		}
 		return nil
 	})
@@ -71,10 +71,10 @@ func TestDoctorHealthy(t *testing.T) {
 	}
 	term.diagnosed("doctor --broker-context broker", "crds", "broker", "pass")
 	o := term.eventually("doctor --contexts east,west", "PASS  heartbeat", "passed,", "0 failed")
-	if strings.Contains(term.run("doctor -q").out, "PASS") {
+	if strings.Contains(term.run("doctor -q").Stdout, "PASS") {
 		t.Error("-q shows only what needs attention")
 	}
-	if strings.Contains(o.out, "\x1b") {
+	if strings.Contains(o.Stdout, "\x1b") {
 		t.Error("colours in a pipe")
 	}
 }

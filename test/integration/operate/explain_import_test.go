@@ -19,6 +19,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
+	"github.com/seamark-dev/seamark/test/transcript"
 )
 
 // A Service of the user's with the name of the derived Service.
@@ -130,7 +131,7 @@ func TestExplainIDTaken(t *testing.T) {
 	twin.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}, Data: secret.Data})
 	ns := term.namespace(twin)
 	term.serve(twin, ns, "web")
-	term.changeKubeconfig(func(config *clientcmdapi.Config) { addContext(config, "twin", cp) })
+	term.changeKubeconfig(func(config *clientcmdapi.Config) { addContext(config, "twin", cp.Config()) })
 	if err := twin.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -145,19 +146,21 @@ func TestExplainDNS(t *testing.T) {
 	ns := term.namespace(term.east, term.west)
 	term.serve(term.east, ns, "web")
 	term.healthy(ns, "web", "east,west")
-	explain := func(server string) outcome { return term.run("explain web -n %s --context west --dns %s", ns, server) }
+	explain := func(server string) transcript.Result {
+		return term.run("explain web -n %s --context west --dns %s", ns, server)
+	}
 	// The server of a cluster without the service answers like a DNS that does not forward.
 	address := startDNS(t, &fleet.Member{CP: term.fleet.Broker})
-	if err := explain(address).lacks(1, "dns-no-answer in west", "NXDOMAIN", "seamark doctor"); err != nil {
+	if err := explain(address).Lacks(1, "dns-no-answer in west", "NXDOMAIN", "seamark doctor"); err != nil {
 		t.Error(err)
 	}
-	if err := explain("127.0.0.1:1").lacks(1, "dns-silent in west", "127.0.0.1:1"); err != nil {
+	if err := explain("127.0.0.1:1").Lacks(1, "dns-silent in west", "127.0.0.1:1"); err != nil {
 		t.Error(err)
 	}
 	// East's derived Service has a ClusterIP of its own.
 	eastDNS := startDNS(t, term.east)
 	harness.Eventually(t, "the DNS server of east is asked in west", func() error {
-		return explain(eastDNS).lacks(0, "dns-differs in west", "degraded", "but the import has")
+		return explain(eastDNS).Lacks(0, "dns-differs in west", "degraded", "but the import has")
 	})
 	term.expect(2, "explain web --dns west=", "--dns west=", "ADDRESS")
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,8 +57,8 @@ func TestExplainStoppedExporterAndBroker(t *testing.T) {
 	term.expect(0, "status --context west", "FAIL the broker could not be asked", "west", "unknown")
 	term.expect(1, "get clusters --context west", "error: ")
 	failed := term.expect(1, "doctor --context west", "FAIL  broker ", "check that the broker's API server runs")
-	if !strings.Contains(failed.out, "SKIP  heartbeat") {
-		t.Errorf("what depends on the broker is not checked:\n%s", failed.out)
+	if !strings.Contains(failed.Stdout, "SKIP  heartbeat") {
+		t.Errorf("what depends on the broker is not checked:\n%s", failed.Stdout)
 	}
 }
 
@@ -164,7 +163,7 @@ func explainUnreachable(t *testing.T, term *terminal, ns string) {
 		t.Errorf("the rest is not explained: %+v", s)
 	}
 	harness.Eventually(t, "status shows which cluster cannot be read", func() error {
-		return term.run("status --contexts east,west").lacks(0, "alive, cannot be looked into", "connection refused")
+		return term.run("status --contexts east,west").Lacks(0, "alive, cannot be looked into", "connection refused")
 	})
 	term.expect(0, "get imports -n "+ns+" --contexts east,west", "warning: cluster west cannot be looked into")
 }
@@ -194,16 +193,7 @@ func TestExplainNFTables(t *testing.T) {
 	term.eventually(fmt.Sprintf("explain three -n %s", ns), "all is well", "243.5.0.")
 
 	term.diagnosed("doctor", "data-plane", "east", "fail") // there is no DaemonSet
-	template := deployment("seamark-proxy", 0).Spec
-	proxies := &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: "seamark-proxy"},
-		Spec:       appsv1.DaemonSetSpec{Selector: template.Selector, Template: template.Template},
-	}
-	term.east.Create(t, proxies)
-	proxies.Status = appsv1.DaemonSetStatus{DesiredNumberScheduled: 2, CurrentNumberScheduled: 2, NumberReady: 1}
-	if err := term.east.Client.Status().Update(context.Background(), proxies); err != nil {
-		t.Fatal(err)
-	}
+	createProxies(t, term.east, 1, 2)
 	term.finds(1, "proxy-not-ready", ns, "three", "east", `hop "data plane" in east`, "ready on 1 of 2 nodes", "component=proxy")
 	detail, fix := term.diagnosed("doctor", "data-plane", "east", "fail")
 	if !strings.Contains(detail, "1 of 2 nodes") || !strings.Contains(fix, "nft_nat") {

@@ -31,8 +31,8 @@ func TestExplainAllIsWell(t *testing.T) {
 	o := term.eventually(line, "all is well", "EXPORTED BY", "published", "allocated by east", "IMPORTED BY", "imported",
 		"DNS RIGHT NOW", "not asked: no pod of seamark-dns is ready",
 		"ServiceExport created", "record published", "endpoints imported")
-	if strings.Contains(o.out, "FAIL") || strings.Contains(o.out, "\x1b") {
-		t.Errorf("in a pipe there are no colours, and nothing failed:\n%s", o.out)
+	if strings.Contains(o.Stdout, "FAIL") || strings.Contains(o.Stdout, "\x1b") {
+		t.Errorf("in a pipe there are no colours, and nothing failed:\n%s", o.Stdout)
 	}
 	s := decode[explanation](t, term.run("%s -o json", line))
 	if s.State != "ok" || len(s.Findings) != 0 || len(s.Exporters) != 1 || !s.Exporters[0].Published || s.Exporters[0].Heartbeat != "alive" ||
@@ -42,8 +42,8 @@ func TestExplainAllIsWell(t *testing.T) {
 	address := startDNS(t, term.west)
 	answered := term.eventually(fmt.Sprintf("explain web -n %s --contexts west --dns %s", ns, address),
 		"all is well", address+": "+s.Importers[1].IPs[0])
-	if strings.Contains(answered.out, "not asked") {
-		t.Errorf("DNS was asked:\n%s", answered.out)
+	if strings.Contains(answered.Stdout, "not asked") {
+		t.Errorf("DNS was asked:\n%s", answered.Stdout)
 	}
 	term.expect(0, fmt.Sprintf("explain web -n %s --context west", ns), "EXPORTED BY", "east")
 }
@@ -60,7 +60,7 @@ func (term *terminal) finds(exit int, code, ns, name, contexts string, parts ...
 	term.explained(ns, name, contexts, code)
 	// Findings about conditions that are not written yet come and go.
 	harness.Eventually(term.t, code+" in the text about "+name, func() error {
-		return term.run("explain %s -n %s --contexts %s", name, ns, contexts).lacks(exit, append(parts, code)...)
+		return term.run("explain %s -n %s --contexts %s", name, ns, contexts).Lacks(exit, append(parts, code)...)
 	})
 }
 

@@ -49,8 +49,8 @@ func TestStatusFromEverywhere(t *testing.T) {
 		"status --contexts east,west -owide": "cluster east, with its own credential",
 	} {
 		o := term.eventually(line, "Clusterset ", "asked as "+via, "CLUSTER", "HEARTBEAT", "east", "west", "alive")
-		if regexp.MustCompile(`(?m)^east .*\d+s ago`).FindString(o.out) == "" {
-			t.Errorf("seamark %s: no age of the heartbeat:\n%s", line, o.out)
+		if regexp.MustCompile(`(?m)^east .*\d+s ago`).FindString(o.Stdout) == "" {
+			t.Errorf("seamark %s: no age of the heartbeat:\n%s", line, o.Stdout)
 		}
 	}
 	harness.Eventually(t, "the agents have published their status", func() error {
@@ -72,7 +72,7 @@ func TestStatusFromEverywhere(t *testing.T) {
 		t.Errorf("the broker does not know what east imports: %+v", p.Clusters[0])
 	}
 	var value map[string]any
-	if err := yaml.UnmarshalStrict([]byte(term.run("status -o yaml").out), &value); err != nil || value["clusters"] == nil {
+	if err := yaml.UnmarshalStrict([]byte(term.run("status -o yaml").Stdout), &value); err != nil || value["clusters"] == nil {
 		t.Errorf("%v: %v", err, value)
 	}
 }
@@ -149,9 +149,9 @@ func TestGet(t *testing.T) {
 		"CLUSTER", "VALID", "east", "web", "west", "ghost", "False/NoService")
 	o := term.eventually(fmt.Sprintf("get imports -n %s --contexts east,west -o wide", ns),
 		"FROM", "MESSAGE", "80/TCP", "the service is imported")
-	lines := strings.Split(strings.TrimSpace(o.out), "\n")
+	lines := strings.Split(strings.TrimSpace(o.Stdout), "\n")
 	if len(lines) != 3 || !strings.HasPrefix(lines[1], "east") || !strings.HasPrefix(lines[2], "west") {
-		t.Errorf("%s", o.out)
+		t.Errorf("%s", o.Stdout)
 	}
 	term.expect(0, fmt.Sprintf("get exports -n %s --context west", ns), "ghost")
 	term.expect(0, "get exports -A -o wide --contexts west", "there is no Service ghost", ns)

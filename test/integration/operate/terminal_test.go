@@ -3,13 +3,11 @@
 package operate_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -17,17 +15,18 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/cli"
 	"github.com/seamark-dev/seamark/internal/dns/server"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
+	"github.com/seamark-dev/seamark/test/transcript"
 )
 
 func TestMain(m *testing.M) {
@@ -94,7 +93,7 @@ func terminalFor(t testing.TB, f *fleet.Fleet) *terminal {
 	}
 	config := clientcmdapi.NewConfig()
 	for name, cp := range planes {
-		addContext(config, name, cp)
+		addContext(config, name, cp.Config())
 	}
 	config.CurrentContext = "east"
 	if err := clientcmd.WriteToFile(*config, term.kubeconfig); err != nil {
@@ -103,9 +102,8 @@ func terminalFor(t testing.TB, f *fleet.Fleet) *terminal {
 	return term
 }
 
-// addContext adds a context for the admin of a control plane to a kubeconfig.
-func addContext(config *clientcmdapi.Config, name string, cp *controlplane.ControlPlane) {
-	rc := cp.Config()
+// addContext adds a context for a client configuration to a kubeconfig, or replaces it.
+func addContext(config *clientcmdapi.Config, name string, rc *rest.Config) {
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: rc.Host, CertificateAuthorityData: rc.CAData}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: rc.CertData, ClientKeyData: rc.KeyData}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: "default"}
@@ -130,54 +128,33 @@ func (term *terminal) namespace(in ...*fleet.Member) string {
 	return fleet.NewNamespace(term.t, in...)
 }
 
-// outcome is what a command printed and its exit code.
-type outcome struct {
-	code     int
-	out, err string
-}
-
-// run runs a command line given as words in one string: no argument in these tests has a space.
-func (term *terminal) run(format string, args ...any) outcome {
+func (term *terminal) run(format string, args ...any) transcript.Result {
 	return term.runIn(context.Background(), fmt.Sprintf(format, args...))
 }
 
-func (term *terminal) runIn(ctx context.Context, line string) outcome {
-	var out, errOut bytes.Buffer
-	code := cli.Run(ctx, append(strings.Fields(line), "--kubeconfig", term.kubeconfig), strings.NewReader(""), &out, &errOut)
-	recordCodes(term.t, out.String())
-	return outcome{code, out.String(), errOut.String()}
+func (term *terminal) runIn(ctx context.Context, line string) transcript.Result {
+	o := transcript.Run(ctx, term.kubeconfig, "", line)
+	recordCodes(term.t, o.Stdout)
+	return o
 }
 
 // expect runs a command that must exit with a code and print all the parts.
-func (term *terminal) expect(code int, line string, parts ...string) outcome {
+func (term *terminal) expect(code int, line string, parts ...string) transcript.Result {
 	term.t.Helper()
 	o := term.run("%s", line)
-	if problem := o.lacks(code, parts...); problem != nil {
+	if problem := o.Lacks(code, parts...); problem != nil {
 		term.t.Errorf("seamark %s: %v", line, problem)
 	}
 	return o
 }
 
-// lacks returns an error unless an outcome has an exit code and contains all the parts.
-func (o outcome) lacks(code int, parts ...string) error {
-	if o.code != code {
-		return fmt.Errorf("exit %d, want %d\n%s%s", o.code, code, o.out, o.err)
-	}
-	for _, part := range parts {
-		if !strings.Contains(o.out+o.err, part) {
-			return fmt.Errorf("the output lacks %q:\n%s%s", part, o.out, o.err)
-		}
-	}
-	return nil
-}
-
 // eventually repeats a command until it succeeds and prints all the parts.
-func (term *terminal) eventually(line string, parts ...string) outcome {
+func (term *terminal) eventually(line string, parts ...string) transcript.Result {
 	term.t.Helper()
-	var o outcome
+	var o transcript.Result
 	harness.Eventually(term.t, "seamark "+line, func() error {
 		o = term.run("%s", line)
-		return o.lacks(0, parts...)
+		return o.Lacks(0, parts...)
 	})
 	return o
 }
@@ -194,11 +171,11 @@ func membership(t testing.TB, m *fleet.Member) *corev1.Secret {
 }
 
 // decode decodes the JSON that a command printed.
-func decode[T any](t testing.TB, o outcome) T {
+func decode[T any](t testing.TB, o transcript.Result) T {
 	t.Helper()
 	var value T
-	if err := json.Unmarshal([]byte(o.out), &value); err != nil {
-		t.Fatalf("not JSON: %v\n%s%s", err, o.out, o.err)
+	if err := json.Unmarshal([]byte(o.Stdout), &value); err != nil {
+		t.Fatalf("not JSON: %v\n%s%s", err, o.Stdout, o.Stderr)
 	}
 	return value
 }

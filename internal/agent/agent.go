@@ -28,10 +28,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
@@ -52,6 +52,9 @@ type Options struct {
 	// and objects.LeaseDuration.
 	RenewEvery    time.Duration
 	LeaseDuration time.Duration
+	// PollEvery is how often the connection to the broker and the liveness of members are checked;
+	// zero means pollInterval.
+	PollEvery time.Duration
 }
 
 // agent holds what the parts share while they are assembled.
@@ -66,8 +69,14 @@ type agent struct {
 	nodes           *member.Nodes
 	heartbeat       *member.Heartbeat
 	brokerTransport *member.Transport
+	facts           ClusterFacts
+	// control runs a reconciler with its sources; writeAll makes the writes of one reconcile. A
+	// simulation replaces both.
+	control  func(name string, r *telemetry.InstrumentedReconciler, sources []source.Source) error
+	writeAll func(writes []func() error) error
+	// restartWatches makes all watches of the broker start over.
+	restartWatches func()
 
-	localWriter, brokerWriter             *apply.Writer
 	exportPush, importPush, aggregatePush *trigger.Push
 	burst                                 trigger.Burst
 
@@ -83,23 +92,41 @@ type agent struct {
 // Run runs the agent until ctx ends. It returns an error if it cannot start because the cluster is
 // no member or the kubeconfig does not work. It starts even if the broker is unreachable.
 func Run(ctx context.Context, o Options) error {
+	a := newAgent(o)
+	a.control = a.runController
+	if err := a.run(ctx, a.readMembership, a.connect, a.readClusterFacts, a.assemble, a.addProbes, a.addMetrics); err != nil {
+		return err
+	}
+	a.Log.Info("starting", "clusterset", a.membership.ClusterSet, "broker", a.membership.Server)
+	return a.manager.Start(ctx)
+}
+
+func newAgent(o Options) *agent {
 	o.RenewEvery = cmp.Or(o.RenewEvery, objects.RenewEvery)
 	o.LeaseDuration = cmp.Or(o.LeaseDuration, objects.LeaseDuration)
+	o.PollEvery = cmp.Or(o.PollEvery, pollInterval)
 	a := &agent{
 		Options: o, brokerTransport: member.NewTransport(), pool: vip.NewPool(), metrics: telemetry.New(),
 		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{},
 		resync: make(chan struct{}, 1),
 	}
+	a.restartWatches = a.brokerTransport.RestartWatches
 	a.shortages = &shortages{reasons: map[types.NamespacedName]error{}, changed: a.exportPush.Push}
-	for _, step := range []func(context.Context) error{
-		a.readMembership, a.connect, a.watchClusterSet, a.watchAddresses, a.addReconcilers, a.addRunnables, a.addMetrics,
-	} {
+	return a
+}
+
+func (a *agent) run(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	a.Log.Info("starting", "clusterset", a.membership.ClusterSet, "broker", a.membership.Server)
-	return a.manager.Start(ctx)
+	return nil
+}
+
+// assemble adds everything between the two API servers to the manager.
+func (a *agent) assemble(ctx context.Context) error {
+	return a.run(ctx, a.watchClusterSet, a.watchAddresses, a.addReconcilers, a.addRunnables)
 }
 
 // readMembership reads the membership of this cluster.
@@ -167,7 +194,6 @@ func (a *agent) connect(context.Context) error {
 	if a.brokerDirect, err = client.New(cfg, client.Options{Scheme: scheme, Mapper: newMapper()}); err != nil {
 		return fmt.Errorf("set up the connection to the broker: %w", err)
 	}
-	a.localWriter, a.brokerWriter = apply.NewWriter(a.manager.GetClient()), apply.NewWriter(a.broker.GetClient())
 	renewal := &member.Renewal{
 		Credential: credential, Membership: a.membership, Local: a.localDirect, Broker: a.brokerDirect, Log: a.Log.WithName("credential"),
 	}
@@ -185,28 +211,17 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	if err := index.AddBroker(ctx, a.broker.GetFieldIndexer()); err != nil {
 		return err
 	}
-	holder, families, err := a.readClusterFacts(ctx)
-	if err != nil {
-		return err
-	}
-	versions, err := discovery.NewDiscoveryClientForConfig(a.Local)
-	if err != nil {
-		return fmt.Errorf("connect to this cluster: %w", err)
-	}
-	oldDistribution, err := lacksPreferSameNode(versions)
-	if err != nil {
-		return err
-	}
 	a.heartbeat = &member.Heartbeat{
-		ClusterID: a.membership.ClusterID, Namespace: a.membership.Namespace, Holder: holder,
+		ClusterID: a.membership.ClusterID, Namespace: a.membership.Namespace, Holder: a.facts.Holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration,
-		OnBrokerRestored: a.brokerTransport.RestartWatches,
+		OnBrokerRestored: a.restartWatches,
 	}
+	var err error
 	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.requestResync); err != nil {
 		return err
 	}
 	a.state = &member.State{
-		Membership: a.membership, Families: families, OldDistribution: oldDistribution, Liveness: member.NewLiveness(a.membership.ClusterID),
+		Membership: a.membership, Families: a.facts.Families, OldDistribution: a.facts.OldDistribution, Liveness: member.NewLiveness(a.membership.ClusterID),
 		HoldsClusterID: a.heartbeat.HoldsClusterID, NodesSynced: a.nodes.Synced,
 	}
 	return a.state.WatchBroker(ctx, a.broker.GetCache(), []client.Object{
@@ -214,28 +229,51 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	}, a.requestResync)
 }
 
-// addRunnables adds the tasks that run beside the reconcilers, on the leader only, and the probes.
+// addRunnables adds the tasks that run beside the reconcilers, on the leader only.
 func (a *agent) addRunnables(context.Context) error {
 	return errors.Join(
 		a.manager.Add(manager.RunnableFunc(a.broker.Start)),
 		a.manager.Add(a.heartbeat),
 		a.manager.Add(manager.RunnableFunc(a.pollConnectionAndLiveness)),
 		a.manager.Add(manager.RunnableFunc(a.reportStatus)),
+	)
+}
+
+// addProbes adds what the process needs to be run by Kubernetes.
+func (a *agent) addProbes(context.Context) error {
+	return errors.Join(
 		a.manager.Add(manager.RunnableFunc(a.releaseMemory)),
 		a.manager.AddHealthzCheck("process", healthz.Ping),
 		a.manager.AddReadyzCheck("caches", a.cachesSynced),
 	)
 }
 
-// readClusterFacts returns the uid that identifies this cluster among all others, and its address
-// families.
-func (a *agent) readClusterFacts(ctx context.Context) (holder string, families []corev1.IPFamily, err error) {
+// ClusterFacts are what an agent reads once about its own cluster.
+type ClusterFacts struct {
+	// Holder is the uid that identifies the cluster among all others.
+	Holder string
+	// Families are the address families that its Services can have.
+	Families []corev1.IPFamily
+	// OldDistribution is true for an API server before 1.34; see imports.Settings.
+	OldDistribution bool
+}
+
+func (a *agent) readClusterFacts(ctx context.Context) error {
 	system := &corev1.Namespace{}
 	if err := a.localDirect.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
-		return "", nil, fmt.Errorf("read namespace %s: %w", metav1.NamespaceSystem, err)
+		return fmt.Errorf("read namespace %s: %w", metav1.NamespaceSystem, err)
 	}
-	families, err = objects.Families(ctx, a.localDirect)
-	return string(system.UID), families, err
+	a.facts.Holder = string(system.UID)
+	var err error
+	if a.facts.Families, err = objects.Families(ctx, a.localDirect); err != nil {
+		return err
+	}
+	versions, err := discovery.NewDiscoveryClientForConfig(a.Local)
+	if err != nil {
+		return fmt.Errorf("connect to this cluster: %w", err)
+	}
+	a.facts.OldDistribution, err = lacksPreferSameNode(versions)
+	return err
 }
 
 // lacksPreferSameNode reports whether an API server is older than 1.34. Such a server drops the

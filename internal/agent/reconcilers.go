@@ -65,10 +65,22 @@ func (a *agent) addController(
 	for server, w := range writers {
 		w.OnWrite = a.countWrites(server, instrumented)
 	}
-	a.metrics.Add("seamark_queue_depth", "Services in the queue of a reconciler.", prometheus.Labels{"reconciler": name}, instrumented.Depth)
+	return a.control(name, instrumented, sources)
+}
+
+// newWriter returns a writer that makes the writes of one reconcile as this agent does.
+func (a *agent) newWriter(c client.Client) *apply.Writer {
+	w := apply.NewWriter(c)
+	w.WriteAll = a.writeAll
+	return w
+}
+
+// runController adds a controller to the manager.
+func (a *agent) runController(name string, r *telemetry.InstrumentedReconciler, sources []source.Source) error {
+	a.metrics.Add("seamark_queue_depth", "Services in the queue of a reconciler.", prometheus.Labels{"reconciler": name}, r.Depth)
 	c, err := controller.New(name, a.manager, controller.Options{
-		Reconciler:  instrumented,
-		NewQueue:    instrumented.NewQueue,
+		Reconciler:  r,
+		NewQueue:    r.NewQueue,
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
 		LogConstructor: func(request *reconcile.Request) logr.Logger {
 			log := a.Log.WithName(name)
@@ -95,12 +107,13 @@ func (a *agent) addController(
 func (a *agent) addExport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
 	deferred := trigger.NewDeferred(&a.burst)
+	localWriter, brokerWriter := a.newWriter(a.manager.GetClient()), a.newWriter(a.broker.GetClient())
 	return a.addController(exportReconciler, &exports.Reconciler{
-		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: a.localWriter, BrokerWriter: a.brokerWriter,
+		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: localWriter, BrokerWriter: brokerWriter,
 		Settings: a.exportSettings, Taken: a.heartbeat.ClusterIDTaken, RegionOf: a.nodes.RegionOf,
 		Recorder: a.manager.GetEventRecorder("seamark-agent"),
 		Deferred: deferred, ShortageOf: a.shortages.get, Observed: a.observeExport,
-	}, "publish", map[string]*apply.Writer{serverLocal: a.localWriter, serverBroker: a.brokerWriter},
+	}, "publish", map[string]*apply.Writer{serverLocal: localWriter, serverBroker: brokerWriter},
 		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
 		trigger.Watch(local, &corev1.Service{}, trigger.Name),
 		trigger.Watch(local, &discoveryv1.EndpointSlice{}, keysFrom(objects.SourceService)),
@@ -118,7 +131,7 @@ func (a *agent) addExport() error {
 func (a *agent) addAggregate() error {
 	remote := a.broker.GetCache()
 	deferred := trigger.NewDeferred(&a.burst)
-	writer := apply.NewWriter(a.broker.GetClient()) // not the exporter's: a reconciler waits for its own writes only
+	writer := a.newWriter(a.broker.GetClient()) // not the exporter's: a reconciler waits for its own writes only
 	return a.addController(aggregateReconciler, &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
 		Broker: a.broker.GetClient(), Writer: writer, Stale: a.state.Liveness.Stale, Taken: a.heartbeat.ClusterIDTaken,
@@ -134,7 +147,7 @@ func (a *agent) addAggregate() error {
 func (a *agent) addImport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
 	lost, deferred := imports.NewLost(), trigger.NewDeferred(&a.burst)
-	writer := apply.NewWriter(a.manager.GetClient())
+	writer := a.newWriter(a.manager.GetClient())
 	return a.addController(importReconciler, &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
 		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale,

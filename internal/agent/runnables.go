@@ -34,7 +34,7 @@ func (a *agent) requestResync() {
 // the cluster id is taken by another cluster or free again, and when the settings change. It
 // reconciles the services of a cluster when its lease expires or is renewed again.
 func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
-	ticker := time.NewTicker(pollInterval)
+	ticker := time.NewTicker(a.PollEvery)
 	defer ticker.Stop()
 	connected, taken := false, false
 	for {

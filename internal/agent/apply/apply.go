@@ -41,6 +41,9 @@ func (c Changes) Empty() bool { return len(c.Create)+len(c.Update)+len(c.Delete)
 type Writer struct {
 	// OnWrite, if set, is called after every write that succeeded.
 	OnWrite func(key types.NamespacedName, verb string, obj client.Object)
+	// WriteAll makes the writes of one Apply and returns their errors. Nil means that all are made
+	// concurrently.
+	WriteAll func(writes []func() error) error
 
 	client client.Client
 
@@ -75,17 +78,20 @@ func NewWriter(c client.Client) *Writer {
 // Apply writes all changes concurrently and returns when all are done. An object that does not
 // exist any more counts as deleted.
 func (w *Writer) Apply(ctx context.Context, key types.NamespacedName, c Changes) error {
-	var group errorGroup
+	writes := make([]func() error, 0, len(c.Create)+len(c.Update)+len(c.Delete))
 	for _, obj := range c.Create {
-		group.Go(func() error { return w.Create(ctx, key, obj) })
+		writes = append(writes, func() error { return w.Create(ctx, key, obj) })
 	}
 	for _, obj := range c.Update {
-		group.Go(func() error { return w.Update(ctx, key, obj) })
+		writes = append(writes, func() error { return w.Update(ctx, key, obj) })
 	}
 	for _, obj := range c.Delete {
-		group.Go(func() error { return w.Delete(ctx, key, obj) })
+		writes = append(writes, func() error { return w.Delete(ctx, key, obj) })
 	}
-	return group.Wait()
+	if w.WriteAll != nil {
+		return w.WriteAll(writes)
+	}
+	return concurrently(writes)
 }
 
 // Create creates obj for key. An object of that name whose labels were changed by another client,
@@ -210,27 +216,14 @@ func (w *Writer) isObserved(ctx context.Context, write pendingWrite) bool {
 	return err == nil && objects.ResourceVersion(observed) >= write.version
 }
 
-// errorGroup runs functions concurrently and joins all their errors: one failed write must not hide
+// concurrently makes all writes at once and joins their errors: one failed write must not hide
 // another.
-type errorGroup struct {
-	wg   sync.WaitGroup
-	mu   sync.Mutex
-	errs []error
-}
-
-// Go runs f.
-func (g *errorGroup) Go(f func() error) {
-	g.wg.Go(func() {
-		if err := f(); err != nil {
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			g.errs = append(g.errs, err)
-		}
-	})
-}
-
-// Wait waits for all and returns their errors.
-func (g *errorGroup) Wait() error {
-	g.wg.Wait()
-	return errors.Join(g.errs...)
+func concurrently(writes []func() error) error {
+	errs := make([]error, len(writes))
+	var group sync.WaitGroup
+	for i, write := range writes {
+		group.Go(func() { errs[i] = write() })
+	}
+	group.Wait()
+	return errors.Join(errs...)
 }

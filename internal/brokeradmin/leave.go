@@ -185,8 +185,8 @@ func (l *LeaveResult) deleteLocalObjects(ctx context.Context, c client.Client) e
 	return RemoveAgentNamespace(ctx, c)
 }
 
-// deleteDerivedServices deletes the Services derived from imports. The garbage collector would
-// delete them too, but only after Leave has returned.
+// deleteDerivedServices deletes the Services derived from imports. They have no owner that the
+// garbage collector could follow.
 func deleteDerivedServices(ctx context.Context, c client.Client) error {
 	list, err := listMetadata(ctx, c, &corev1.Service{}, client.MatchingLabels{objects.LabelManagedBy: objects.ManagedBySeamark})
 	if err != nil {

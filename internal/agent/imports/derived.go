@@ -18,17 +18,20 @@ import (
 
 // Derived is the plan for the Service that makes an import reachable in this cluster.
 type Derived struct {
-	// Want is the Service as it should be, nil if there should be none. It lacks only the owner
-	// reference. If the Service exists, Want is a changed copy of it and so keeps its ClusterIPs.
+	// Want is the Service as it should be, nil if there should be none. If the Service exists, Want
+	// is a changed copy of it and so keeps its ClusterIPs.
 	Want *corev1.Service
 	// Replace reports whether the existing Service must be deleted first: the first family of a
 	// Service is immutable.
 	Replace bool
 }
 
-// derive decides about the derived Service. It lives as long as its ServiceImport, even while the
-// service is headless or has no family in common with this cluster, so that its ClusterIPs are the
-// same afterwards.
+// derive decides about the derived Service. It lives as long as the service is imported, even while
+// the service is headless or has no family in common with this cluster, so that its ClusterIPs are
+// the same afterwards.
+//
+// It has no owner: the garbage collector would delete it with a ServiceImport that a user deletes,
+// and the new ServiceImport would get another ClusterIP.
 func derive(in Input, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode, families []corev1.IPFamily) Derived {
 	if !in.DataPlane.DerivesService {
 		return Derived{}
@@ -37,7 +40,7 @@ func derive(in Input, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode, famil
 	managed := isDerived(existing, in.Service)
 	if mode != merge.ModeClusterSetIP || len(families) == 0 || len(spec.Ports) == 0 {
 		if managed {
-			return Derived{Want: existing}
+			return Derived{Want: disowned(existing)}
 		}
 		return Derived{}
 	}
@@ -49,7 +52,7 @@ func derive(in Input, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode, famil
 	if existing != nil {
 		replace = len(existing.Spec.IPFamilies) > 0 && !slices.Contains(families, existing.Spec.IPFamilies[0])
 		if !replace {
-			want = existing.DeepCopy()
+			want = disowned(existing)
 		}
 	}
 	want.Labels = maps.Clone(want.Labels)
@@ -63,6 +66,15 @@ func derive(in Input, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode, famil
 	setFamilies(&want.Spec, families)
 	setPolicies(&want.Spec, spec, in.OldDistribution)
 	return Derived{Want: want, Replace: replace}
+}
+
+// disowned returns a copy of a Service without the owner that agents before this version set.
+func disowned(svc *corev1.Service) *corev1.Service {
+	out := svc.DeepCopy()
+	out.OwnerReferences = slices.DeleteFunc(out.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Kind == mcsv1beta1.ServiceImportKindName
+	})
+	return out
 }
 
 func derivedLabels(service types.NamespacedName) map[string]string {

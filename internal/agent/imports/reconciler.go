@@ -114,8 +114,8 @@ func onlyExportedBy(si *mcsv1beta1.ServiceImport, clusterID string) bool {
 	return si != nil && len(si.Status.Clusters) == 1 && si.Status.Clusters[0].Cluster == clusterID
 }
 
-// write applies the plan. The ServiceImport comes first, because slices and the derived Service
-// name its uid as their owner. A second write adds the addresses of a new derived Service.
+// write applies the plan. The ServiceImport comes first, because slices name its uid as their
+// owner. A second write adds the addresses of a new derived Service.
 func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, urgent bool) error {
 	if plan.Import == nil {
 		return r.remove(ctx, key, have)
@@ -151,7 +151,7 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have i
 func (r *Reconciler) writeAddresses(
 	ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, current *mcsv1beta1.ServiceImport,
 ) (*mcsv1beta1.ServiceImport, Plan, error) {
-	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived, ownerOf(current))
+	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)
 	if derived == have.derived && derivedErr == nil {
 		return current, plan, nil
 	}
@@ -192,9 +192,7 @@ func (r *Reconciler) writeImport(
 }
 
 // writeDerived writes the derived Service, and returns it as written.
-func (r *Reconciler) writeDerived(
-	ctx context.Context, key types.NamespacedName, have *corev1.Service, plan Derived, owner metav1.OwnerReference,
-) (*corev1.Service, error) {
+func (r *Reconciler) writeDerived(ctx context.Context, key types.NamespacedName, have *corev1.Service, plan Derived) (*corev1.Service, error) {
 	if plan.Want == nil {
 		if !isDerived(have, key) {
 			return have, nil
@@ -202,7 +200,6 @@ func (r *Reconciler) writeDerived(
 		return nil, r.Writer.Delete(ctx, key, have) // another data plane was chosen
 	}
 	want := plan.Want.DeepCopy()
-	want.OwnerReferences = []metav1.OwnerReference{owner}
 	switch {
 	case plan.Replace:
 		if err := r.Writer.Delete(ctx, key, have); err != nil {

@@ -16,7 +16,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=xrec,categories=multicluster
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=2"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=3"
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.serviceName`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.serviceNamespace`
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.clusterID`
@@ -55,8 +55,11 @@ type ExportRecordSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: every service and cluster has a record of its own"
 	ClusterID ClusterID `json:"clusterID"`
 
-	// ExportedAt is the creation time of the ServiceExport. The oldest export wins conflicts; ties go
-	// to the smaller cluster id.
+	// ExportedAt is the creation time of the ServiceExport, but not earlier than the creation of the
+	// exporter's Cluster. The oldest export wins conflicts; ties go to the smaller cluster id. A record
+	// may become younger, never older.
+	//
+	// +kubebuilder:validation:XValidation:rule="self >= oldSelf",message="a record cannot become older: the oldest export wins conflicts"
 	ExportedAt metav1.Time `json:"exportedAt"`
 
 	// Type is ClusterSetIP for every Service with a ClusterIP, Headless for one without.

@@ -66,6 +66,7 @@ type agent struct {
 	brokerDirect    client.Client
 	localDirect     client.Client
 	state           *member.State
+	clusters        *member.Clusters
 	nodes           *member.Nodes
 	heartbeat       *member.Heartbeat
 	brokerTransport *member.Transport
@@ -223,6 +224,9 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	a.state = &member.State{
 		Membership: a.membership, Families: a.facts.Families, OldDistribution: a.facts.OldDistribution, Liveness: member.NewLiveness(a.membership.ClusterID),
 		HoldsClusterID: a.heartbeat.HoldsClusterID, NodesSynced: a.nodes.Synced,
+	}
+	if a.clusters, err = member.WatchClusters(ctx, a.broker.GetCache(), a.resyncServicesOf); err != nil {
+		return err
 	}
 	return a.state.WatchBroker(ctx, a.broker.GetCache(), []client.Object{
 		&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &v1alpha1.ClusterSet{}, &v1alpha1.Cluster{},

@@ -110,7 +110,7 @@ func (a *agent) addExport() error {
 	localWriter, brokerWriter := a.newWriter(a.manager.GetClient()), a.newWriter(a.broker.GetClient())
 	return a.addController(exportReconciler, &exports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: localWriter, BrokerWriter: brokerWriter,
-		Settings: a.exportSettings, Taken: a.heartbeat.ClusterIDTaken, RegionOf: a.nodes.RegionOf,
+		Settings: a.exportSettings, Taken: a.heartbeat.ClusterIDTaken, RegionOf: a.nodes.RegionOf, ClusterOf: a.clusters.Get,
 		Recorder: a.manager.GetEventRecorder("seamark-agent"),
 		Deferred: deferred, ShortageOf: a.shortages.get, Observed: a.observeExport,
 	}, "publish", map[string]*apply.Writer{serverLocal: localWriter, serverBroker: brokerWriter},
@@ -135,6 +135,7 @@ func (a *agent) addAggregate() error {
 	return a.addController(aggregateReconciler, &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
 		Broker: a.broker.GetClient(), Writer: writer, Stale: a.state.Liveness.Stale, Taken: a.heartbeat.ClusterIDTaken,
+		ClusterOf: a.clusters.Get,
 		Connected: func() bool { return a.state.Connected() && a.addressesKnown() },
 		Pool:      a.pool, Remembered: a.lastKnownAddresses, SetShortage: a.shortages.set, Deferred: deferred,
 	}, "aggregate", map[string]*apply.Writer{serverBroker: writer},
@@ -150,7 +151,7 @@ func (a *agent) addImport() error {
 	writer := a.newWriter(a.manager.GetClient())
 	return a.addController(importReconciler, &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
-		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale,
+		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale, ClusterOf: a.clusters.Get,
 		IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Deferred: deferred,
 		Observed: a.observeImport,
@@ -271,6 +272,14 @@ func (a *agent) resyncAll(ctx context.Context) {
 	a.exportPush.Push(a.metrics.Waiting.Services(exportReconciler)...)
 	a.importPush.Push(a.metrics.Waiting.Services(importReconciler)...)
 	a.aggregatePush.Push(a.metrics.Waiting.Services(aggregateReconciler)...)
+}
+
+// resyncServicesOf enqueues every service that a member exports.
+func (a *agent) resyncServicesOf(clusterID string) {
+	keys := a.recordedServices(context.Background(), client.MatchingLabels{mcsv1beta1.LabelSourceCluster: clusterID})
+	a.exportPush.Push(keys...)
+	a.importPush.Push(keys...)
+	a.aggregatePush.Push(keys...)
 }
 
 // keysIn lists objects and returns the services that they belong to.

@@ -17,6 +17,7 @@ func (a *agent) exportSettings() (settings exports.Settings, ok bool) {
 	if !a.state.Connected() {
 		return settings, false
 	}
+	settings.AdmittedAt = a.state.Cluster().CreationTimestamp
 	settings.AllowedNamespaces = a.state.Cluster().Spec.AllowedNamespaces
 	settings.UseClusterSetIP = ptr.Deref(a.state.ClusterSet().Spec.ClusterSetIP.EnabledByDefault, true)
 	if a.membership.UseClusterSetIP != nil {

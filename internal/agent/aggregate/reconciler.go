@@ -32,6 +32,8 @@ type Reconciler struct {
 	// Taken returns why this cluster may not use its id, nil if it may.
 	Taken func() error
 	Stale func() map[string]bool
+	// ClusterOf returns what the broker's admin grants a member.
+	ClusterOf objects.ClusterOf
 	// Pool allocates the clusterset IPs of this member's blocks.
 	Pool *vip.Pool
 	// Remembered returns the clusterset IPs that this cluster last saw of a service.
@@ -98,6 +100,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Inpu
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
 		return in, err
 	}
+	in.Records = objects.AdmittedRecords(in.Records, r.ClusterOf)
 	name := types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}
 	if in.Existing, err = index.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{}); err != nil {
 		return in, err

@@ -26,6 +26,8 @@ type Settings struct {
 	ClusterID string
 	// BrokerNamespace is the namespace of the records.
 	BrokerNamespace string
+	// AdmittedAt is when the broker's admin admitted this cluster. No export is older.
+	AdmittedAt metav1.Time
 	// AllowedNamespaces are those of the member's Cluster object; see objects.NamespaceAllowed.
 	AllowedNamespaces []string
 	// UseClusterSetIP is the default for exports without the annotation.
@@ -131,7 +133,7 @@ func recordOf(in Input) *v1alpha1.ExportRecord {
 			ServiceNamespace: service.Namespace,
 			ClusterID:        v1alpha1.ClusterID(in.ClusterID),
 			// Whole seconds, as the API server keeps them: the record must equal what is read back.
-			ExportedAt:            metav1.NewTime(in.Export.CreationTimestamp.UTC()),
+			ExportedAt:            exportedAt(in),
 			Type:                  mcsv1beta1.ClusterSetIP,
 			Ports:                 make([]v1alpha1.ServicePort, 0, len(svc.Ports)),
 			IPFamilies:            svc.IPFamilies,
@@ -159,6 +161,19 @@ func recordOf(in Input) *v1alpha1.ExportRecord {
 		record.Spec.UseClusterSetIP = old.Spec.UseClusterSetIP
 	}
 	return record
+}
+
+// exportedAt returns the age of the export, which decides conflicts. The record of a younger export
+// keeps its age: the broker lets no member make itself older.
+func exportedAt(in Input) metav1.Time {
+	at := in.Export.CreationTimestamp
+	if at.Before(&in.AdmittedAt) {
+		at = in.AdmittedAt
+	}
+	if old := recordFrom(in.Records, in.ClusterID); old != nil && at.Before(&old.Spec.ExportedAt) {
+		at = old.Spec.ExportedAt
+	}
+	return metav1.NewTime(at.UTC())
 }
 
 // recordFrom returns the record of a cluster, or nil.

@@ -48,7 +48,9 @@ type Reconciler struct {
 	// Taken returns why this cluster may not use its id, nil if it may.
 	Taken    func() error
 	RegionOf func(node string) string
-	Recorder events.EventRecorder
+	// ClusterOf returns what the broker's admin grants a member.
+	ClusterOf objects.ClusterOf
+	Recorder  events.EventRecorder
 	// ShortageOf returns why a service that should have a clusterset IP has none, nil if it has one or
 	// needs none.
 	ShortageOf func(types.NamespacedName) error
@@ -175,6 +177,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 		return in, have, err
 	}
 	have.record = recordFrom(in.Records, settings.ClusterID)
+	in.Records = objects.AdmittedRecords(in.Records, r.ClusterOf)
 	all, err := index.BrokerSlices(ctx, r.Broker, key)
 	if err != nil {
 		return in, have, err

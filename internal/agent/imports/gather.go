@@ -46,12 +46,16 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 		HasOlderClaim: func(addr netip.Addr) bool { return index.HasOlderClaim(ctx, r.Broker, addr, key) },
 	}
 	var err error
-	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil || len(in.Records) == 0 {
+	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
 		return in, err
+	}
+	if in.Records = objects.AdmittedRecords(in.Records, r.ClusterOf); len(in.Records) == 0 {
+		return in, nil
 	}
 	if in.Slices, err = index.BrokerSlices(ctx, r.Broker, key); err != nil {
 		return in, err
 	}
+	in.Slices = objects.AdmittedSlices(in.Slices, r.ClusterOf)
 	if in.Aggregate, err = r.aggregate(ctx, key); err != nil {
 		return in, err
 	}

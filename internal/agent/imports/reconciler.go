@@ -31,6 +31,8 @@ type Reconciler struct {
 	Settings func() (Settings, bool)
 	// Taken returns why this cluster may not use its id, nil if it may.
 	Taken func() error
+	// ClusterOf returns what the broker's admin grants a member.
+	ClusterOf objects.ClusterOf
 	// Stale are the clusters that have not been heard from.
 	Stale         func() map[string]bool
 	IsNodeAddress func(netip.Addr) bool

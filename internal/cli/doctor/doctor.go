@@ -65,6 +65,7 @@ var Checks = []Check{
 	{"other-members", "the other members are alive", checkOthers},
 	{"agent", "seamark-agent runs", checkAgent},
 	{"agent-versions", "the members run the same version", checkVersions},
+	{"grants", "the members publish only what the broker's admin grants them", checkGrants},
 	{"exports", "every export is published", checkExports},
 	{"dns-server", "seamark-dns runs", checkDNSServer},
 	{"dns-forward", "the cluster's DNS forwards the zone of the clusterset", checkForward},

@@ -2,11 +2,14 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/cli/text"
 )
 
 func parse(cidrs []v1alpha1.CIDR) []netip.Prefix {
@@ -80,6 +83,29 @@ func compare(a, b *Member) (out []Result) {
 	if both := overlap(services, otherServices); both != "" {
 		out = append(out, warn("nothing, unless services are exported in classic mode: that needs ClusterIPs that differ",
 			"their Services overlap: %s", both).at(where))
+	}
+	return out
+}
+
+// checkGrants reports records that importers ignore. A running agent withdraws its own when its
+// grants are narrowed, so what is left is of an agent that does not run, or of an intruder.
+func checkGrants(f *Facts) []Result {
+	if f.Broker.Problem != "" {
+		return []Result{skip("the broker cannot be read").at("broker")}
+	}
+	var out []Result
+	for _, id := range slices.Sorted(maps.Keys(f.Broker.Ignored)) {
+		services := f.Broker.Ignored[id]
+		fix := fmt.Sprintf("allow them (seamark broker invite %s --renew --allow-namespaces …), or see why its agent does not withdraw them; "+
+			"if its credential may be stolen: seamark broker invite %s --renew --revoke", id, id)
+		if f.Broker.member(id) == nil {
+			fix = fmt.Sprintf("delete what is left of it: seamark cluster remove %s", id)
+		}
+		out = append(out, warn(fix, "importers ignore %s from %s, which the broker's admin does not grant it: %s",
+			text.Plural(len(services), "service"), id, firstNames(services)).at(id))
+	}
+	if len(out) == 0 {
+		out = append(out, pass("all of it is granted").at("broker"))
 	}
 	return out
 }

@@ -46,14 +46,18 @@ func checkExports(f *Facts) []Result {
 		if len(c.BadExports) == 0 {
 			return pass("all are published")
 		}
-		names := c.BadExports
-		if len(names) > maxNames {
-			names = append(slices.Clone(names[:maxNames]), fmt.Sprintf("and %d more", len(c.BadExports)-maxNames))
-		}
 		namespace, name, _ := strings.Cut(c.BadExports[0], "/") //nolint:forbidigo // a name, not a message
 		return warn(fmt.Sprintf("find out why: seamark explain %s -n %s", name, namespace),
-			"not published: %s", strings.Join(names, ", "))
+			"not published: %s", firstNames(c.BadExports))
 	})
+}
+
+// firstNames lists at most maxNames of the names.
+func firstNames(names []string) string {
+	if more := len(names) - maxNames; more > 0 {
+		names = append(slices.Clone(names[:maxNames]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 func checkDNSServer(f *Facts) []Result {

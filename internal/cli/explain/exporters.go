@@ -15,6 +15,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // explainBroker adds what could not be read.
@@ -157,8 +158,7 @@ func (e *explainer) judgeExport(c *Cluster, record *v1alpha1.ExportRecord) strin
 func (e *explainer) judgeInvalid(c *Cluster, valid *metav1.Condition) string {
 	switch mcsv1beta1.ServiceExportConditionReason(valid.Reason) {
 	case v1alpha1.ServiceExportReasonNamespaceNotAllowed:
-		e.find(namespaceNotAllowed, c.ID, valid.Message, fmt.Sprintf(
-			"the broker's admin lists the namespaces of this member: seamark broker invite %s --renew --allow-namespaces %s,…", c.ID, e.Namespace))
+		e.find(namespaceNotAllowed, c.ID, valid.Message, allowNamespaceCure(c.ID, e.Namespace))
 		return "not exported: namespace not allowed"
 	case mcsv1beta1.ServiceExportReasonNoService, mcsv1beta1.ServiceExportReasonInvalidServiceType:
 		e.find(agentNotRunning, c.ID,
@@ -168,6 +168,10 @@ func (e *explainer) judgeInvalid(c *Cluster, valid *metav1.Condition) string {
 	}
 	e.find(refusedByBroker, c.ID, valid.Message, c.agentCure())
 	return "not exported: " + valid.Reason
+}
+
+func allowNamespaceCure(id, namespace string) string {
+	return fmt.Sprintf("the broker's admin lists the namespaces of this member: seamark broker invite %s --renew --allow-namespaces %s,…", id, namespace)
 }
 
 // judgeReady adds why a valid export is not published.
@@ -214,6 +218,17 @@ func (e *explainer) judgeReady(c *Cluster, record *v1alpha1.ExportRecord) string
 // judgeRecord returns the state of what the broker has of a cluster, in words, and adds what is
 // wrong with it; c is nil when the cluster was not read.
 func (e *explainer) judgeRecord(c *Cluster, id string) string {
+	switch member := e.Broker.member(id); {
+	case e.Broker.Problem != "":
+	case member == nil:
+		e.find(notMember, id, fmt.Sprintf("the broker has a record of cluster %s, which is not a member: importers ignore it", id),
+			fmt.Sprintf("delete what is left of it (seamark cluster remove %s), or admit the cluster (seamark broker invite %s)", id, id))
+		return "ignored: not a member"
+	case !objects.MayExport(member, e.Namespace):
+		e.find(namespaceNotAllowed, id, fmt.Sprintf("the broker has a record of cluster %s, whose Cluster object does not allow namespace %s: "+
+			"importers ignore it", id, e.Namespace), allowNamespaceCure(id, e.Namespace))
+		return "ignored: namespace not allowed"
+	}
 	if why, out := e.merged.LeftOut[id]; out {
 		return "published, left out: " + string(why)
 	}

@@ -116,7 +116,7 @@ func Explain(in Input) Report {
 			records = append(records, r)
 		}
 	}
-	e.merged = merge.Merge(records)
+	e.merged = merge.Merge(objects.AdmittedRecords(records, in.Broker.member))
 	e.report = Report{
 		Namespace: in.Namespace, Name: in.Name, DNSName: e.dnsName(e.firstRead()), State: OK,
 		Findings: []Finding{}, Exporters: []Exporter{}, Conflicts: []Conflict{}, Endpoints: []Endpoints{}, Importers: []Importer{},

@@ -94,9 +94,20 @@ func (in *Input) assessMembers(lives map[string]explain.Life) []Member {
 // published is what the broker has of one service.
 type published struct {
 	records []*v1alpha1.ExportRecord
+	// clusterOf returns what the broker's admin grants a member.
+	clusterOf objects.ClusterOf
 	// ready is the number of ready endpoints by cluster.
 	ready     map[string]int
 	aggregate *mcsv1beta1.ServiceImport
+}
+
+func (in *Input) member(id string) *v1alpha1.Cluster {
+	for i := range in.Members {
+		if in.Members[i].Name == id {
+			return &in.Members[i]
+		}
+	}
+	return nil
 }
 
 // byService groups the objects on the broker by service.
@@ -109,7 +120,7 @@ func (in *Input) byService() map[types.NamespacedName]*published {
 		}
 		key := types.NamespacedName{Namespace: r.Spec.ServiceNamespace, Name: r.Spec.ServiceName}
 		if out[key] == nil {
-			out[key] = &published{ready: map[string]int{}}
+			out[key] = &published{ready: map[string]int{}, clusterOf: in.member}
 		}
 		out[key].records = append(out[key].records, r)
 	}
@@ -143,7 +154,16 @@ func (p *published) assess(key types.NamespacedName, lives map[string]explain.Li
 	add := func(state ServiceState, cluster, why string) {
 		out = append(out, Service{Namespace: key.Namespace, Name: key.Name, State: state, Cluster: cluster, Why: why})
 	}
-	merged := merge.Merge(p.records)
+	admitted := objects.AdmittedRecords(p.records, p.clusterOf)
+	for _, r := range p.records {
+		if id := string(r.Spec.ClusterID); !objects.MayExport(p.clusterOf(id), key.Namespace) {
+			add(Failing, id, "importers ignore its record: the broker's admin does not allow the cluster this namespace")
+		}
+	}
+	if len(admitted) == 0 {
+		return out
+	}
+	merged := merge.Merge(admitted)
 	var silent []string
 	ready := 0
 	for _, c := range merged.Clusters {

@@ -67,9 +67,10 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 	var (
 		members    v1alpha1.ClusterList
 		leases     coordinationv1.LeaseList
+		records    v1alpha1.ExportRecordList
 		aggregates mcsv1beta1.ServiceImportList
 	)
-	for _, list := range []client.ObjectList{&members, &leases, &aggregates} {
+	for _, list := range []client.ObjectList{&members, &leases, &records, &aggregates} {
 		if err := b.Client.List(ctx, list, client.InNamespace(b.Namespace)); err != nil {
 			return doctor.Broker{Problem: "the broker at " + b.Config.Host + ": " + objects.ErrorText(err)}
 		}
@@ -85,6 +86,7 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 		}
 		out.Members = append(out.Members, m)
 	}
+	out.Ignored = ignored(members.Items, records.Items)
 	for i := range aggregates.Items {
 		for _, text := range aggregates.Items[i].Spec.IPs {
 			if addr, err := netip.ParseAddr(text); err == nil {
@@ -95,6 +97,22 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 	out.Kinds, out.KindsProblem = ReadKinds(ctx, b.Client, crds.Broker)
 	if ahead, known := b.clock.read(); known {
 		out.ClockAhead = &ahead
+	}
+	return out
+}
+
+// ignored returns the services of records that their exporters' Cluster objects do not allow.
+func ignored(members []v1alpha1.Cluster, records []v1alpha1.ExportRecord) map[string][]string {
+	byID := map[string]*v1alpha1.Cluster{}
+	for i := range members {
+		byID[members[i].Name] = &members[i]
+	}
+	out := map[string][]string{}
+	for i := range records {
+		spec := &records[i].Spec
+		if id := string(spec.ClusterID); !objects.MayExport(byID[id], spec.ServiceNamespace) {
+			out[id] = append(out[id], spec.ServiceNamespace+"/"+spec.ServiceName)
+		}
 	}
 	return out
 }

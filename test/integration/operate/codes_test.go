@@ -82,6 +82,7 @@ var shownBy = map[string]string{
 	"other-members":        "TestDoctorFinds",
 	"agent":                "TestDoctorFinds",
 	"agent-versions":       "TestDoctorFinds",
+	"grants":               "TestDoctorFinds",
 	"exports":              "TestTranscript",
 	"dns-server":           "TestDoctorFinds",
 	"dns-forward":          "TestDoctorFinds",

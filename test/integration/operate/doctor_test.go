@@ -89,6 +89,7 @@ func TestDoctorFinds(t *testing.T) {
 		{"a DNS that does not forward", doctorDNSForward},
 		{"a pod that cannot be reached", doctorProbe},
 		{"ranges that overlap", doctorRanges},
+		{"what is not granted", doctorGrants},
 		{"a system namespace", explainReservedNamespace},
 		{"a revoked permission", doctorBrokerPermissions},
 		{"what has stopped", doctorFindsWhatHasStopped},
@@ -102,6 +103,34 @@ func TestDoctorFinds(t *testing.T) {
 			return
 		}
 	}
+}
+
+// A record of a cluster that is no member is ignored, and shown.
+func doctorGrants(t *testing.T, term *terminal) {
+	ns := term.namespace(term.east, term.west)
+	term.serve(term.east, ns, "web")
+	records := &v1alpha1.ExportRecordList{}
+	if err := term.fleet.Admin.List(t.Context(), records, client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns}); err != nil || len(records.Items) != 1 {
+		t.Fatalf("%d records (%v)", len(records.Items), err)
+	}
+	service := types.NamespacedName{Namespace: ns, Name: "web"}
+	foreign := &v1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{
+		Namespace: records.Items[0].Namespace, Name: objects.RecordName(service, "ghost"), Labels: objects.Labels(service, "ghost"),
+	}, Spec: records.Items[0].Spec}
+	foreign.Spec.ClusterID = "ghost"
+	if err := term.fleet.Admin.Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	detail, fix := term.diagnosed("doctor", "grants", "ghost", "warn")
+	if !strings.Contains(detail, "importers ignore 1 service from ghost") || !strings.Contains(fix, "seamark cluster remove ghost") {
+		t.Errorf("%s: %s", detail, fix)
+	}
+	term.finds(1, "not-a-member", ns, "web", "east,west", "importers ignore it")
+	if err := term.fleet.Admin.Delete(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	term.diagnosed("doctor", "grants", "broker", "pass")
+	term.healthy(ns, "web", "east,west")
 }
 
 // The cluster's DNS does not forward, then forwards to another server, then to seamark-dns.

@@ -2,9 +2,11 @@ package trust
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -42,7 +44,7 @@ type attack struct {
 }
 
 // attackCount is the number of attacks that docs/security.md claims.
-const attackCount = 74
+const attackCount = 77
 
 func TestAttacksAreRefused(t *testing.T) {
 	s := sharedFixture(t)
@@ -94,6 +96,17 @@ func change[T client.Object](ctx context.Context, c client.Client, obj T, edit f
 	}
 	edit(obj)
 	return c.Update(ctx, obj)
+}
+
+// changeOwn publishes a record of east's own, changes it and removes it again.
+func (s *fixture) changeOwn(ctx context.Context, edit func(*v1alpha1.ExportRecord)) error {
+	r := record("east", types.NamespacedName{Namespace: "shop", Name: "own"})
+	r.Spec.ExportedAt = metav1.NewTime(time.Now().Add(time.Hour).Truncate(time.Second)) // well after its admission
+	if err := s.east.Create(ctx, r); err != nil {
+		return fmt.Errorf("publish a record: %s", err)
+	}
+	edit(r)
+	return errors.Join(s.east.Update(ctx, r), s.east.Delete(ctx, r))
 }
 
 func label(obj client.Object, key, value string) {
@@ -158,6 +171,19 @@ var onRecords = []attack{
 	{"delete west's record", func(ctx context.Context, s *fixture) error { return s.east.Delete(ctx, record("west", web)) }},
 	{"delete all records at once", func(ctx context.Context, s *fixture) error {
 		return s.east.DeleteAllOf(ctx, &v1alpha1.ExportRecord{}, client.InNamespace(namespace))
+	}},
+	{"publish a record from before its admission", func(ctx context.Context, s *fixture) error {
+		r := record("east", web)
+		r.Spec.ExportedAt = metav1.Unix(0, 0)
+		return s.east.Create(ctx, r)
+	}},
+	{"make its record older than its admission", func(ctx context.Context, s *fixture) error {
+		return s.changeOwn(ctx, func(r *v1alpha1.ExportRecord) { r.Spec.ExportedAt = metav1.Unix(0, 0) })
+	}},
+	{"make its record a second older", func(ctx context.Context, s *fixture) error {
+		return s.changeOwn(ctx, func(r *v1alpha1.ExportRecord) {
+			r.Spec.ExportedAt = metav1.NewTime(r.Spec.ExportedAt.Add(-time.Second))
+		})
 	}},
 	{"put a finalizer on its record", func(ctx context.Context, s *fixture) error {
 		r := record("east", web)

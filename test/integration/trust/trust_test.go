@@ -138,7 +138,7 @@ func record(id string, service types.NamespacedName) *v1alpha1.ExportRecord {
 	return &v1alpha1.ExportRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: objects.RecordName(service, id), Labels: objects.Labels(service, id)},
 		Spec: v1alpha1.ExportRecordSpec{
-			ServiceName: service.Name, ServiceNamespace: service.Namespace, ClusterID: v1alpha1.ClusterID(id), ExportedAt: metav1.Unix(1_000_000, 0),
+			ServiceName: service.Name, ServiceNamespace: service.Namespace, ClusterID: v1alpha1.ClusterID(id), ExportedAt: metav1.Now().Rfc3339Copy(),
 			Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, UseClusterSetIP: true, RequestedClusterSetIP: true,
 			Ports: []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
 		},

@@ -1,0 +1,162 @@
+package trust
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/test/fleet"
+	"github.com/seamark-dev/seamark/test/harness"
+)
+
+// clusterset is two honest members with agents, east and west, and a compromised one, evil, of which
+// the test holds the credential.
+type clusterset struct {
+	*fleet.Fleet
+	east, west *fleet.Member
+	evil       client.WithWatch
+}
+
+var (
+	sharedMembers fleet.Shared
+	sharedEvil    client.WithWatch
+)
+
+func withEvilMember(t *testing.T) clusterset {
+	t.Helper()
+	cps := harness.Clusters(t, 3)
+	f := sharedMembers.Get(t, cps[1], cps[1:], fleet.Options{})
+	if sharedEvil == nil {
+		sharedEvil = admit(t, f, "evil")
+	}
+	return clusterset{f, f.Members[0], f.Members[1], sharedEvil}
+}
+
+// admit invites a member and returns a client with its credential.
+func admit(t *testing.T, f *fleet.Fleet, id string) client.WithWatch {
+	t.Helper()
+	cfg := f.Broker.Config()
+	invited, err := brokeradmin.Invite(t.Context(), f.Admin, id, brokeradmin.InviteOptions{Server: cfg.Host, CAData: cfg.CAData})
+	must(t, err)
+	c, err := client.NewWithWatch(invited.Membership.Config(), client.Options{Scheme: brokeradmin.NewScheme()})
+	must(t, err)
+	harness.Eventually(t, "the grants of "+id+" are in force", func() error {
+		if err := c.Create(t.Context(), record(id, system), client.DryRunAll); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
+	return c
+}
+
+// publish publishes a service of evil with these addresses, and removes it at the end of the test.
+func (c clusterset) publish(t *testing.T, service types.NamespacedName, addresses ...string) {
+	t.Helper()
+	r, s := record("evil", service), slice("evil", service)
+	s.Ports = []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To(int32(8080)), Protocol: ptr.To(corev1.ProtocolTCP)}}
+	s.Endpoints = nil
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+	}
+	for _, obj := range []client.Object{r, s} {
+		must(t, c.evil.Create(t.Context(), obj))
+		t.Cleanup(func() { must(t, client.IgnoreNotFound(c.Admin.Delete(context.Background(), obj))) })
+	}
+}
+
+// grant changes what the broker's admin grants evil, until the end of the test.
+func (c clusterset) grant(t *testing.T, change func(*v1alpha1.ClusterSpec)) {
+	t.Helper()
+	update := func(change func(*v1alpha1.ClusterSpec)) {
+		harness.Eventually(t, "change what is granted to evil", func() error {
+			cluster := &v1alpha1.Cluster{}
+			if err := c.Admin.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: "evil"}, cluster); err != nil {
+				return err
+			}
+			change(&cluster.Spec)
+			return c.Admin.Update(context.Background(), cluster)
+		})
+	}
+	update(change)
+	t.Cleanup(func() {
+		update(func(spec *v1alpha1.ClusterSpec) {
+			*spec = v1alpha1.ClusterSpec{ClusterSetIPBlocks: spec.ClusterSetIPBlocks}
+		})
+	})
+}
+
+// The oldest export decides about a service. A member cannot take one over with an early date.
+func TestAnEarlyDateDoesNotTakeAService(t *testing.T) {
+	c := withEvilMember(t)
+	ns := fleet.NewNamespace(t, c.east, c.west)
+	service := types.NamespacedName{Namespace: ns, Name: "web"}
+	c.east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
+	c.east.Export(t, ns, "web")
+	honest := map[string][]string{"east": {"10.1.0.1"}}
+	c.west.AwaitImport(t, ns, "web", honest)
+
+	newcomer := admit(t, c.Fleet, "newcomer")
+	early := record("newcomer", service)
+	early.Spec.Type, early.Spec.ExportedAt = mcsv1beta1.Headless, metav1.Unix(0, 0)
+	if err := newcomer.Create(t.Context(), early.DeepCopy()); !apierrors.IsForbidden(err) {
+		t.Fatalf("a record from 1970 is not refused: %v", err)
+	}
+	// The same on a broker without the policy.
+	must(t, c.Admin.Create(t.Context(), early))
+	t.Cleanup(func() { must(t, c.Admin.Delete(context.Background(), early)) })
+	c.east.Awaits(t, ns, "web", mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonTypeConflict)
+	harness.Consistently(t, "east serves west alone", 3*time.Second, func() error {
+		si, err := c.west.Import(ns, "web")
+		if err != nil {
+			return err
+		}
+		if si.Spec.Type != mcsv1beta1.ClusterSetIP || len(si.Spec.IPs) == 0 {
+			return fmt.Errorf("it is %s with the addresses %v", si.Spec.Type, si.Spec.IPs)
+		}
+		return c.west.CheckAddresses(ns, "web", honest)
+	})
+}
+
+// What the broker's admin narrows or removes ends at once what is already published.
+func TestNarrowedGrantsEndWhatIsPublished(t *testing.T) {
+	c := withEvilMember(t)
+	ns := fleet.NewNamespace(t, c.east, c.west)
+	service := types.NamespacedName{Namespace: ns, Name: "web"}
+	c.east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
+	c.east.Export(t, ns, "web")
+	c.publish(t, service, "10.6.6.6")
+	both := map[string][]string{"east": {"10.1.0.1"}, "evil": {"10.6.6.6"}}
+	c.west.AwaitImport(t, ns, "web", both)
+
+	c.grant(t, func(spec *v1alpha1.ClusterSpec) { spec.AllowedNamespaces = []string{"elsewhere"} })
+	c.west.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
+	harness.Eventually(t, "the import lists east alone", func() error {
+		si, err := c.west.Import(ns, "web")
+		if got := fleet.ClustersOf(si); err != nil || len(got) != 1 {
+			return fmt.Errorf("it lists %v (%w)", got, err)
+		}
+		return nil
+	})
+	c.grant(t, func(spec *v1alpha1.ClusterSpec) { spec.AllowedNamespaces = []string{ns} })
+	c.west.AwaitImport(t, ns, "web", both)
+
+	cluster := &v1alpha1.Cluster{}
+	must(t, c.Admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "evil"}, cluster))
+	must(t, c.Admin.Delete(t.Context(), cluster))
+	c.west.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
+	again := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "evil", Labels: cluster.Labels}, Spec: cluster.Spec}
+	must(t, c.Admin.Create(t.Context(), again))
+	c.west.AwaitImport(t, ns, "web", both)
+}

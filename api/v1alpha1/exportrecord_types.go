@@ -55,11 +55,11 @@ type ExportRecordSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="is immutable: every service and cluster has a record of its own"
 	ClusterID ClusterID `json:"clusterID"`
 
-	// ExportedAt is the creation time of the ServiceExport, but not earlier than the creation of the
-	// exporter's Cluster. The oldest export wins conflicts; ties go to the smaller cluster id. A record
-	// may become younger, never older.
+	// ExportedAt is the creation time of the ServiceExport, but not earlier than the creation of
+	// the exporter's Cluster. The oldest export wins conflicts; ties go to the smaller cluster id.
+	// A record may become younger, never older.
 	//
-	// +kubebuilder:validation:XValidation:rule="self >= oldSelf",message="a record cannot become older: the oldest export wins conflicts"
+	// +kubebuilder:validation:XValidation:rule="self >= oldSelf",message="it cannot become older"
 	ExportedAt metav1.Time `json:"exportedAt"`
 
 	// Type is ClusterSetIP for every Service with a ClusterIP, Headless for one without.

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,6 +39,9 @@ const (
 	// annotationInvitedFor is the kube-system uid of the cluster that `join --broker-context` created
 	// the invitation for, so that an interrupted command can be run again.
 	annotationInvitedFor = "seamark.dev/invited-for"
+	// annotationTokenAudiences are, on the broker's namespace, the audiences of its API server. The
+	// policy on tokens compares with them: a policy cannot ask the API server.
+	annotationTokenAudiences = "seamark.dev/token-audiences"
 )
 
 // InviteOptions are the options of an invitation.
@@ -71,8 +76,8 @@ type InviteResult struct {
 	Membership objects.Membership
 	Blocks     []v1alpha1.CIDR
 	Namespaces []string
-	// Renewed reports that the member existed before.
-	Renewed bool
+	// Renewed reports that the member existed before, Revoked that its earlier credentials ended.
+	Renewed, Revoked bool
 	// Expires is when the credential ends unless the agent renews it.
 	Expires time.Time
 }
@@ -104,7 +109,7 @@ func Invite(ctx context.Context, c client.Client, id string, o InviteOptions) (I
 			"cluster %s is registered, but its credential is not complete: run seamark broker invite %s --renew: %w", id, id, err)
 	}
 	return InviteResult{
-		Membership: membership, Renewed: renewed, Expires: expires,
+		Membership: membership, Renewed: renewed, Revoked: o.Revoke, Expires: expires,
 		Blocks: cluster.Spec.ClusterSetIPBlocks, Namespaces: cluster.Spec.AllowedNamespaces,
 	}, nil
 }
@@ -326,5 +331,21 @@ func issueCredential(ctx context.Context, c client.Client, m *objects.Membership
 		return expires, fmt.Errorf("request a token for ServiceAccount %s: %w", account.Name, err)
 	}
 	m.Token = request.Status.Token
-	return request.Status.ExpirationTimestamp.Time, nil
+	return request.Status.ExpirationTimestamp.Time, recordAudiences(ctx, c, namespace, request.Spec.Audiences)
+}
+
+// recordAudiences records the audiences that the API server gave a token by default. An admin who
+// may not change the namespace leaves what is recorded.
+func recordAudiences(ctx context.Context, c client.Client, name string, audiences []string) error {
+	namespace, recorded := &corev1.Namespace{}, strings.Join(audiences, ",")
+	err := c.Get(ctx, types.NamespacedName{Name: name}, namespace)
+	if err == nil && namespace.Annotations[annotationTokenAudiences] != recorded {
+		before := namespace.DeepCopy()
+		metav1.SetMetaDataAnnotation(&namespace.ObjectMeta, annotationTokenAudiences, recorded)
+		err = c.Patch(ctx, namespace, client.MergeFrom(before))
+	}
+	if err != nil && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("record the audiences of tokens on namespace %s: %w", name, err)
+	}
+	return nil
 }

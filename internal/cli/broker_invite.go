@@ -21,6 +21,7 @@ type invited struct {
 	ClusterID  string          `json:"clusterID"`
 	ClusterSet string          `json:"clusterSet"`
 	Renewed    bool            `json:"renewed"`
+	Revoked    bool            `json:"revoked"`
 	Blocks     []v1alpha1.CIDR `json:"clusterSetIPBlocks"`
 	Namespaces []string        `json:"allowedNamespaces"`
 	Server     string          `json:"server"`
@@ -120,7 +121,7 @@ func (f *invitationFile) write(s *session, result brokeradmin.InviteResult) erro
 		return err
 	}
 	summary := invited{
-		ClusterID: result.Membership.ClusterID, ClusterSet: result.Membership.ClusterSet, Renewed: result.Renewed,
+		ClusterID: result.Membership.ClusterID, ClusterSet: result.Membership.ClusterSet, Renewed: result.Renewed, Revoked: result.Revoked,
 		Blocks: append([]v1alpha1.CIDR{}, result.Blocks...), Namespaces: append([]string{}, result.Namespaces...),
 		Server: result.Membership.Server, File: f.path, Expires: result.Expires,
 	}
@@ -157,6 +158,13 @@ func printInvited(w io.Writer, r invited) {
 		field{"invitation", fmt.Sprintf("%s (valid until %s)", file, r.Expires.UTC().Format(time.RFC3339))})
 	if r.File == standardOutput {
 		r.File = "FILE"
+	}
+	switch {
+	case r.Revoked:
+		fmt.Fprintln(w, "All earlier credentials of the cluster are revoked: its agent is locked out until the cluster joins with this one.")
+	case r.Renewed:
+		fmt.Fprintf(w, "Earlier credentials stay valid, and can be renewed by their holders; to end them: seamark broker invite %s --renew --revoke\n",
+			r.ClusterID)
 	}
 	fmt.Fprintf(w, "It holds only the credential of %s: keep it confidential.\nNext, in that cluster: seamark join %s\n", r.ClusterID, r.File)
 }

@@ -14,7 +14,8 @@ import (
 type Clusters struct {
 	mu   sync.RWMutex
 	byID map[string]*v1alpha1.Cluster
-	// changed is called with the id of a member that was admitted, removed or granted something else.
+	// changed is called with the id of a member that was admitted, removed or granted something
+	// else.
 	changed func(id string)
 }
 

@@ -105,8 +105,8 @@ type Broker struct {
 	ClockAhead   *time.Duration
 	Set          *v1alpha1.ClusterSet
 	Members      []Member
-	// Ignored are the services, as namespace/name, of which importers ignore a record, by the member
-	// that published it: the broker's admin does not grant it.
+	// Ignored are the services, as namespace/name, of which importers ignore a record, by the
+	// member that published it: the broker's admin does not grant it.
 	Ignored map[string][]string
 	// Used are the clusterset IPs that services have.
 	Used []netip.Addr

@@ -22,6 +22,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -44,7 +45,7 @@ type attack struct {
 }
 
 // attackCount is the number of attacks that docs/security.md claims.
-const attackCount = 77
+const attackCount = 82
 
 func TestAttacksAreRefused(t *testing.T) {
 	s := sharedFixture(t)
@@ -391,7 +392,34 @@ var onCluster = []attack{
 	{"list leases of the whole cluster", func(ctx context.Context, s *fixture) error { return s.east.List(ctx, &coordinationv1.LeaseList{}) }},
 }
 
+// mint requests a token of a member for that long, with other changes to the request.
+func mint(ctx context.Context, c client.Client, id string, lifetime time.Duration, change ...func(*authenticationv1.TokenRequestSpec)) error {
+	request := &authenticationv1.TokenRequest{}
+	request.Spec.ExpirationSeconds = ptr.To(int64(lifetime.Seconds()))
+	for _, c := range change {
+		c(&request.Spec)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: named(objects.MemberAccount(id))}
+	return c.SubResource("token").Create(ctx, account, request)
+}
+
+const year = 365 * 24 * time.Hour
+
 var byEscalation = []attack{
+	{"get a token for a year", func(ctx context.Context, s *fixture) error { return mint(ctx, s.east, "east", year) }},
+	{"get a token for a second more than an agent does",
+		func(ctx context.Context, s *fixture) error {
+			return mint(ctx, s.east, "east", member.TokenLifetime+time.Second)
+		}},
+	{"get west's token for a year", func(ctx context.Context, s *fixture) error { return mint(ctx, s.east, "west", year) }},
+	{"get a token for another audience", func(ctx context.Context, s *fixture) error {
+		return mint(ctx, s.east, "east", time.Hour, func(spec *authenticationv1.TokenRequestSpec) { spec.Audiences = []string{"vault"} })
+	}},
+	{"get a token that is bound to a secret", func(ctx context.Context, s *fixture) error {
+		return mint(ctx, s.east, "east", time.Hour, func(spec *authenticationv1.TokenRequestSpec) {
+			spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: "victim"}
+		})
+	}},
 	{"get west's token", func(ctx context.Context, s *fixture) error { return token(ctx, s.east, "west") }},
 	{"list the members' accounts", func(ctx context.Context, s *fixture) error {
 		return s.east.List(ctx, &corev1.ServiceAccountList{}, client.InNamespace(namespace))

@@ -21,8 +21,8 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// clusterset is two honest members with agents, east and west, and a compromised one, evil, of which
-// the test holds the credential.
+// clusterset is two honest members with agents, east and west, and a compromised one, evil, of
+// which the test holds the credential.
 type clusterset struct {
 	*fleet.Fleet
 	east, west *fleet.Member

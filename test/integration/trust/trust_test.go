@@ -20,6 +20,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -108,6 +109,7 @@ func (s *fixture) createVictims(t testing.TB) {
 func (s *fixture) waitForPolicies(t testing.TB) {
 	t.Helper()
 	for what, probe := range map[string]func(context.Context) error{
+		"tokens":         func(ctx context.Context) error { return mint(ctx, s.east, "east", year) },
 		"owned":          func(ctx context.Context) error { return s.east.Delete(ctx, slice("west", cart), client.DryRunAll) },
 		"grants of east": func(ctx context.Context) error { return s.east.Create(ctx, record("east", system), client.DryRunAll) },
 		"grants of narrow": func(ctx context.Context) error {
@@ -225,7 +227,7 @@ func TestLegitimateWork(t *testing.T) {
 			cluster.Status.AgentVersion = "test"
 			return c.Status().Update(ctx, cluster)
 		}},
-		{"renew its token", func() error { return token(ctx, c, "east") }},
+		{"renew its token", func() error { return mint(ctx, c, "east", member.TokenLifetime) }},
 		{"withdraw the slice", func() error { return c.Delete(ctx, sl) }},
 		{"withdraw the record", func() error { return c.Delete(ctx, r) }},
 		{"delete the aggregate as the last exporter", func() error { return c.Delete(ctx, si) }},

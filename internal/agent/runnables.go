@@ -11,6 +11,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -36,6 +37,14 @@ func (a *agent) requestResync() {
 func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 	ticker := time.NewTicker(a.PollEvery)
 	defer ticker.Stop()
+	judge := &livenessJudge{Liveness: a.state.Liveness, store: &member.VerdictStore{Client: a.localDirect}, log: a.Log.WithName("liveness")}
+	for !judge.restore(ctx) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
 	connected, taken := false, false
 	for {
 		select {
@@ -47,13 +56,17 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 			}
 		case <-ticker.C:
 		}
+		var changed []string
+		if a.state.Listed() {
+			changed = judge.judge(ctx)
+			a.state.SetJudged()
+		}
 		if nowConnected, nowTaken := a.state.Connected(), a.heartbeat.ClusterIDTaken() != nil; nowConnected != connected || nowTaken != taken {
 			connected, taken = nowConnected, nowTaken
 			a.Log.Info("the connection to the broker changed", "clusterset", a.membership.ClusterSet, "connected", connected, "idTaken", taken)
 			a.resyncAll(ctx)
 		}
-		for _, cluster := range a.state.Liveness.Update(time.Now()) {
-			a.Log.Info("the liveness of a member changed", "member", cluster, "stale", a.state.Liveness.Stale()[cluster])
+		for _, cluster := range changed {
 			keys := a.recordedServices(ctx, client.MatchingLabels{mcsv1beta1.LabelSourceCluster: cluster})
 			a.importPush.Push(keys...)
 			a.aggregatePush.Push(keys...)

@@ -42,7 +42,7 @@ func newMapper() meta.RESTMapper {
 			mapper.AddSpecific(gv.WithKind(kind+"List"), plural, singular, scope)
 		}
 	}
-	add(corev1.SchemeGroupVersion, meta.RESTScopeNamespace, "Service", "Secret", "ServiceAccount")
+	add(corev1.SchemeGroupVersion, meta.RESTScopeNamespace, "Service", "Secret", "ServiceAccount", "ConfigMap")
 	add(corev1.SchemeGroupVersion, meta.RESTScopeRoot, "Node", "Namespace")
 	add(discoveryv1.SchemeGroupVersion, meta.RESTScopeNamespace, "EndpointSlice")
 	add(coordinationv1.SchemeGroupVersion, meta.RESTScopeNamespace, "Lease")

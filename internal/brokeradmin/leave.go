@@ -177,8 +177,11 @@ func (l *LeaveResult) deleteLocalObjects(ctx context.Context, c client.Client) e
 	}
 	slices.Reverse(memberPolicies) // bindings before their policies
 	toDelete := append(objects.MembershipClaims(""), memberPolicies...)
-	leaderLease := metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: objects.AgentLease}
-	toDelete = append(toDelete, &coordinationv1.Lease{ObjectMeta: leaderLease})
+	inAgentNamespace := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: name}
+	}
+	toDelete = append(toDelete, &coordinationv1.Lease{ObjectMeta: inAgentNamespace(objects.AgentLease)},
+		&corev1.ConfigMap{ObjectMeta: inAgentNamespace(objects.LivenessConfigMap)})
 	if _, err := deleteAll(ctx, c, toDelete); err != nil {
 		return err
 	}

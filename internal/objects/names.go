@@ -14,6 +14,9 @@ const (
 	DefaultZone = v1alpha1.DefaultZone
 	// AgentLease is the Lease in the agent's namespace by which its replicas elect a leader.
 	AgentLease = "seamark-agent"
+	// LivenessConfigMap is the ConfigMap in the agent's namespace in which the agent keeps which
+	// members are stale, so that the next leader knows.
+	LivenessConfigMap = "seamark-liveness"
 
 	// Limits of the API server: names of most objects, and names of Services.
 	maxNameLength        = 253

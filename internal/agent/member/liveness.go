@@ -3,6 +3,8 @@
 package member
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -11,6 +13,9 @@ import (
 // this observer's own clock. It only decides while the observer's own watch of the broker is live,
 // that is, while this member's own renewals are observed through it. Clocks of members are never
 // compared: they may be hours apart.
+//
+// A verdict names the renewal after which the cluster was silent. It is valid as long as the lease
+// has that renewal, also for another process: VerdictStore hands the verdicts to the next leader.
 type Liveness struct {
 	self string
 
@@ -18,7 +23,7 @@ type Liveness struct {
 	leases             map[string]*lease
 	ownRenewalObserved time.Time
 	watchLive          bool
-	stale              map[string]bool
+	verdicts           map[string]Verdict
 }
 
 type lease struct {
@@ -27,10 +32,18 @@ type lease struct {
 	duration  time.Duration
 }
 
+// Verdict is the decision that a cluster is stale.
+type Verdict struct {
+	// RenewTime is the cluster's last renewal, as it wrote it. Another renewal ends the verdict.
+	RenewTime time.Time `json:"renewTime"`
+	// Since is when this cluster decided, on its own clock.
+	Since time.Time `json:"since"`
+}
+
 // NewLiveness returns the Liveness of the member self. No cluster is stale until its lease has been
-// watched for its duration.
+// watched for its duration, or Restore says that it was.
 func NewLiveness(self string) *Liveness {
-	return &Liveness{self: self, leases: map[string]*lease{}, stale: map[string]bool{}}
+	return &Liveness{self: self, leases: map[string]*lease{}, verdicts: map[string]Verdict{}}
 }
 
 // Observe records a cluster's lease as received from the watch.
@@ -47,6 +60,18 @@ func (l *Liveness) Observe(cluster string, renewed time.Time, duration time.Dura
 	}
 }
 
+// ObserveRestored records a lease of a broker that was restored from a backup: it is older than the
+// one observed before. For a stale cluster that is no renewal.
+func (l *Liveness) ObserveRestored(cluster string, renewed time.Time, duration time.Duration, now time.Time) {
+	l.Observe(cluster, renewed, duration, now)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if verdict, stale := l.verdicts[cluster]; stale {
+		verdict.RenewTime = renewed
+		l.verdicts[cluster] = verdict
+	}
+}
+
 // Forget drops a cluster whose lease was deleted: its member was removed, and its records with it.
 func (l *Liveness) Forget(cluster string) {
 	l.mu.Lock()
@@ -54,51 +79,87 @@ func (l *Liveness) Forget(cluster string) {
 	delete(l.leases, cluster)
 }
 
-// Update decides which clusters are stale now and returns those for which that changed.
-func (l *Liveness) Update(now time.Time) (changed []string) {
+// Restore adopts the verdicts of an earlier process. It is called before the first Judge, which
+// drops those whose cluster has renewed its lease since.
+func (l *Liveness) Restore(verdicts map[string]Verdict) { l.Adopt(verdicts) }
+
+// Judge returns the verdicts as they are now, and the clusters for which that changed. It must not
+// be called before all leases have been observed once. The verdicts count when they are adopted, so
+// that they can be stored first.
+func (l *Liveness) Judge(now time.Time) (verdicts map[string]Verdict, changed []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	verdicts = maps.Clone(l.verdicts)
+	for cluster, verdict := range l.verdicts {
+		if lease := l.leases[cluster]; lease == nil || !lease.renewTime.Equal(verdict.RenewTime) {
+			delete(verdicts, cluster)
+			changed = append(changed, cluster)
+		}
+	}
 	wasLive := l.watchLive
 	own := l.leases[l.self]
 	l.watchLive = own != nil && now.Sub(l.ownRenewalObserved) <= own.duration/2
 	if !l.watchLive {
-		return nil // our own watch is down, so silence proves nothing; keep the last verdict
+		return verdicts, changed // our own watch is down, so silence proves nothing
 	}
-	next := map[string]bool{}
 	for cluster, lease := range l.leases {
-		if !wasLive && !l.stale[cluster] {
+		if _, stale := l.verdicts[cluster]; stale || cluster == l.self {
+			continue
+		}
+		if !wasLive {
 			lease.observed = now // renewals may have been missed while the watch was down
 		}
-		if cluster != l.self && now.Sub(lease.observed) > lease.duration {
-			next[cluster] = true
-		}
-		if next[cluster] != l.stale[cluster] {
+		if now.Sub(lease.observed) > lease.duration {
+			verdicts[cluster] = Verdict{RenewTime: lease.renewTime, Since: now}
 			changed = append(changed, cluster)
 		}
 	}
-	for cluster := range l.stale {
-		if _, known := l.leases[cluster]; !known {
-			changed = append(changed, cluster)
-		}
-	}
-	l.stale = next
-	return changed
+	slices.Sort(changed)
+	return verdicts, changed
 }
 
-// Stale returns the clusters whose lease expired. The map must not be changed.
+// Adopt makes verdicts that Judge returned count.
+func (l *Liveness) Adopt(verdicts map[string]Verdict) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.verdicts = make(map[string]Verdict, len(verdicts))
+	maps.Copy(l.verdicts, verdicts)
+}
+
+// Stale returns the clusters whose lease expired.
 func (l *Liveness) Stale() map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.stale
+	stale := make(map[string]bool, len(l.verdicts))
+	for cluster := range l.verdicts {
+		stale[cluster] = true
+	}
+	return stale
 }
 
-// LeaseAges returns, by cluster, how long ago its last renewal was observed.
+// StaleSince returns since when the stale clusters are stale, on this cluster's clock. A restart of
+// the agent does not change it.
+func (l *Liveness) StaleSince() map[string]time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	since := make(map[string]time.Time, len(l.verdicts))
+	for cluster, verdict := range l.verdicts {
+		since[cluster] = verdict.Since
+	}
+	return since
+}
+
+// LeaseAges returns, by cluster, how long ago its last renewal was observed. For a cluster that was
+// stale before this process started, it is how long ago that was decided.
 func (l *Liveness) LeaseAges(now time.Time) map[string]time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make(map[string]time.Duration, len(l.leases))
 	for cluster, lease := range l.leases {
 		out[cluster] = now.Sub(lease.observed)
+		if verdict, stale := l.verdicts[cluster]; stale {
+			out[cluster] = max(out[cluster], now.Sub(verdict.Since))
+		}
 	}
 	return out
 }

@@ -19,7 +19,9 @@ type watcher struct {
 }
 
 func newWatcher(t *testing.T) *watcher {
-	return &watcher{t, NewLiveness("me"), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	w := &watcher{t, NewLiveness("me"), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	w.l.Restore(nil) // no verdicts are stored yet
+	return w
 }
 
 // run lets seconds pass. Each second the named clusters renew, and liveness is updated.
@@ -29,8 +31,15 @@ func (w *watcher) run(seconds int, renewing ...string) (changed []string) {
 		for _, cluster := range renewing {
 			w.l.Observe(cluster, w.now, 20*time.Second, w.now)
 		}
-		changed = append(changed, w.l.Update(w.now)...)
+		changed = append(changed, update(w.l, w.now)...)
 	}
+	return changed
+}
+
+// update judges and adopts the verdicts, as the agent does.
+func update(l *Liveness, now time.Time) (changed []string) {
+	verdicts, changed := l.Judge(now)
+	l.Adopt(verdicts)
 	return changed
 }
 
@@ -100,7 +109,7 @@ func TestClocksDoNotMatter(t *testing.T) {
 		w.l.Observe("ahead", w.now.Add(time.Hour), 20*time.Second, w.now)
 		w.l.Observe("behind", w.now.Add(-24*time.Hour), 20*time.Second, w.now)
 		w.l.Observe("backwards", w.now.Add(-time.Duration(i)*time.Minute), 20*time.Second, w.now)
-		w.l.Update(w.now)
+		update(w.l, w.now)
 		w.wantStale()
 	}
 	w.run(25, "me")
@@ -126,16 +135,16 @@ func TestLeaseDurationsAreBelievedWithinBounds(t *testing.T) {
 		state := &State{Liveness: NewLiveness("me")}
 		w := &watcher{T: t, l: state.Liveness}
 		renew := func(cluster string, seconds int32) {
-			state.observeLease(&coordinationv1.Lease{
+			state.observeLease(nil, &coordinationv1.Lease{
 				ObjectMeta: metav1.ObjectMeta{Name: cluster},
 				Spec:       coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To(seconds), RenewTime: ptr.To(metav1.NowMicro())},
-			}, false)
+			})
 		}
 		run := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); {
 				time.Sleep(500 * time.Millisecond)
 				renew("me", 20)
-				state.Liveness.Update(time.Now())
+				update(state.Liveness, time.Now())
 			}
 		}
 		renew("me", 20)
@@ -163,4 +172,89 @@ func TestRemovedClusterIsForgotten(t *testing.T) {
 		t.Fatalf("changed: %v", changed)
 	}
 	w.wantStale()
+}
+
+// A process that takes over knows what was decided before: a cluster that has not renewed since is
+// stale at once and since the same time, one that has renewed gets the full duration, and one
+// whose lease is gone is forgotten.
+func TestVerdictsOutliveTheProcess(t *testing.T) {
+	before := newWatcher(t)
+	before.run(2, "me", "dead", "back", "gone")
+	lastRenewal := before.now
+	before.run(25, "me")
+	before.wantStale("back", "dead", "gone")
+	verdicts, _ := before.l.Judge(before.now)
+	data, err := formatVerdicts(verdicts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if verdicts, err = parseVerdicts(data); err != nil {
+		t.Fatal(err)
+	}
+	since := before.l.StaleSince()["dead"]
+
+	after := &watcher{t, NewLiveness("me"), before.now.Add(time.Hour)}
+	after.l.Restore(verdicts)
+	after.l.Observe("me", after.now, 20*time.Second, after.now)
+	after.l.Observe("dead", lastRenewal, 20*time.Second, after.now)
+	after.l.Observe("back", lastRenewal.Add(time.Minute), 20*time.Second, after.now)
+	if changed := update(after.l, after.now); !slices.Equal(changed, []string{"back", "gone"}) {
+		t.Fatalf("changed: %v", changed)
+	}
+	after.wantStale("dead")
+	if got := after.l.StaleSince()["dead"]; !got.Equal(since) {
+		t.Errorf("stale since %s, want %s", got, since)
+	}
+	if age := after.l.LeaseAges(after.now)["dead"]; age < time.Hour {
+		t.Errorf("the lease is %s old", age)
+	}
+	after.run(19, "me")
+	after.wantStale("dead")
+	after.run(3, "me")
+	after.wantStale("back", "dead")
+	after.run(1, "me", "dead")
+	after.wantStale("back")
+}
+
+// A verdict holds before this member has renewed its own lease, and a renewal ends it even then: it
+// proves that the cluster is alive.
+func TestVerdictsHoldBeforeTheFirstRenewal(t *testing.T) {
+	w := newWatcher(t)
+	w.l.Restore(map[string]Verdict{"dead": {RenewTime: w.now, Since: w.now}})
+	w.l.Observe("dead", w.now, 20*time.Second, w.now)
+	w.run(60)
+	w.wantStale("dead")
+	w.run(1, "dead")
+	w.wantStale()
+}
+
+// A broker that is restored from a backup shows older leases. That is no sign of life.
+func TestRestoredBrokerRevivesNoCluster(t *testing.T) {
+	w := newWatcher(t)
+	state := &State{Liveness: w.l}
+	w.run(2, "me", "dead")
+	observe := func(version string, renewed time.Time) *coordinationv1.Lease {
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: "dead", ResourceVersion: version},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(renewed))},
+		}
+	}
+	last, older := observe("100", w.now), observe("50", w.now.Add(-time.Minute))
+	w.run(25, "me")
+	w.wantStale("dead")
+	state.observeLease(last, older)
+	w.run(5, "me")
+	w.wantStale("dead")
+	state.observeLease(older, observe("51", w.now))
+	w.run(1, "me")
+	w.wantStale()
+}
+
+func TestParseVerdicts(t *testing.T) {
+	verdicts, err := parseVerdicts(map[string]string{
+		"east": `{"renewTime":"2026-01-01T00:00:00.123456Z","since":"2026-01-01T00:00:20Z"}`, "west": "yes",
+	})
+	if err == nil || len(verdicts) != 1 || verdicts["east"].RenewTime.Nanosecond() != 123456000 {
+		t.Errorf("%v, %v", verdicts, err)
+	}
 }

@@ -32,7 +32,8 @@ type State struct {
 	NodesSynced    func() bool
 	Liveness       *Liveness
 
-	synced     atomic.Bool
+	listed     atomic.Bool
+	judged     atomic.Bool
 	clusterSet atomic.Pointer[v1alpha1.ClusterSet]
 	cluster    atomic.Pointer[v1alpha1.Cluster]
 }
@@ -46,10 +47,15 @@ func (s *State) WatchBroker(ctx context.Context, c cache.Cache, brokerKinds []cl
 	if err := keepLatest(ctx, c, s.Membership.ClusterID, &s.cluster, changed); err != nil {
 		return err
 	}
-	if _, err := Watch(ctx, c, &coordinationv1.Lease{}, s.observeLease); err != nil {
+	leasesObserved, err := trigger.Handle(ctx, c, &coordinationv1.Lease{}, trigger.EventHandler[*coordinationv1.Lease]{
+		Add:    func(lease *coordinationv1.Lease) { s.observeLease(nil, lease) },
+		Update: s.observeLease,
+		Delete: func(lease *coordinationv1.Lease, _ bool) { s.Liveness.Forget(lease.Name) },
+	})
+	if err != nil {
 		return err
 	}
-	var synced []toolscache.InformerSynced
+	synced := []toolscache.InformerSynced{leasesObserved}
 	for _, kind := range brokerKinds {
 		informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {
@@ -59,7 +65,7 @@ func (s *State) WatchBroker(ctx context.Context, c cache.Cache, brokerKinds []cl
 	}
 	go func() {
 		if toolscache.WaitForCacheSync(ctx.Done(), synced...) {
-			s.synced.Store(true)
+			s.listed.Store(true)
 			changed()
 		}
 	}()
@@ -83,15 +89,16 @@ func keepLatest[T any, P interface {
 	return err
 }
 
-func (s *State) observeLease(lease *coordinationv1.Lease, deleted bool) {
-	if deleted {
-		s.Liveness.Forget(lease.Name)
-		return
-	}
+// observeLease records a lease. before is nil when it is observed for the first time.
+func (s *State) observeLease(before, lease *coordinationv1.Lease) {
 	if lease.Spec.RenewTime == nil {
 		return // invited, but not joined yet
 	}
-	s.Liveness.Observe(lease.Name, lease.Spec.RenewTime.Time, objects.LeaseDurationOf(lease), time.Now())
+	observe := s.Liveness.Observe
+	if before != nil && objects.OlderVersion(lease, before) {
+		observe = s.Liveness.ObserveRestored
+	}
+	observe(lease.Name, lease.Spec.RenewTime.Time, objects.LeaseDurationOf(lease), time.Now())
 }
 
 // Watch calls observe for every object of a kind in a cache, when it is added, updated or deleted.
@@ -104,10 +111,17 @@ func Watch[T client.Object](ctx context.Context, c cache.Cache, kind T, observe 
 	})
 }
 
-// Connected reports whether the broker's objects are known and the id belongs to this cluster. It
-// stays true if the broker becomes unreachable later: its last known state remains valid.
+// Listed reports whether the broker's objects, the leases among them, have been listed once.
+func (s *State) Listed() bool { return s.listed.Load() }
+
+// SetJudged records that Liveness has judged the members for the first time.
+func (s *State) SetJudged() { s.judged.Store(true) }
+
+// Connected reports whether the broker's objects are known, the members have been judged and the id
+// belongs to this cluster. It stays true if the broker becomes unreachable later: its last known
+// state remains valid.
 func (s *State) Connected() bool {
-	return s.synced.Load() && s.cluster.Load() != nil && s.clusterSet.Load() != nil && s.NodesSynced() && s.HoldsClusterID()
+	return s.Listed() && s.judged.Load() && s.cluster.Load() != nil && s.clusterSet.Load() != nil && s.NodesSynced() && s.HoldsClusterID()
 }
 
 // Blocks returns the blocks of clusterset IPs that this member allocates from.

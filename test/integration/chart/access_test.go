@@ -176,6 +176,10 @@ func TestAgentWorksWithItsRole(t *testing.T) {
 		return client.IgnoreNotFound(err)
 	})
 	stopEast()
+	awaitStored(t, b, 1)
+	_, stopEast = b.runAgent("east")
+	awaitStored(t, b, 0)
+	stopEast()
 	stopWest()
 	used := map[string]bool{}
 	for _, r := range []*requests{requestsEast, requestsWest} {
@@ -186,6 +190,22 @@ func TestAgentWorksWithItsRole(t *testing.T) {
 		}
 	}
 	checkAllUsed(t, b, used)
+}
+
+// awaitStored waits until the agent of west has stored that this number of members is stale.
+func awaitStored(t *testing.T, b *fixture, want int) {
+	t.Helper()
+	harness.Eventually(t, fmt.Sprintf("%d stale members are stored", want), func() error {
+		stored := &corev1.ConfigMap{}
+		key := types.NamespacedName{Namespace: chart.Namespace, Name: objects.LivenessConfigMap}
+		if err := b.client("west").Get(t.Context(), key, stored); err != nil {
+			return err
+		}
+		if len(stored.Data) != want {
+			return fmt.Errorf("there are %v", stored.Data)
+		}
+		return nil
+	})
 }
 
 // changeManaged changes objects that the agents manage. The agents need permissions to restore

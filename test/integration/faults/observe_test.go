@@ -117,7 +117,7 @@ func changedObjects(before, after map[string]string) []string {
 // the time.
 var agentResources = []string{
 	"endpointslices", "serviceimports", "serviceexports", "services", "exportrecords", "clusters", "clustersets",
-	"clusterproperties", "clusterclaims", "secrets", "events",
+	"clusterproperties", "clusterclaims", "secrets", "configmaps", "events",
 }
 
 // writeCounts returns how many write requests for agentResources a server has served, by verb and

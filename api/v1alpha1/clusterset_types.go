@@ -84,7 +84,7 @@ type BlockPrefixLengths struct {
 type StaleEndpointsPolicy string
 
 const (
-	// StaleEndpointsFailover drops them where another live cluster serves the same service and keeps
+	// StaleEndpointsFailover drops them where another live cluster serves the same port and keeps
 	// them where none does.
 	StaleEndpointsFailover StaleEndpointsPolicy = "Failover"
 	// StaleEndpointsRemove always drops them.

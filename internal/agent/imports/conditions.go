@@ -24,9 +24,9 @@ const maxRefusedLength = 900
 // conditions returns what the ServiceImport's status should say, Ready first.
 func conditions(in Input, plan Plan, si *mcsv1beta1.ServiceImport) []metav1.Condition {
 	out := []metav1.Condition{ready(in, plan, si)}
-	if len(plan.keptStale) > 0 && len(plan.families) > 0 {
+	if len(plan.keptStale.clusters) > 0 {
 		out = append(out, condition(v1alpha1.ServiceImportConditionStaleEndpointsKept, metav1.ConditionTrue,
-			v1alpha1.ServiceImportReasonNoOtherCluster, staleEndpointsKept(plan.keptStale)))
+			v1alpha1.ServiceImportReasonNoOtherCluster, plan.keptStale.String()))
 	}
 	if len(plan.Refused) > 0 {
 		out = append(out, condition(v1alpha1.ServiceImportConditionAddressesRefused, metav1.ConditionTrue,
@@ -46,15 +46,6 @@ func ready(in Input, plan Plan, si *mcsv1beta1.ServiceImport) metav1.Condition {
 		return condition(t, metav1.ConditionFalse, reason, message)
 	}
 	return condition(t, metav1.ConditionTrue, mcsv1beta1.ServiceImportReasonReady, "the service is imported")
-}
-
-func staleEndpointsKept(clusters []string) string {
-	subject, possessive := "cluster "+clusters[0]+" has", "its"
-	if len(clusters) > 1 {
-		subject, possessive = "clusters "+enumerate(clusters)+" have", "their"
-	}
-	return fmt.Sprintf("%s not been heard from; %s last known endpoints are kept, because no other cluster serves this service",
-		subject, possessive)
 }
 
 // mergeConditions brings the conditions of a status up to date with those that are wanted.

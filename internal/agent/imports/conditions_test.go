@@ -68,7 +68,7 @@ func TestWhyThereIsNoAddress(t *testing.T) {
 
 // The conditions beside Ready go when their cause does, and an event is sent only for new refusals.
 func TestOptionalConditionsComeAndGo(t *testing.T) {
-	in := input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "s", "127.0.0.1"))
+	in := input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "s", "127.0.0.1", "10.1.0.1"))
 	in.Stale = map[string]bool{"a": true}
 	var status []metav1.Condition
 	mergeConditions(&status, Decide(in).Import.Status.Conditions, 1)

@@ -82,9 +82,8 @@ type Plan struct {
 
 	merged merge.Result
 	// families are those that the service and this cluster have in common.
-	families []corev1.IPFamily
-	// keptStale are the stale clusters whose endpoints are kept.
-	keptStale []string
+	families  []corev1.IPFamily
+	keptStale keptStale
 }
 
 // Decide merges what the clusters export and turns it into what this cluster should hold.
@@ -98,9 +97,8 @@ func Decide(in Input) Plan {
 	}
 	plan := Plan{merged: merged, families: common(merged.Spec.IPFamilies, in.Families)}
 	sources := in.sources(merged.Mode)
-	var dropped map[string]bool
-	dropped, plan.keptStale = staleClusters(in, merged, sources)
-	plan.Slices, plan.Refused = importSlices(in, merged, sources, plan.families, dropped)
+	plan.Slices, plan.Refused = importSlices(in, merged, sources, plan.families)
+	plan.Slices, plan.keptStale = dropStale(in, plan.Slices)
 	for _, s := range plan.Slices {
 		in.addServiceHints(s, &merged.Spec, merged.Mode)
 	}
@@ -168,30 +166,6 @@ func importOf(in Input, plan Plan) *mcsv1beta1.ServiceImport {
 	}
 	si.Status.Conditions = conditions(in, plan, si)
 	return si
-}
-
-// staleClusters returns the stale clusters whose endpoints are dropped, and those whose endpoints
-// are kept.
-func staleClusters(in Input, merged merge.Result, sources []*discoveryv1.EndpointSlice) (dropped map[string]bool, kept []string) {
-	served := false // by a cluster that is not stale
-	for _, s := range sources {
-		source := s.Labels[mcsv1beta1.LabelSourceCluster]
-		if slices.Contains(merged.Clusters, source) && !in.Stale[source] && objects.HasReadyEndpoint(s) {
-			served = true
-		}
-	}
-	dropped = map[string]bool{}
-	for _, c := range merged.Clusters {
-		switch {
-		case !in.Stale[c]:
-		case served || in.StaleEndpoints == v1alpha1.StaleEndpointsRemove:
-			dropped[c] = true
-		default:
-			kept = append(kept, c)
-		}
-	}
-	slices.Sort(kept)
-	return dropped, kept
 }
 
 func common(exported, local []corev1.IPFamily) []corev1.IPFamily {

@@ -109,8 +109,9 @@ func messageOf(p Plan, t mcsv1beta1.ServiceImportConditionType) string {
 	return ""
 }
 
+const keptAll = " last known endpoints are kept, because no other cluster serves this service"
+
 func TestStaleClusters(t *testing.T) {
-	const kept = " last known endpoints are kept, because no other cluster serves this service"
 	both := []*v1alpha1.ExportRecord{record("a", 2), record("b", 1)}
 	a, b := slice("a", "s", "10.1.0.1"), slice("b", "s", "10.2.0.1")
 	for name, test := range map[string]struct {
@@ -131,15 +132,15 @@ func TestStaleClusters(t *testing.T) {
 		},
 		"sole exporter: kept and reported": {
 			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsFailover,
-			map[string][]string{"a": {"10.1.0.1"}}, "cluster a has not been heard from; its" + kept,
+			map[string][]string{"a": {"10.1.0.1"}}, "cluster a has not been heard from; its" + keptAll,
 		},
 		"the other exports it but serves nothing: kept": {
 			both, []*discoveryv1.EndpointSlice{a, unready(slice("b", "s", "10.2.0.1"))}, []string{"a"}, v1alpha1.StaleEndpointsFailover,
-			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "cluster a has not been heard from; its" + kept,
+			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "cluster a has not been heard from; its" + keptAll,
 		},
 		"both stale: both kept": {
 			both, []*discoveryv1.EndpointSlice{a, b}, []string{"a", "b"}, v1alpha1.StaleEndpointsFailover,
-			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "clusters a and b have not been heard from; their" + kept,
+			map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}, "clusters a and b have not been heard from; their" + keptAll,
 		},
 		"Remove drops a sole exporter too": {
 			both[:1], []*discoveryv1.EndpointSlice{a}, []string{"a"}, v1alpha1.StaleEndpointsRemove,

@@ -17,15 +17,15 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects/addresses"
 )
 
-// importSlices turns the broker's slices into this cluster's: without clusters that were left out
-// or dropped, without ports that lost a conflict, and without addresses that other clusters must
+// importSlices turns the broker's slices into this cluster's: without clusters that were left out,
+// without ports that lost a conflict, and without addresses that other clusters must
 // not publish. It returns those addresses too, each with the reason.
 func importSlices(
-	in Input, merged merge.Result, sources []*discoveryv1.EndpointSlice, families []corev1.IPFamily, dropped map[string]bool,
+	in Input, merged merge.Result, sources []*discoveryv1.EndpointSlice, families []corev1.IPFamily,
 ) (out []*discoveryv1.EndpointSlice, refused []string) {
 	for _, s := range sources {
 		source := s.Labels[mcsv1beta1.LabelSourceCluster]
-		if dropped[source] || !slices.Contains(merged.Clusters, source) || !slices.Contains(families, corev1.IPFamily(s.AddressType)) {
+		if !slices.Contains(merged.Clusters, source) || !slices.Contains(families, corev1.IPFamily(s.AddressType)) {
 			continue
 		}
 		slice := importedSlice(in, s, source)

@@ -3,11 +3,14 @@ package faults_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -127,6 +130,54 @@ func TestStaleMember(t *testing.T) {
 		awaitImports(t, m, ns, all)
 	}
 	awaitNoStaleEndpointsKept(t, north, ns, "empty")
+}
+
+// A stale member's endpoints are dropped for the ports that another cluster serves, and kept for
+// those that only it has.
+func TestFailoverByPort(t *testing.T) {
+	f := clusterset(t)
+	ns := fleet.NewNamespace(t, f.Members...)
+	east, west, north := f.Members[0], f.Members[1], f.Members[2]
+	withPorts := func(ports ...corev1.ServicePort) func(*corev1.Service) {
+		return func(svc *corev1.Service) { svc.Spec.Ports = ports }
+	}
+	west.Serve(t, fleet.NewService(ns, "web", withPorts(fleet.Port("http", 80), fleet.Port("metrics", 90))), "10.2.0.1")
+	west.Export(t, ns, "web")
+	east.Serve(t, fleet.NewService(ns, "web", withPorts(fleet.Port("metrics", 90))), "10.1.0.1")
+	east.Export(t, ns, "web")
+	awaitPorts(t, north, ns, "web", map[string]string{"east": "metrics", "west": "http metrics"})
+	west.Stop()
+	t.Cleanup(func() { west.Stop(); start(t, west) })
+
+	awaitPorts(t, north, ns, "web", map[string]string{"east": "metrics", "west": "http"})
+	awaitStaleEndpointsKept(t, north, ns, "web", "west")
+	start(t, west)
+	awaitPorts(t, north, ns, "web", map[string]string{"east": "metrics", "west": "http metrics"})
+	awaitNoStaleEndpointsKept(t, north, ns, "web")
+}
+
+// awaitPorts waits until the imported slices of a service have these ports, by source cluster.
+func awaitPorts(t *testing.T, m *fleet.Member, ns, name string, want map[string]string) {
+	t.Helper()
+	harness.Eventually(t, fmt.Sprintf("ports of %s/%s in %s", ns, name, m.ID), func() error {
+		imported, err := m.ImportedSlices(ns, name)
+		if err != nil {
+			return err
+		}
+		got := map[string]string{}
+		for _, s := range imported {
+			var names []string
+			for _, p := range s.Ports {
+				names = append(names, *p.Name)
+			}
+			slices.Sort(names)
+			got[s.Labels[mcsv1beta1.LabelSourceCluster]] = strings.Join(names, " ")
+		}
+		if !maps.Equal(got, want) {
+			return fmt.Errorf("they are %v, want %v", got, want)
+		}
+		return nil
+	})
 }
 
 // A member that is cut off from the broker cannot know whether other members are alive, so it keeps

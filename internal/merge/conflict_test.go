@@ -51,7 +51,7 @@ var messages = []struct {
 	{"annotations-long", records{record("paris", 1, withAnnotations("a.example/doc", strings.Repeat("long ", 50), "b", "1", "c",
 		strings.Repeat("x", 60), "d", strings.Repeat("y", 60))), record("oslo", 2)}},
 	{"ip-families-oldest-wins", records{record("paris", 1, withFamilies(ipv4)), record("oslo", 2, withFamilies(ipv4, ipv6))}},
-	{"ip-families-narrowed", records{record("paris", 1, withFamilies(ipv6, ipv4)), record("oslo", 2, withFamilies(ipv4))}},
+	{"ip-families-newer-has-fewer", records{record("paris", 1, withFamilies(ipv6, ipv4)), record("oslo", 2, withFamilies(ipv4))}},
 	{"ip-families-left-out", records{record("paris", 1, withFamilies(ipv4)), record("oslo", 2, withFamilies(ipv6))}},
 	{"clusterset-ip-on", records{record("paris", 1), record("oslo", 2, withClusterSetIP(false, false))}},
 	{"clusterset-ip-off", records{record("paris", 1, withClusterSetIP(false, false)), record("oslo", 2), record("rome", 3)}},

@@ -73,54 +73,37 @@ func (f families) String() string {
 	return [...]string{"none", "IPv4", "IPv6", "IPv4, IPv6"}[f]
 }
 
-// leaveOutOtherFamilies narrows the families of the service, by precedence, to those that all
-// members have, and returns the members. A cluster that has none of the families left is left out,
-// so that older ones keep theirs. A record without a known family takes part and does not narrow
-// them.
+// leaveOutOtherFamilies sets the families of the service to those of the oldest export that has any,
+// and returns the members. A newer cluster contributes the families it shares, so that it never
+// takes one from a running service; one that shares none is left out. A record without a known
+// family takes part.
 func (r *Result) leaveOutOtherFamilies(exports []*member) ([]*member, Conflict) {
-	oldest, common := exports[0], families(0)
-	sets := make([]families, len(exports))
-	for i, m := range exports {
-		sets[i] = familiesOf(m)
-		switch {
-		case sets[i] == 0:
-		case common == 0:
-			oldest, common = m, sets[i]
-		case common&sets[i] != 0:
-			common &= sets[i]
-		default:
-			r.leaveOut(m, mcsv1beta1.ServiceExportReasonIPFamilyConflict)
+	var oldest *member
+	var won families
+	for _, m := range exports {
+		if won = familiesOf(m); won != 0 {
+			oldest = m
+			break
 		}
 	}
-	if common != 0 {
-		r.Spec.IPFamilies = common.in(oldest)
+	if oldest == nil {
+		return exports, Conflict{}
 	}
-	return r.familyConflict(exports, sets, oldest, common)
-}
-
-func (r *Result) familyConflict(exports []*member, sets []families, oldest *member, common families) ([]*member, Conflict) {
-	c := Conflict{Reason: mcsv1beta1.ServiceExportReasonIPFamilyConflict, Winner: oldest.cluster(), Won: common.String()}
-	narrowed := common != familiesOf(oldest)
-	kept, leftOut := exports[:0], false
-	for i, m := range exports {
-		if sets[i] != 0 && (narrowed || sets[i] != common) {
-			c.Disagree = append(c.Disagree, Disagreement{Cluster: m.cluster(), Value: sets[i].String()})
+	r.Spec.IPFamilies = won.in(oldest)
+	c := Conflict{Reason: mcsv1beta1.ServiceExportReasonIPFamilyConflict, Winner: oldest.cluster(), Won: won.String()}
+	c.lead = "IP families " + c.Won + " from " + shortID(c.Winner) + " win"
+	kept := exports[:0]
+	for _, m := range exports {
+		has := familiesOf(m)
+		if has != 0 && has != won {
+			c.Disagree = append(c.Disagree, Disagreement{Cluster: m.cluster(), Value: has.String()})
 		}
-		if sets[i] != 0 && sets[i]&common == 0 {
-			leftOut = true
+		if has != 0 && has&won == 0 {
+			r.leaveOut(m, c.Reason)
+			c.note = "a cluster with none of them is left out of the service until it has one"
 			continue
 		}
 		kept = append(kept, m)
-	}
-	if c.Disagree == nil {
-		return kept, Conflict{}
-	}
-	c.lead = "IP families " + c.Won + " from " + shortID(c.Winner) + " win"
-	if narrowed {
-		c.lead = "IP families in common are " + c.Won
-	}
-	if leftOut {
-		c.note = "a cluster with none of them is left out of the service until it has one"
 	}
 	return kept, c
 }

@@ -4,8 +4,8 @@
 // log and no randomness; a test guards its imports.
 //
 // The oldest export has precedence. A cluster disagrees about a property if its value differs from
-// the oldest's, or from the service's. Only ports and IP families can give the service a value that
-// the oldest does not have.
+// the oldest's, or from the service's. Only ports can give the service a value that the oldest does
+// not have.
 //
 // Records are validated here although the CRD validates them too: another member wrote them, and
 // one bad value must not lead to an object that the API server refuses, because no cluster could
@@ -27,7 +27,7 @@ import (
 // Version is the version of the merge rules, which every aggregate carries. Raise it with any
 // change by which the same records give another result: an agent never rewrites the aggregate of a
 // newer version.
-const Version = 1
+const Version = 2
 
 // Mode is how clients reach a service.
 type Mode string

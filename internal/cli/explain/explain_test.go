@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -75,5 +76,20 @@ func TestProblems(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 		seen[p.Code] = true
+	}
+}
+
+// An exporter may publish endpoints of a family that the service does not have. No cluster imports
+// those.
+func TestEndpointsOfAnotherFamilyAreNotMissing(t *testing.T) {
+	in := readInput(t, "all-well")
+	for i := range in.Clusters {
+		in.Clusters[i].Families = []corev1.IPFamily{"IPv4", "IPv6"}
+	}
+	six := in.Broker.Slices[0].DeepCopy()
+	six.Name, six.AddressType = six.Name+"6", "IPv6"
+	in.Broker.Slices = append(in.Broker.Slices, *six)
+	if found := Explain(in).Findings; len(found) > 0 {
+		t.Errorf("found %+v", found)
 	}
 }

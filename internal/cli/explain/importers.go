@@ -220,7 +220,8 @@ func (e *explainer) staleSources(have map[string]int) (stale, held string) {
 func (e *explainer) expected(c *Cluster, source string) int {
 	n := 0
 	for _, s := range e.slicesOf(source) {
-		if len(c.Families) == 0 || slices.Contains(c.Families, corev1.IPFamily(s.AddressType)) {
+		family := corev1.IPFamily(s.AddressType)
+		if slices.Contains(e.merged.Spec.IPFamilies, family) && (len(c.Families) == 0 || slices.Contains(c.Families, family)) {
 			n += len(s.Endpoints)
 		}
 	}

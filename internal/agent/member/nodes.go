@@ -17,14 +17,17 @@ type Nodes struct {
 	byName        map[string]node
 	addressCounts map[netip.Addr]int
 	synced        func() bool
-	// regionChanged is called when a known node changed its region.
-	regionChanged func()
+	changed       func()
 }
 
 type node struct {
 	region    string
 	addresses []netip.Addr
 	podCIDRs  []string
+}
+
+func (n node) equal(other node) bool {
+	return n.region == other.region && slices.Equal(n.addresses, other.addresses) && slices.Equal(n.podCIDRs, other.podCIDRs)
 }
 
 // StripNode reduces a Node to what Nodes needs, before it is cached: a Node is large, and a cluster
@@ -44,10 +47,11 @@ func StripNode(obj any) (any, error) {
 	return slim, nil
 }
 
-// WatchNodes returns a Nodes that is updated from c. It calls regionChanged when a known node
-// changes its region, which is rare.
-func WatchNodes(ctx context.Context, c cache.Cache, regionChanged func()) (*Nodes, error) {
-	n := &Nodes{byName: map[string]node{}, addressCounts: map[netip.Addr]int{}, regionChanged: regionChanged}
+// WatchNodes returns a Nodes that is updated from c. It calls changed when a node is added or
+// deleted and when one changes its region, its addresses or the ranges of its pods: what was
+// exported and imported before is checked again then.
+func WatchNodes(ctx context.Context, c cache.Cache, changed func()) (*Nodes, error) {
+	n := &Nodes{byName: map[string]node{}, addressCounts: map[netip.Addr]int{}, changed: changed}
 	var err error
 	n.synced, err = Watch(ctx, c, &corev1.Node{}, func(observed *corev1.Node, deleted bool) {
 		if deleted {
@@ -75,8 +79,8 @@ func (n *Nodes) set(observed *corev1.Node) {
 func (n *Nodes) replace(name string, entry *node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if old, known := n.byName[name]; known && entry != nil && old.region != entry.region {
-		defer n.regionChanged()
+	if old, known := n.byName[name]; known != (entry != nil) || known && !old.equal(*entry) {
+		defer n.changed()
 	}
 	for _, addr := range n.byName[name].addresses {
 		if n.addressCounts[addr]--; n.addressCounts[addr] == 0 {

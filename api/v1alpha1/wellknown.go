@@ -43,6 +43,11 @@ const (
 	// derived Service's. If the broker loses the aggregate, members restore the clusterset IPs from
 	// this annotation.
 	AnnotationClusterSetIPs = "seamark.dev/clusterset-ips"
+	// AnnotationExportedKeys are, on a ServiceImport of a member and on its derived Service, the
+	// keys of the exported labels, then after a semicolon those of the exported annotations,
+	// separated by commas. The agent removes a key of this list when its export ends, and leaves
+	// others alone.
+	AnnotationExportedKeys = "seamark.dev/exported-keys"
 	// AnnotationRegion is the region of a slice's endpoints: an EndpointSlice has a field for the zone
 	// but none for the region.
 	AnnotationRegion = "seamark.dev/region"

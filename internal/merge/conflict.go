@@ -19,8 +19,8 @@ type Conflict struct {
 	Reason mcsv1beta1.ServiceExportConditionReason
 	// Winner is the cluster with precedence.
 	Winner string
-	// Won is the value of the service as text; long values are truncated. If ports were combined, it
-	// differs from Winner's.
+	// Won is the value of the service as text; long values are truncated. If ports were combined,
+	// it differs from Winner's.
 	Won string
 	// Disagree are all clusters whose value differs from the oldest's or from the service's, by
 	// precedence. It is never truncated.

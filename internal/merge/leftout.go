@@ -73,10 +73,10 @@ func (f families) String() string {
 	return [...]string{"none", "IPv4", "IPv6", "IPv4, IPv6"}[f]
 }
 
-// leaveOutOtherFamilies sets the families of the service to those of the oldest export that has any,
-// and returns the members. A newer cluster contributes the families it shares, so that it never
-// takes one from a running service; one that shares none is left out. A record without a known
-// family takes part.
+// leaveOutOtherFamilies sets the families of the service to those of the oldest export that has
+// any, and returns the members. A newer cluster contributes the families it shares, so that it
+// never takes one from a running service; one that shares none is left out. A record without a
+// known family takes part.
 func (r *Result) leaveOutOtherFamilies(exports []*member) ([]*member, Conflict) {
 	var oldest *member
 	var won families

@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// Limits of exported metadata. The API server refuses more than 256 KiB of annotations; the rest is
-// for annotations of Seamark. Labels are limited only by the size of a request: together with the
-// ports they must stay well below the 1.5 MiB of etcd, and keys count twice because of
-// managedFields.
+// Limits of exported metadata. The API server refuses more than 256 KiB of annotations. Importers
+// record the exported keys in one of them, so keys count twice; the rest is for other annotations.
+// Labels are limited only by the size of a request: together with the ports they must stay well
+// below the 1.5 MiB of etcd.
 const (
-	maxAnnotationBytes = 240 << 10
-	maxLabelBytes      = 64 << 10
+	maxAnnotationBytes = 208 << 10
+	maxLabelBytes      = 32 << 10
 )
 
 // readMetadata sets the exported labels and annotations that the service may have. Maps that equal
@@ -37,7 +37,7 @@ func (m *member) readMetadata(oldest *member) {
 func sanitize(in map[string]string, valid func(k, v string) bool, limit int) map[string]string {
 	size, clean := 0, true
 	for k, v := range in {
-		size += len(k) + len(v)
+		size += cost(k, v)
 		clean = clean && valid(k, v)
 	}
 	if clean && size <= limit {
@@ -47,13 +47,16 @@ func sanitize(in map[string]string, valid func(k, v string) bool, limit int) map
 	size = 0
 	for _, k := range slices.Sorted(maps.Keys(in)) {
 		v := in[k]
-		if n := len(k) + len(v); valid(k, v) && size+n <= limit {
+		if n := cost(k, v); valid(k, v) && size+n <= limit {
 			out[k] = v
 			size += n
 		}
 	}
 	return out
 }
+
+// cost is what a pair counts for the limits: the key again and a separator for its record.
+func cost(key, value string) int { return 2*len(key) + 1 + len(value) }
 
 func validLabel(key, value string) bool {
 	return !reservedLabel(key) && len(content.IsLabelKey(key)) == 0 && len(content.IsLabelValue(value)) == 0

@@ -6,7 +6,6 @@
 package imports
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -102,7 +101,7 @@ func Decide(in Input) Plan {
 	for _, s := range plan.Slices {
 		in.addServiceHints(s, &merged.Spec, merged.Mode)
 	}
-	plan.Derived = derive(in, &merged.Spec, merged.Mode, plan.families)
+	plan.Derived = derive(in, merged, plan.families)
 	return plan.withAddresses(in)
 }
 
@@ -137,17 +136,12 @@ func importOf(in Input, plan Plan) *mcsv1beta1.ServiceImport {
 	merged := plan.merged
 	si := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace:   in.Service.Namespace,
-			Name:        in.Service.Name,
-			Labels:      maps.Clone(merged.Labels),
-			Annotations: maps.Clone(merged.Annotations),
+			Namespace: in.Service.Namespace,
+			Name:      in.Service.Name,
+			Labels:    map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark},
 		},
 		Spec: *merged.Spec.DeepCopy(), // an update decodes the server's answer into it
 	}
-	if si.Labels == nil {
-		si.Labels = map[string]string{}
-	}
-	si.Labels[objects.LabelManagedBy] = objects.ManagedBySeamark
 	if merged.Mode == merge.ModeClassic {
 		annotate(si, v1alpha1.AnnotationMode, v1alpha1.ModeClassic)
 	}
@@ -159,6 +153,10 @@ func importOf(in Input, plan Plan) *mcsv1beta1.ServiceImport {
 	}
 	if merged.Mode == merge.ModeClusterSetIP {
 		setAddresses(in, si)
+	}
+	setExported(si, merged, func(string) bool { return false })
+	if in.Existing != nil {
+		keepForeign(si, in.Existing)
 	}
 	si.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 	for _, c := range slices.Sorted(slices.Values(merged.Clusters)) {

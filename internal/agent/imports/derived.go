@@ -1,7 +1,6 @@
 package imports
 
 import (
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,13 +31,13 @@ type Derived struct {
 //
 // It has no owner: the garbage collector would delete it with a ServiceImport that a user deletes,
 // and the new ServiceImport would get another ClusterIP.
-func derive(in Input, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode, families []corev1.IPFamily) Derived {
+func derive(in Input, merged merge.Result, families []corev1.IPFamily) Derived {
 	if !in.DataPlane.DerivesService {
 		return Derived{}
 	}
-	existing := in.Derived
+	existing, spec := in.Derived, &merged.Spec
 	managed := isDerived(existing, in.Service)
-	if mode != merge.ModeClusterSetIP || len(families) == 0 || len(spec.Ports) == 0 {
+	if merged.Mode != merge.ModeClusterSetIP || len(families) == 0 || len(spec.Ports) == 0 {
 		if managed {
 			return Derived{Want: disowned(existing)}
 		}
@@ -55,11 +54,11 @@ func derive(in Input, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode, famil
 			want = disowned(existing)
 		}
 	}
-	want.Labels = maps.Clone(want.Labels)
-	if want.Labels == nil {
-		want.Labels = map[string]string{}
+	want.Labels, want.Annotations = derivedLabels(in.Service), nil
+	setExported(want, merged, notOnServices)
+	if existing != nil {
+		keepForeign(want, existing)
 	}
-	maps.Copy(want.Labels, derivedLabels(in.Service))
 	want.Spec.Type = corev1.ServiceTypeClusterIP
 	want.Spec.Selector = nil
 	want.Spec.Ports = derivedPorts(spec.Ports)
@@ -150,5 +149,5 @@ func setPolicies(spec *corev1.ServiceSpec, from *mcsv1beta1.ServiceImportSpec, o
 
 func sameService(a, b *corev1.Service) bool {
 	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
-		equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+		equality.Semantic.DeepEqual(a.Annotations, b.Annotations) && equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
 }

@@ -211,8 +211,8 @@ func TestFamilies(t *testing.T) {
 	}
 	was := waitDerived(t, both, ns, "", func(*corev1.Service) error { return nil })
 
-	// A newer exporter of one family takes part with that family. All exporters report a conflict, and
-	// the service keeps both families with their addresses.
+	// A newer exporter of one family takes part with that family. All exporters report a conflict,
+	// and the service keeps both families with their addresses.
 	four.Serve(t, fleet.NewService(ns, "web"), "10.4.0.1")
 	four.Export(t, ns, "web")
 	for _, m := range []*fleet.Member{four, both} {

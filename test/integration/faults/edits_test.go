@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,8 +57,8 @@ func editStatus[T client.Object](change func(T)) func(context.Context, client.Cl
 var importEdits = []edit{
 	{"deleted", deleteObject},
 	{"spec", editObject(func(si *mcsv1beta1.ServiceImport) { si.Spec.Ports[0].Port, si.Spec.IPs = 81, []string{"10.66.0.1"} })},
-	{"labels", editObject(func(si *mcsv1beta1.ServiceImport) { si.Labels = map[string]string{"edited": "true"} })},
-	{"annotations", editObject(func(si *mcsv1beta1.ServiceImport) { si.Annotations = map[string]string{"edited": "true"} })},
+	{"labels", editObject(func(si *mcsv1beta1.ServiceImport) { si.Labels = map[string]string{"team": "edited"} })},
+	{"annotations", editObject(func(si *mcsv1beta1.ServiceImport) { si.Annotations = map[string]string{"note": "edited"} })},
 	{"status", editStatus(func(si *mcsv1beta1.ServiceImport) {
 		si.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "mars"}}
 		si.Status.Conditions[0].Status, si.Status.Conditions[0].Message = metav1.ConditionFalse, "edited"
@@ -135,6 +138,68 @@ func TestEditsAreReverted(t *testing.T) {
 	awaitOnBroker(t, f, ns, 3)
 	east.AwaitExported(t, ns, "web")
 	awaitNoWrites(t, east.CP, west.CP)
+}
+
+// Labels and annotations that other controllers put on an import or on its derived Service stay.
+// The agent removes its own keys only: those of its domain, and those that are exported no more,
+// also if that happened while it did not run.
+func TestLabelsOfOtherControllersStay(t *testing.T) {
+	f := clusterset(t)
+	ns := fleet.NewNamespace(t, f.Members...)
+	east, west := f.Members[0], f.Members[1]
+	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
+	east.Export(t, ns, "web", func(e *mcsv1beta1.ServiceExport) {
+		e.Spec.ExportedLabels = map[string]string{"team": "shop", "tier": "web"}
+		e.Spec.ExportedAnnotations = map[string]string{
+			"note": "hello", "service.kubernetes.io/topology-mode": "Auto",
+			"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8", // refused on a Service of this type
+		}
+	})
+	derived := objects.DerivedServiceName("web")
+	has := func(step, keys string) {
+		t.Helper()
+		for name, obj := range map[string]client.Object{"web": &mcsv1beta1.ServiceImport{}, derived: &corev1.Service{}} {
+			harness.Eventually(t, fmt.Sprintf("%s: labels and annotations of %T", step, obj), func() error {
+				if err := west.Client.Get(context.Background(), types.NamespacedName{Namespace: ns, Name: name}, obj); err != nil {
+					return err
+				}
+				var got []string
+				for _, key := range []string{"argo", "team", "tier", "note", "service.kubernetes.io/topology-mode", "seamark.dev/edited"} {
+					if obj.GetLabels()[key]+obj.GetAnnotations()[key] != "" {
+						got = append(got, key)
+					}
+				}
+				if strings.Join(got, " ") != keys {
+					return fmt.Errorf("they are %s, want %s", got, keys)
+				}
+				return nil
+			})
+		}
+	}
+	has("imported", "team tier note service.kubernetes.io/topology-mode")
+	mark := func(obj client.Object) {
+		obj.SetLabels(withKey(obj.GetLabels(), "argo"))
+		obj.SetAnnotations(withKey(withKey(obj.GetAnnotations(), "argo"), "seamark.dev/edited"))
+	}
+	fleet.Update(t, west, ns, "web", &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport) { mark(si) })
+	fleet.Update(t, west, ns, derived, &corev1.Service{}, func(svc *corev1.Service) { mark(svc) })
+	has("marked", "argo team tier note service.kubernetes.io/topology-mode")
+
+	west.Stop()
+	t.Cleanup(func() { west.Stop(); start(t, west) })
+	fleet.Update(t, east, ns, "web", &mcsv1beta1.ServiceExport{}, func(e *mcsv1beta1.ServiceExport) {
+		e.Spec.ExportedLabels, e.Spec.ExportedAnnotations = map[string]string{"team": "shop"}, nil
+	})
+	start(t, west)
+	has("exported less", "argo team")
+	awaitNoWrites(t, west.CP)
+	has("at rest", "argo team")
+}
+
+func withKey(m map[string]string, key string) map[string]string {
+	out := map[string]string{key: "1"}
+	maps.Copy(out, m)
+	return out
 }
 
 // A member must not write objects that are not labelled as its own. So when the broker's admin

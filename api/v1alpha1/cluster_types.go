@@ -10,7 +10,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=mcl,categories=multicluster
 // +kubebuilder:subresource:status
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=2"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=3"
 // +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.spec.clusterSetIPBlocks`,description="Blocks from which this cluster allocates clusterset IPs"
 // +kubebuilder:printcolumn:name="Namespaces",type=string,JSONPath=`.spec.allowedNamespaces`,description="Namespaces this cluster may export from; empty means all but system namespaces"
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`
@@ -50,10 +50,20 @@ type ClusterSpec struct {
 	// +listType=set
 	// +optional
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
+
+	// EndpointRanges are the ranges in which this cluster's endpoints may lie. Importers refuse
+	// those outside, and refuse endpoints inside from members whose own EndpointRanges do not
+	// contain them. Empty means that importers decide by the ranges that the members publish; see
+	// docs/decisions/0012-addresses-of-members.md.
+	//
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	// +optional
+	EndpointRanges []CIDR `json:"endpointRanges,omitempty"`
 }
 
-// ClusterStatus is what a member reports about itself. It informs people and tools; Seamark bases
-// no decision on it.
+// ClusterStatus is what a member reports about itself. It informs people and tools. Importers also
+// refuse endpoints of one member that lie in the ranges of another.
 type ClusterStatus struct {
 	// AgentVersion is the version of the agent that last wrote this status.
 	//
@@ -80,6 +90,14 @@ type ClusterStatus struct {
 	// +listType=atomic
 	// +optional
 	ServiceCIDRs []CIDR `json:"serviceCIDRs,omitempty"`
+
+	// NodeCIDRs are the addresses of this cluster's nodes, joined into ranges that contain no
+	// others.
+	//
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
+	// +optional
+	NodeCIDRs []CIDR `json:"nodeCIDRs,omitempty"`
 }
 
 // DataPlane is how a cluster makes imported services reachable.

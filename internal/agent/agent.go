@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -67,6 +68,8 @@ type agent struct {
 	localDirect     client.Client
 	state           *member.State
 	clusters        *member.Clusters
+	serviceRanges   atomic.Pointer[[]netip.Prefix] // those of this cluster's ClusterIPs
+	rangesDirty     atomic.Bool                    // ranges changed since imports were compared with them
 	nodes           *member.Nodes
 	heartbeat       *member.Heartbeat
 	brokerTransport *member.Transport
@@ -223,11 +226,18 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	}
 	a.state = &member.State{
 		Membership: a.membership, Families: a.facts.Families, OldDistribution: a.facts.OldDistribution, Liveness: member.NewLiveness(a.membership.ClusterID),
-		HoldsClusterID: a.heartbeat.HoldsClusterID, NodesSynced: a.nodes.Synced,
+		HoldsClusterID: a.heartbeat.HoldsClusterID,
 	}
-	if a.clusters, err = member.WatchClusters(ctx, a.broker.GetCache(), a.resyncServicesOf); err != nil {
+	a.clusters, err = member.WatchClusters(ctx, a.broker.GetCache(), a.membership.ClusterID, a.resyncServicesOf, a.rangesChanged)
+	if err != nil {
 		return err
 	}
+	podsSynced, err := a.clusters.WatchPods(ctx, a.manager.GetCache())
+	if err != nil {
+		return err
+	}
+	a.state.NodesSynced = func() bool { return a.nodes.Synced() && podsSynced() }
+	a.setServiceRanges(a.facts.ServiceCIDRs)
 	return a.state.WatchBroker(ctx, a.broker.GetCache(), []client.Object{
 		&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &v1alpha1.ClusterSet{}, &v1alpha1.Cluster{},
 	}, a.requestResync)
@@ -240,6 +250,7 @@ func (a *agent) addRunnables(context.Context) error {
 		a.manager.Add(a.heartbeat),
 		a.manager.Add(manager.RunnableFunc(a.pollConnectionAndLiveness)),
 		a.manager.Add(manager.RunnableFunc(a.reportStatus)),
+		a.manager.Add(manager.RunnableFunc(a.followRanges)),
 	)
 }
 
@@ -258,6 +269,8 @@ type ClusterFacts struct {
 	Holder string
 	// Families are the address families that its Services can have.
 	Families []corev1.IPFamily
+	// ServiceCIDRs are the ranges of its ClusterIPs.
+	ServiceCIDRs []string
 	// OldDistribution is true for an API server before 1.34; see imports.Settings.
 	OldDistribution bool
 }
@@ -272,6 +285,7 @@ func (a *agent) readClusterFacts(ctx context.Context) error {
 	if a.facts.Families, err = objects.Families(ctx, a.localDirect); err != nil {
 		return err
 	}
+	a.facts.ServiceCIDRs = objects.ServiceCIDRs(ctx, a.localDirect)
 	versions, err := discovery.NewDiscoveryClientForConfig(a.Local)
 	if err != nil {
 		return fmt.Errorf("connect to this cluster: %w", err)

@@ -95,7 +95,10 @@ func (a *agent) reportStatus(ctx context.Context) error {
 		want.AgentVersion = version.String()
 		want.DataPlane = a.membership.DataPlane
 		want.PodCIDRs = cidrs(a.nodes.PodCIDRs(64))
-		want.ServiceCIDRs = cidrs(objects.ServiceCIDRs(ctx, a.localDirect))
+		want.NodeCIDRs = cidrs(a.nodes.NodeCIDRs(256))
+		services := objects.ServiceCIDRs(ctx, a.localDirect)
+		a.setServiceRanges(services)
+		want.ServiceCIDRs = cidrs(services)
 		if equality.Semantic.DeepEqual(current.Status, want) {
 			reported = true
 			continue

@@ -31,7 +31,7 @@ func (a *agent) exportSettings() (settings exports.Settings, ok bool) {
 func (a *agent) importSettings() (settings imports.Settings, ok bool) {
 	settings = imports.Settings{
 		ClusterID: a.membership.ClusterID, Families: a.state.Families, OldDistribution: a.state.OldDistribution,
-		DataPlane: objects.DataPlaneOf(a.membership.DataPlane),
+		DataPlane: objects.DataPlaneOf(a.membership.DataPlane), ServiceRanges: *a.serviceRanges.Load(),
 	}
 	if !a.state.Connected() {
 		return settings, false

@@ -58,6 +58,9 @@ type InviteOptions struct {
 	// nil allows all but system namespaces. For an existing member, nil changes nothing and a list,
 	// empty or not, replaces what it had.
 	AllowedNamespaces []string
+	// EndpointRanges are the only ranges in which the member's endpoints may lie. For an existing
+	// member, nil changes nothing and a list, empty or not, replaces what it had.
+	EndpointRanges []netip.Prefix
 	// TokenLifetime is DefaultTokenLifetime when zero.
 	TokenLifetime time.Duration
 	// Renew issues a new credential for an existing member and completes what an interrupted
@@ -162,10 +165,17 @@ func findOrRegister(
 				joinCIDRs(cluster.Spec.ClusterSetIPBlocks))
 		}
 	}
-	if o.AllowedNamespaces != nil && !equality.Semantic.DeepEqual(cluster.Spec.AllowedNamespaces, o.AllowedNamespaces) {
-		cluster.Spec.AllowedNamespaces = o.AllowedNamespaces
+	granted := cluster.Spec.DeepCopy()
+	if o.AllowedNamespaces != nil {
+		granted.AllowedNamespaces = o.AllowedNamespaces
+	}
+	if o.EndpointRanges != nil {
+		granted.EndpointRanges = cidrs(o.EndpointRanges)
+	}
+	if !equality.Semantic.DeepEqual(cluster.Spec, *granted) {
+		cluster.Spec = *granted
 		if err := c.Update(ctx, cluster); err != nil {
-			return nil, false, fmt.Errorf("change the namespaces of cluster %s: %w", id, err)
+			return nil, false, fmt.Errorf("change what cluster %s is granted: %w", id, err)
 		}
 	}
 	return cluster, true, nil
@@ -233,7 +243,9 @@ func register(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id
 func newCluster(namespace, id string, blocks []netip.Prefix, o InviteOptions) *v1alpha1.Cluster {
 	cluster := &v1alpha1.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: id, Labels: managedLabels(id)},
-		Spec:       v1alpha1.ClusterSpec{ClusterSetIPBlocks: cidrs(blocks), AllowedNamespaces: o.AllowedNamespaces},
+		Spec: v1alpha1.ClusterSpec{
+			ClusterSetIPBlocks: cidrs(blocks), AllowedNamespaces: o.AllowedNamespaces, EndpointRanges: cidrs(o.EndpointRanges),
+		},
 	}
 	if o.For != "" {
 		cluster.Annotations = map[string]string{annotationInvitedFor: o.For}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"time"
 
@@ -35,6 +36,7 @@ func newInvite(s *session) *cobra.Command {
 		target  invitationFile
 		blocks  []string
 		allow   []string
+		within  []string
 		server  string
 	)
 	cmd := &cobra.Command{
@@ -59,6 +61,12 @@ func newInvite(s *session) *cobra.Command {
 			if options.Blocks, err = parseRanges(blocks); err != nil {
 				return err
 			}
+			if options.EndpointRanges, err = parseRanges(within); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("endpoint-ranges") && options.EndpointRanges == nil {
+				options.EndpointRanges = []netip.Prefix{} // as before: no fixed ranges
+			}
 			connection, err := s.connect()
 			if err != nil {
 				return err
@@ -81,6 +89,8 @@ func newInvite(s *session) *cobra.Command {
 		"address block for this cluster's clusterset IPs, one per family (default: the next free ones)")
 	flags.StringSliceVar(&allow, "allow-namespaces", nil,
 		"the only namespaces whose services this cluster may export and import (default: all but kube-* and seamark-*)")
+	flags.StringSliceVar(&within, "endpoint-ranges", nil,
+		"the only ranges in which this cluster's endpoints may lie; other clusters may not publish addresses in them (default: not fixed)")
 	flags.StringVar(&target.path, "file", "", `file to write, "-" for standard output (default "ID.invitation.yaml")`)
 	flags.BoolVar(&target.force, "force", false, "replace an existing file")
 	flags.BoolVar(&options.Renew, "renew", false, "issue a new credential for a cluster that is registered already")

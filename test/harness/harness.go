@@ -45,6 +45,7 @@ type pool struct {
 	state   *stateDir
 	shared  []*sharedPlane
 	running map[*controlplane.ControlPlane]struct{}
+	ranges  int // how many ranges of ClusterIPs were given
 }
 
 // sharedPlane is one shared control plane, started by the first test that needs it.
@@ -211,7 +212,7 @@ func (p *pool) start(state *stateDir, logs, name string, mutate []func(*controlp
 	// Tests wait mostly for the CPU of API servers. Collect garbage less often; there is enough
 	// memory.
 	const gcPercent = 400
-	o := controlplane.Options{Name: name, Dir: dir, LogDir: logs, GCPercent: gcPercent}
+	o := controlplane.Options{Name: name, Dir: dir, LogDir: logs, GCPercent: gcPercent, ServiceCIDR: p.nextServiceCIDR(name)}
 	for _, change := range mutate {
 		change(&o)
 	}
@@ -223,6 +224,18 @@ func (p *pool) start(state *stateDir, logs, name string, mutate []func(*controlp
 	defer p.mu.Unlock()
 	p.running[cp] = struct{}{}
 	return cp, nil
+}
+
+// nextServiceCIDR returns a range of ClusterIPs that no other control plane of these tests has: a
+// member refuses endpoints in its own range. The first shared one has the default.
+func (p *pool) nextServiceCIDR(name string) string {
+	if name == "c1" {
+		return controlplane.DefaultServiceCIDR
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ranges = (p.ranges + 1) % 50
+	return fmt.Sprintf("10.%d.0.0/16", 200+p.ranges)
 }
 
 // stopFresh stops a test's own control plane and removes its state, which would fill the disk in a

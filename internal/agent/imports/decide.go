@@ -28,6 +28,8 @@ type Settings struct {
 	StaleEndpoints    v1alpha1.StaleEndpointsPolicy
 	// Ranges are the clusterset's ranges of clusterset IPs. Others are not accepted.
 	Ranges []netip.Prefix
+	// ServiceRanges are those of this cluster's own ClusterIPs.
+	ServiceRanges []netip.Prefix
 	// Families are the IP families of this cluster.
 	Families []corev1.IPFamily
 	// DataPlane is how this cluster reaches imported services.
@@ -62,6 +64,8 @@ type Input struct {
 	// IsNodeAddress reports whether a node of this cluster has an address. Endpoints of other clusters
 	// must not.
 	IsNodeAddress func(netip.Addr) bool
+	// WhyNot returns why a member may not publish an address, or "" if it may.
+	WhyNot func(cluster string, addr netip.Addr) string
 	// IsNode reports whether a node of this cluster has a name.
 	IsNode func(string) bool
 }

@@ -71,7 +71,7 @@ func input(records []*v1alpha1.ExportRecord, slices ...*discoveryv1.EndpointSlic
 		},
 		Service: web, Records: records, Slices: slices,
 		Aggregate:     &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"243.0.0.9", "fd00:243::9"}}},
-		IsNodeAddress: func(netip.Addr) bool { return false }, HasOlderClaim: func(netip.Addr) bool { return false },
+		IsNodeAddress: func(netip.Addr) bool { return false }, WhyNot: func(string, netip.Addr) string { return "" }, HasOlderClaim: func(netip.Addr) bool { return false },
 		IsNode: func(string) bool { return false },
 	}
 }
@@ -180,12 +180,21 @@ func TestRefusedAddresses(t *testing.T) {
 		"0.0.0.0":         "0.0.0.0 from cluster a is unspecified",
 		"255.255.255.255": "255.255.255.255 from cluster a is the broadcast address",
 		"192.0.2.7":       "192.0.2.7 from cluster a is the address of a node of this cluster",
+		"10.96.0.1":       "10.96.0.1 from cluster a is in the range of this cluster's own Services: it would reach another Service, or none",
+		"10.9.9.9":        "10.9.9.9 from cluster a is inside the ranges of cluster b",
 		"::1":             "::1 from cluster a is not IPv4",
 		"not-an-address":  `"not-an-address" from cluster a is not an IP address`,
 		"":                `"" from cluster a is not an IP address`,
 	} {
 		in := input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "s", "10.1.0.1", address))
 		in.IsNodeAddress = func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.7") }
+		in.ServiceRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+		in.WhyNot = func(cluster string, a netip.Addr) string {
+			if cluster == "a" && a == netip.MustParseAddr("10.9.9.9") {
+				return "is inside the ranges of cluster b"
+			}
+			return ""
+		}
 		plan := Decide(in)
 		if diff := cmp.Diff(map[string][]string{"a": {"10.1.0.1"}}, addressesOf(plan)); diff != "" {
 			t.Errorf("%s: %s", address, diff)
@@ -217,6 +226,7 @@ func TestOwnNodeAddressesAreImported(t *testing.T) {
 	in := input([]*v1alpha1.ExportRecord{record("here", 1)})
 	in.Own = own("192.0.2.7")
 	in.IsNodeAddress = func(netip.Addr) bool { return true }
+	in.WhyNot = func(string, netip.Addr) string { return "is another's" }
 	if plan := Decide(in); len(plan.Refused) != 0 || len(addressesOf(plan)["here"]) != 1 {
 		t.Errorf("refused: %v", plan.Refused)
 	}

@@ -42,7 +42,7 @@ func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (ha
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, settings Settings, have imported) (Input, error) {
 	in := Input{
 		Settings: settings, Service: key, Existing: have.serviceImport, Derived: have.derived,
-		Stale: r.Stale(), IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode,
+		Stale: r.Stale(), IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode, WhyNot: r.WhyNot,
 		HasOlderClaim: func(addr netip.Addr) bool { return index.HasOlderClaim(ctx, r.Broker, addr, key) },
 	}
 	var err error

@@ -37,7 +37,9 @@ type Reconciler struct {
 	Stale         func() map[string]bool
 	IsNodeAddress func(netip.Addr) bool
 	IsNode        func(name string) bool
-	RegionOf      func(node string) string
+	// WhyNot returns why a member may not publish an address, or "" if it may.
+	WhyNot   func(cluster string, addr netip.Addr) string
+	RegionOf func(node string) string
 	// CreateNamespaces creates missing namespaces instead of leaving their services out.
 	CreateNamespaces bool
 	Recorder         events.EventRecorder

@@ -1,9 +1,7 @@
 package imports
 
 import (
-	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
-	"github.com/seamark-dev/seamark/internal/objects/addresses"
 )
 
 // importSlices turns the broker's slices into this cluster's: without clusters that were left out,
@@ -70,32 +67,4 @@ func importedSlice(in Input, s *discoveryv1.EndpointSlice, source string) *disco
 		Endpoints:   make([]discoveryv1.Endpoint, 0, len(s.Endpoints)),
 		Ports:       make([]discoveryv1.EndpointPort, 0, len(s.Ports)),
 	}
-}
-
-// whyRefused returns why an endpoint of a cluster is not imported, or "" if it is. A compromised
-// member could otherwise send clients in other clusters to their own node, to their cloud's
-// metadata service, or to themselves.
-func whyRefused(e *discoveryv1.Endpoint, family discoveryv1.AddressType, source string, in Input) string {
-	if len(e.Addresses) == 0 {
-		return fmt.Sprintf("an endpoint from cluster %s has no address", source)
-	}
-	for _, text := range e.Addresses {
-		addr, err := netip.ParseAddr(text)
-		if err != nil {
-			return fmt.Sprintf("%.64q from cluster %s is not an IP address", text, source)
-		}
-		why := addresses.Unusable(addr)
-		switch {
-		case string(objects.FamilyOf(addr)) != string(family):
-			why = "is not " + string(family)
-		case why != "":
-		case source != in.ClusterID && in.IsNodeAddress(addr):
-			// A cluster's own host-network pods do have the addresses of its nodes.
-			why = "is the address of a node of this cluster"
-		}
-		if why != "" {
-			return fmt.Sprintf("%s from cluster %s %s", addr, source, why)
-		}
-	}
-	return ""
 }

@@ -118,17 +118,3 @@ func (n *Nodes) IsAddress(addr netip.Addr) bool {
 	defer n.mu.RUnlock()
 	return n.addressCounts[addr] > 0
 }
-
-// PodCIDRs returns the ranges of this cluster's pods as specified in its Nodes, sorted and at most
-// limit of them.
-func (n *Nodes) PodCIDRs(limit int) []string {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	var out []string
-	for _, entry := range n.byName {
-		out = append(out, entry.podCIDRs...)
-	}
-	slices.Sort(out)
-	out = slices.Compact(out)
-	return out[:min(len(out), limit)]
-}

@@ -76,6 +76,7 @@ func expected(
 	in := imports.Input{
 		Settings: imports.Settings{ClusterID: cluster, Families: []corev1.IPFamily{corev1.IPv4Protocol}},
 		Service:  key, Records: recs, IsNodeAddress: func(netip.Addr) bool { return false },
+		WhyNot: func(string, netip.Addr) string { return "" },
 	}
 	for _, r := range recs {
 		source := sources[string(r.Spec.ClusterID)][key]

@@ -3,12 +3,16 @@ package trust
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -37,6 +41,17 @@ var (
 func withEvilMember(t *testing.T) clusterset {
 	t.Helper()
 	cps := harness.Clusters(t, 3)
+	if sharedEvil == nil {
+		for i, cp := range cps[1:] { // agents publish the ranges of these nodes when they start
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+			node.Spec.PodCIDR = fmt.Sprintf("10.%d.0.0/24", 51+i)
+			node.Spec.PodCIDRs = []string{node.Spec.PodCIDR}
+			c := harness.Client(t, cp)
+			must(t, c.Create(t.Context(), node))
+			node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.168.%d.1", 51+i)}}
+			must(t, c.Status().Update(t.Context(), node))
+		}
+	}
 	f := sharedMembers.Get(t, cps[1], cps[1:], fleet.Options{})
 	if sharedEvil == nil {
 		sharedEvil = admit(t, f, "evil")
@@ -159,4 +174,79 @@ func TestNarrowedGrantsEndWhatIsPublished(t *testing.T) {
 	again := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "evil", Labels: cluster.Labels}, Spec: cluster.Spec}
 	must(t, c.Admin.Create(t.Context(), again))
 	c.west.AwaitImport(t, ns, "web", both)
+}
+
+// refused returns the message about refused addresses of a service in west.
+func (c clusterset) refused(ns, name string) string {
+	si, err := c.west.Import(ns, name)
+	if err != nil {
+		return ""
+	}
+	if condition := meta.FindStatusCondition(si.Status.Conditions, string(v1alpha1.ServiceImportConditionAddressesRefused)); condition != nil {
+		return condition.Message
+	}
+	return ""
+}
+
+// A member cannot send clients of other clusters to these clusters themselves, to metadata services
+// or to a third cluster. It cannot have the addresses of others refused either.
+func TestAddressesOfOthersAreRefused(t *testing.T) {
+	c := withEvilMember(t)
+	ns := fleet.NewNamespace(t, c.east, c.west)
+	harness.Eventually(t, "east has published its ranges", func() error {
+		cluster := &v1alpha1.Cluster{}
+		err := c.Admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "east"}, cluster)
+		if err == nil && fmt.Sprint(cluster.Status.NodeCIDRs, cluster.Status.PodCIDRs) != "[192.168.51.1/32] [10.51.0.0/24]" {
+			err = fmt.Errorf("they are %v and %v", cluster.Status.NodeCIDRs, cluster.Status.PodCIDRs)
+		}
+		return err
+	})
+	kubernetes := &corev1.Service{}
+	must(t, c.west.Client.Get(t.Context(), types.NamespacedName{Namespace: "default", Name: "kubernetes"}, kubernetes))
+	reasons := map[string]string{
+		kubernetes.Spec.ClusterIP: "in the range of this cluster's own Services",
+		"10.52.0.9":               "in the range of this cluster's own pods",
+		"192.168.52.1":            "the address of a node of this cluster",
+		"10.51.0.9":               "inside the ranges of cluster east",
+		"192.168.51.1":            "inside the ranges of cluster east",
+		"168.63.129.16":           "a metadata address of a cloud",
+		"100.100.100.200":         "a metadata address of a cloud",
+	}
+	web := types.NamespacedName{Namespace: ns, Name: "web"}
+	c.publish(t, web, append(slices.Collect(maps.Keys(reasons)), "10.6.6.6")...)
+	c.west.AwaitImport(t, ns, "web", map[string][]string{"evil": {"10.6.6.6"}})
+	harness.Eventually(t, "the import names all refused addresses", func() error {
+		message := c.refused(ns, "web")
+		for addr, why := range reasons {
+			if !strings.Contains(message, addr+" from cluster evil is "+why) {
+				return fmt.Errorf("not %s: %s", addr, message)
+			}
+		}
+		return nil
+	})
+
+	// Legitimate: pods in the host network, pods, external addresses. Evil claims them, in vain.
+	cluster := &v1alpha1.Cluster{}
+	must(t, c.Admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: "evil"}, cluster))
+	cluster.Status.PodCIDRs, cluster.Status.NodeCIDRs = []v1alpha1.CIDR{"10.51.0.0/24", "203.0.113.0/24"}, []v1alpha1.CIDR{"192.168.51.1/32"}
+	must(t, c.evil.Status().Update(t.Context(), cluster))
+	t.Cleanup(func() {
+		must(t, c.Admin.Get(context.Background(), client.ObjectKeyFromObject(cluster), cluster))
+		cluster.Status = v1alpha1.ClusterStatus{}
+		must(t, c.Admin.Status().Update(context.Background(), cluster))
+	})
+	c.east.Serve(t, fleet.NewService(ns, "cart"), "10.51.0.5", "192.168.51.1", "198.51.100.7")
+	c.east.Export(t, ns, "cart")
+	honest := map[string][]string{"east": {"10.51.0.5", "192.168.51.1", "198.51.100.7"}}
+	c.west.AwaitImport(t, ns, "cart", honest)
+	harness.Consistently(t, "east's endpoints stay", 3*time.Second, func() error { return c.west.CheckAddresses(ns, "cart", honest) })
+
+	// The admin fixes where the endpoints of evil may lie.
+	c.grant(t, func(spec *v1alpha1.ClusterSpec) { spec.EndpointRanges = []v1alpha1.CIDR{"10.7.0.0/16"} })
+	harness.Eventually(t, "what lies elsewhere is refused", func() error {
+		if message := c.refused(ns, "web"); !strings.Contains(message, "10.6.6.6 from cluster evil is outside the ranges that the broker's admin fixed") {
+			return fmt.Errorf("it says: %s", message)
+		}
+		return c.west.CheckAddresses(ns, "web", map[string][]string{})
+	})
 }

@@ -69,5 +69,16 @@ const (
 	AnnotationMergeVersion = "seamark.dev/merge-version"
 )
 
+// Annotations on a member's Lease on the broker. Clusters restored from one backup share id and
+// uid, and so the lease.
+const (
+	// AnnotationNonce identifies the process that is the leader of the agents of the cluster that
+	// renews the lease.
+	AnnotationNonce = "seamark.dev/nonce"
+	// AnnotationDuplicate is the nonce of a copy of that cluster, and when the copy wrote it. The
+	// copy publishes nothing, and repeats this every minute.
+	AnnotationDuplicate = "seamark.dev/duplicate"
+)
+
 // DefaultZone is the zone of the multicluster DNS specification.
 const DefaultZone = "clusterset.local"

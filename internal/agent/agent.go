@@ -201,7 +201,7 @@ func (a *agent) connect(context.Context) error {
 	renewal := &member.Renewal{
 		Credential: credential, Membership: a.membership, Local: a.localDirect, Broker: a.brokerDirect, Log: a.Log.WithName("credential"),
 	}
-	return errors.Join(a.manager.Add(renewal), a.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
+	return errors.Join(a.manager.Add(renewal), a.manager.Add(everyReplica(func(ctx context.Context) error {
 		return renewal.WatchMembership(ctx, a.manager.GetCache())
 	})))
 }
@@ -218,7 +218,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	a.heartbeat = &member.Heartbeat{
 		ClusterID: a.membership.ClusterID, Namespace: a.membership.Namespace, Holder: a.facts.Holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration,
-		OnBrokerRestored: a.restartWatches,
+		OnBrokerRestored: a.restartWatches, Elected: a.elected(), LeaderNonce: a.leaderNonce(),
 	}
 	var err error
 	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.requestResync); err != nil {
@@ -243,7 +243,8 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	}, a.requestResync)
 }
 
-// addRunnables adds the tasks that run beside the reconcilers, on the leader only.
+// addRunnables adds the tasks that run beside the reconcilers: the heartbeat in all replicas, the
+// others on the leader only.
 func (a *agent) addRunnables(context.Context) error {
 	return errors.Join(
 		a.manager.Add(manager.RunnableFunc(a.broker.Start)),

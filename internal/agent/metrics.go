@@ -82,6 +82,8 @@ func (a *agent) addMetrics(context.Context) error {
 		func() float64 { return oneIf(a.state.Connected() && a.state.Liveness.BrokerWatchIsLive()) })
 	a.metrics.Add("seamark_stale_clusters", "Members whose lease expired.", nil,
 		func() float64 { return float64(len(a.state.Liveness.Stale())) })
+	a.metrics.Add("seamark_cluster_duplicated", "Whether a copy of this cluster runs with the same id.", nil,
+		func() float64 { return oneIf(a.heartbeat.HasCopy()) })
 	a.metrics.AddCollector(&clusterSetCollector{agent: a})
 	return a.metrics.Register(ctrlmetrics.Registry)
 }

@@ -63,13 +63,17 @@ func Leave(ctx context.Context, c client.Client) (LeaveResult, error) {
 	if m := local.Membership; m != nil {
 		result.ClusterID, result.ClusterSet = m.ClusterID, m.ClusterSet
 	}
+	leader, err := localLeader(ctx, c) // the agent releases its lease when the credential is gone
+	if err != nil {
+		return result, err
+	}
 	if local.Secret != nil {
 		if _, err := deleteObject(ctx, c, local.Secret); err != nil {
 			return result, err
 		}
 	}
 	if result.Member {
-		result.withdrawExports(ctx, local)
+		result.withdrawExports(ctx, local, leader)
 	}
 	if err := result.deleteLocalObjects(ctx, c); err != nil {
 		return result, fmt.Errorf("leave clusterset %s (run it again to complete it): %w", result.ClusterSet, err)
@@ -78,7 +82,7 @@ func Leave(ctx context.Context, c client.Client) (LeaveResult, error) {
 }
 
 // withdrawExports deletes this cluster's exports on the broker with the member's own credential.
-func (l *LeaveResult) withdrawExports(ctx context.Context, local Local) {
+func (l *LeaveResult) withdrawExports(ctx context.Context, local Local, leader string) {
 	m := local.Membership
 	if m == nil {
 		l.Problem = "this cluster has no usable credential for the broker any more"
@@ -89,6 +93,13 @@ func (l *LeaveResult) withdrawExports(ctx context.Context, local Local) {
 	config := m.Config()
 	config.UserAgent = "seamark-leave/" + m.ClusterID
 	c, err := NewClient(config)
+	if err == nil {
+		err = checkIsHolder(ctx, c, *m, local.KubeSystemUID, leader)
+	}
+	if errors.Is(err, objects.ErrClusterIDTaken) {
+		l.Problem = fmt.Sprintf("the exports there are of another cluster, which uses the id %s too", m.ClusterID)
+		return
+	}
 	if err == nil {
 		err = l.deleteExports(ctx, c, *m, local.KubeSystemUID)
 	}

@@ -1,9 +1,14 @@
 package objects
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
 // The times of a member's lease on the broker.
@@ -25,4 +30,17 @@ func LeaseDurationOf(lease *coordinationv1.Lease) time.Duration {
 		return LeaseDuration
 	}
 	return min(max(time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second, shortestLease), longestLease)
+}
+
+// LeaderNonce returns the nonce of the process that leads a cluster's agents, from what identifies
+// it in their election. All members can read it, so it does not show the names of pods.
+func LeaderNonce(process string) string {
+	sum := sha256.Sum256([]byte(process))
+	return hex.EncodeToString(sum[:8])
+}
+
+// IsMarkedBy reports whether the process with this nonce has marked a member's lease: its cluster
+// is a copy of the one that renews the lease.
+func IsMarkedBy(lease *coordinationv1.Lease, nonce string) bool {
+	return strings.HasPrefix(lease.Annotations[v1alpha1.AnnotationDuplicate], nonce+" ")
 }

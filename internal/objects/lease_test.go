@@ -6,6 +6,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
 // Another cluster writes its lease, so the duration in it is believed within bounds only.
@@ -26,5 +28,17 @@ func TestLeaseDurationOf(t *testing.T) {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
+	}
+}
+
+func TestMarks(t *testing.T) {
+	copied, other := LeaderNonce("agent-1_x"), LeaderNonce("agent-2_y")
+	lease := &coordinationv1.Lease{}
+	if IsMarkedBy(lease, copied) {
+		t.Error("a lease without a mark is marked")
+	}
+	lease.Annotations = map[string]string{v1alpha1.AnnotationDuplicate: copied + " 2026-01-01T00:00:00Z"}
+	if !IsMarkedBy(lease, copied) || IsMarkedBy(lease, other) {
+		t.Errorf("%v is not recognized as the mark of %s alone", lease.Annotations, copied)
 	}
 }

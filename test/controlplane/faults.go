@@ -80,6 +80,24 @@ func (c *ControlPlane) Snapshot(ctx context.Context) (restore func(context.Conte
 	}, nil
 }
 
+// CopyTo copies the state and the certificates to a new folder. A control plane that is started in
+// it is a second cluster restored from a backup of this one: all objects have the same uids.
+// Copying restarts the control plane as Snapshot does.
+func (c *ControlPlane) CopyTo(ctx context.Context, dir string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	copyAll := func() error {
+		if err := replaceTree(dir, c.options.Dir); err != nil {
+			return err
+		}
+		return os.Chmod(filesIn(dir).etcdData, 0o700) // etcd refuses other modes
+	}
+	if err := c.restart(ctx, copyAll); err != nil {
+		return fmt.Errorf("control plane %q: copying it: %w", c.options.Name, err)
+	}
+	return nil
+}
+
 // replaceTree replaces the folder to with a copy of the folder from.
 func replaceTree(to, from string) error {
 	if err := os.RemoveAll(to); err != nil {

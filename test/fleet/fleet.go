@@ -224,6 +224,11 @@ func (m *Member) StartBinary(path string, args ...string) error {
 	return nil
 }
 
+// Replica returns another replica of the member's agent, with the same options. It is not started.
+func (m *Member) Replica() *Member {
+	return &Member{ID: m.ID, CP: m.CP, Client: m.Client, Agent: m.Agent, kubeconfig: m.kubeconfig}
+}
+
 // PID returns the process id of an agent started with StartProcess.
 func (m *Member) PID() int {
 	m.mu.Lock()

@@ -108,7 +108,7 @@ func (r *Renewal) Start(ctx context.Context) error {
 
 // WatchMembership uses the token that joining again has stored. It returns an error if the cluster
 // left or joined as another member: the agent must exit then, or it would restore the objects that
-// leaving deletes. It is run by the leader only.
+// leaving deletes. It is run in all replicas: each may have to renew the lease.
 func (r *Renewal) WatchMembership(ctx context.Context, c cache.Cache) error {
 	informer, err := c.GetInformer(ctx, &corev1.Secret{})
 	if err != nil {

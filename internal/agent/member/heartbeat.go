@@ -9,17 +9,25 @@ import (
 
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
+// releaseTimeout bounds how long a leader that ends waits for the broker.
+const releaseTimeout = time.Second
+
 // Heartbeat renews this member's lease on the broker. The lease also decides which cluster owns the
-// id: its holder is the uid of a cluster's kube-system namespace, and a second cluster with the
-// same id cannot acquire it while the first is alive.
+// id: its holder is the uid of a cluster's kube-system namespace, its nonce identifies the leader
+// of its agents, and a second cluster with the same id cannot acquire it while the first is alive.
+//
+// It runs in all replicas. The leader renews; if it has not for a while, any other replica renews
+// for it, because electing the next leader takes almost as long as the lease lasts.
 type Heartbeat struct {
 	ClusterID string
 	Namespace string
@@ -28,6 +36,10 @@ type Heartbeat struct {
 	// Client reads and writes the broker directly: a cached lease would always be one renewal old.
 	Client client.Client
 	Log    logr.Logger
+	// Elected is closed when this replica becomes the leader.
+	Elected <-chan struct{}
+	// LeaderNonce returns the nonce of this cluster's leader, which all its replicas can read.
+	LeaderNonce func(context.Context) (string, error)
 	// RenewEvery is how often the lease is renewed.
 	RenewEvery time.Duration
 	// LeaseDuration is how long after a renewal other members take this one for alive.
@@ -36,32 +48,126 @@ type Heartbeat struct {
 	// was restored from a backup.
 	OnBrokerRestored func()
 
-	lastVersion int64 // resource version of the lease as last written
+	claim       claim
+	known       *coordinationv1.Lease // as last written, nil if it must be read
+	lastVersion int64                 // resource version of the lease as last written
 
-	mu                   sync.Mutex
-	holdsID              bool
-	lastErr              error
-	otherRenewal         time.Time // the other holder's last renewal, as it wrote it
-	otherRenewalObserved time.Time // when that renewal was first observed here
+	mark   duplicateMark
+	marked time.Time // when this process last marked the lease of its copy
+
+	mu      sync.Mutex
+	holdsID bool
+	lastErr error
+	hasCopy bool
 }
 
-// Start renews until ctx ends. It is run by the leader only.
+// NeedLeaderElection makes the manager run the heartbeat in all replicas.
+func (h *Heartbeat) NeedLeaderElection() bool { return false }
+
+// Start renews until ctx ends.
 func (h *Heartbeat) Start(ctx context.Context) error {
-	ticker := time.NewTicker(h.RenewEvery)
+	h.claim.holder, h.claim.renewEvery = h.Holder, h.RenewEvery
+	elected := h.Elected
+	// A replica that does not renew looks at the lease twice as often, to step in soon.
+	ticker := time.NewTicker(h.RenewEvery / 2)
 	defer ticker.Stop()
-	var known *coordinationv1.Lease
 	for {
-		// The timeout keeps a slow renewal from delaying the next ones.
-		attempt, cancel := context.WithTimeout(ctx, max(h.RenewEvery, time.Second))
-		lease, err := h.renew(attempt, known, time.Now())
-		cancel()
-		known = lease
-		h.recordOutcome(lease != nil, err)
+		select {
+		case <-elected:
+			elected = nil
+		default:
+		}
+		if elected != nil {
+			h.standIn(ctx)
+		} else {
+			renewing := h.known != nil
+			h.lead(ctx)
+			if renewing != (h.known != nil) {
+				ticker.Reset(h.interval())
+			}
+		}
 		select {
 		case <-ctx.Done():
+			h.release()
 			return nil
+		case <-elected:
+			elected = nil
 		case <-ticker.C:
 		}
+	}
+}
+
+// interval returns how often the leader looks at the lease: as often as it renews, or more often
+// while it does not hold it.
+func (h *Heartbeat) interval() time.Duration {
+	if h.known != nil {
+		return h.RenewEvery
+	}
+	return h.RenewEvery / 2
+}
+
+// attempt bounds the requests of one renewal: a slow one must not delay the next ones.
+func (h *Heartbeat) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(h.RenewEvery, time.Second))
+}
+
+// lead renews the lease as the leader.
+func (h *Heartbeat) lead(ctx context.Context) {
+	ctx, cancel := h.attempt(ctx)
+	defer cancel()
+	err := h.learnNonce(ctx)
+	if err == nil {
+		h.known, err = h.renew(ctx, h.known)
+	}
+	if apierrors.IsConflict(err) { // another replica renewed it, or a twin marked it
+		h.known, err = h.renew(ctx, nil)
+	}
+	h.recordOutcome(h.known != nil, err)
+}
+
+// learnNonce reads the nonce of this process when it has become the leader.
+func (h *Heartbeat) learnNonce(ctx context.Context) error {
+	if h.claim.nonce != "" {
+		return nil
+	}
+	nonce, err := h.LeaderNonce(ctx)
+	if err != nil {
+		return fmt.Errorf("read this cluster's leader election: %w", err)
+	}
+	h.claim.lead(nonce, time.Now())
+	return nil
+}
+
+// standIn renews the lease for the leader if it has not renewed it for a while. It publishes
+// nothing else, and leaves the nonce as it is.
+func (h *Heartbeat) standIn(ctx context.Context) {
+	ctx, cancel := h.attempt(ctx)
+	defer cancel()
+	lease, err := h.read(ctx)
+	if err != nil || !h.claim.overdue(time.Now()) {
+		return // the leader reports errors
+	}
+	leader, err := h.LeaderNonce(ctx)
+	if err != nil || !h.claim.mayStandIn(lease, leader, time.Now()) {
+		return
+	}
+	if _, err := h.write(ctx, lease); err == nil {
+		h.Log.Info("renewed this member's lease on the broker for the leader, which has not")
+	}
+}
+
+// release removes the nonce of a leader that ends, so that the next one need not wait to see
+// whether this one is alive.
+func (h *Heartbeat) release() {
+	if h.known == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	lease := h.known.DeepCopy()
+	delete(lease.Annotations, v1alpha1.AnnotationNonce)
+	if err := h.Client.Update(ctx, lease); err != nil {
+		h.Log.V(1).Info("cannot release this member's lease on the broker", "error", err.Error())
 	}
 }
 
@@ -76,8 +182,11 @@ func (h *Heartbeat) recordOutcome(renewed bool, err error) {
 		h.Log.Error(err, "cannot renew this member's lease on the broker; retrying", "interval", h.RenewEvery)
 	}
 	h.holdsID, h.lastErr = h.holdsID || renewed, err
-	if _, taken := err.(*idTakenError); taken { //nolint:errorlint // made here, never wrapped
-		h.holdsID = false
+	if !renewed && (err == nil || errors.Is(err, objects.ErrClusterIDTaken)) {
+		h.holdsID = false // another process renewed it; without a request that failed, that is known
+	}
+	if !renewed {
+		h.hasCopy = h.claim.twin
 	}
 }
 
@@ -106,56 +215,87 @@ func (h *Heartbeat) ClusterIDTaken() error {
 	return nil
 }
 
-type idTakenError struct{ id, holder string }
+// idTakenError says that another cluster holds this cluster's id. twin is true if that is a copy of
+// this one.
+type idTakenError struct {
+	id, holder string
+	twin       bool
+}
 
 // Is makes the error an objects.ErrClusterIDTaken, by which exports recognize it.
 func (e *idTakenError) Is(target error) bool { return target == objects.ErrClusterIDTaken }
 
 func (e *idTakenError) Error() string {
+	if e.twin {
+		return fmt.Sprintf("the cluster id %s is used by a copy of this cluster (both have the kube-system uid %s, as clusters "+
+			"restored from one backup have): run seamark leave in the one that should not have the id, and join with another id", e.id, e.holder)
+	}
 	return fmt.Sprintf("the cluster id %s is used by another cluster (kube-system uid %s): "+
 		"run seamark leave here and join with another id", e.id, e.holder)
 }
 
-// renew writes the lease. known is what the last renewal wrote, or nil; it saves reading the lease
-// each time.
-func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease, now time.Time) (*coordinationv1.Lease, error) {
+// read reads the lease, and observes renewals by other processes.
+func (h *Heartbeat) read(ctx context.Context) (*coordinationv1.Lease, error) {
+	lease := &coordinationv1.Lease{}
+	if err := h.Client.Get(ctx, types.NamespacedName{Namespace: h.Namespace, Name: h.ClusterID}, lease); err != nil {
+		return nil, fmt.Errorf("read lease %s: %w", h.ClusterID, err)
+	}
+	h.claim.observe(lease, time.Now())
+	return lease, nil
+}
+
+// renew writes the lease if it belongs to this process. known is what the last renewal wrote, or
+// nil; it saves reading the lease each time. It returns nil if the lease was not written.
+func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	lease := known
 	if lease == nil {
-		lease = &coordinationv1.Lease{}
-		if err := h.Client.Get(ctx, types.NamespacedName{Namespace: h.Namespace, Name: h.ClusterID}, lease); err != nil {
-			return nil, fmt.Errorf("read lease %s: %w", h.ClusterID, err)
+		var err error
+		if lease, err = h.read(ctx); err != nil {
+			return nil, err
 		}
-		if version := objects.ResourceVersion(lease); version < h.lastVersion {
-			h.Log.Info("the broker was restored from a backup; listing all its objects again")
-			h.lastVersion = version
-			h.OnBrokerRestored()
-		}
-		if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != "" && holder != h.Holder && h.otherHolderIsAlive(lease, now) {
-			return nil, &idTakenError{h.ClusterID, holder}
+		if ok, err := h.belongsHere(ctx, lease); !ok {
+			return nil, err
 		}
 	}
 	lease = lease.DeepCopy()
+	h.keepMark(lease)
 	lease.Spec.HolderIdentity = ptr.To(h.Holder)
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationNonce, h.claim.nonce)
+	return h.write(ctx, lease)
+}
+
+// belongsHere reports whether a lease that was read is this process's to renew. It returns an error
+// if another cluster renews it, none if that is not known yet.
+func (h *Heartbeat) belongsHere(ctx context.Context, lease *coordinationv1.Lease) (bool, error) {
+	if version := objects.ResourceVersion(lease); version < h.lastVersion {
+		h.Log.Info("the broker was restored from a backup; listing all its objects again")
+		h.lastVersion = version
+		h.OnBrokerRestored()
+		if h.HoldsClusterID() {
+			return true, nil // the backup has a nonce from before
+		}
+	}
+	switch h.claim.judge(lease, time.Now()) {
+	case mayRenew:
+		return true, nil
+	case takenByOther:
+		return false, &idTakenError{h.ClusterID, ptr.Deref(lease.Spec.HolderIdentity, ""), false}
+	case takenByTwin:
+		h.markDuplicate(ctx, lease)
+		return false, &idTakenError{h.ClusterID, h.Holder, true}
+	}
+	return false, nil
+}
+
+// write renews the lease.
+func (h *Heartbeat) write(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	now := time.Now()
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(max(h.LeaseDuration.Seconds(), 1)))
 	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))
 	if err := h.Client.Update(ctx, lease); err != nil {
 		return nil, fmt.Errorf("renew lease %s: %w", h.ClusterID, err)
 	}
+	h.claim.renewed(lease.Spec.RenewTime.Time, now)
 	h.lastVersion = objects.ResourceVersion(lease)
 	return lease, nil
-}
-
-// otherHolderIsAlive reports whether another holder renews its lease. Like Liveness it goes by
-// renewals observed here, not by the other holder's clock.
-func (h *Heartbeat) otherHolderIsAlive(lease *coordinationv1.Lease, now time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var renewed time.Time
-	if lease.Spec.RenewTime != nil {
-		renewed = lease.Spec.RenewTime.Time
-	}
-	if h.otherRenewalObserved.IsZero() || !renewed.Equal(h.otherRenewal) {
-		h.otherRenewal, h.otherRenewalObserved = renewed, now
-	}
-	return now.Sub(h.otherRenewalObserved) <= objects.LeaseDurationOf(lease)
 }

@@ -110,6 +110,7 @@ func TestChecks(t *testing.T) {
 			f.Clusters[0].BrokerDenied = []string{"update leases east"}
 		}, "broker-permissions", "east", Fail, "update leases east"},
 		"removed":       {func(f *Facts) { f.Broker.Members = f.Broker.Members[1:] }, "registration", "east", Fail, "no Cluster east"},
+		"duplicated":    {func(f *Facts) { f.Broker.Members[0].HasCopy = true }, "heartbeat", "east", Fail, "restored from one backup"},
 		"clock off":     {func(f *Facts) { f.Clusters[0].ClockAhead = ptr.To(time.Minute) }, "clocks", "east", Warn, "60s ahead of"},
 		"clock far off": {func(f *Facts) { f.Broker.ClockAhead = ptr.To(-time.Hour) }, "clocks", "broker", Fail, "60m behind"},
 		"agent's clock": {func(f *Facts) {

@@ -118,6 +118,8 @@ type Member struct {
 	Life explain.Life
 	// Skew is how far its clock is ahead of the broker's, by its last heartbeat; nil when unknown.
 	Skew *time.Duration
+	// HasCopy reports whether a copy of the cluster says that it has the same id.
+	HasCopy bool
 }
 
 func (b *Broker) member(id string) *Member {

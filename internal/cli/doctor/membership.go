@@ -192,6 +192,10 @@ func checkHeartbeat(f *Facts) []Result {
 		case !m.Life.Alive:
 			return fail(agentFix(c), "the last heartbeat was %s ago: the agent does not run, or cannot reach the broker. "+
 				"Other clusters stop using this one's endpoints where another cluster serves", duration.HumanDuration(m.Life.Age))
+		case m.HasCopy:
+			return fail("in the cluster that should not have the id: seamark leave, then join with another --clusterid",
+				"two clusters have the id %s and the same kube-system uid, as clusters restored from one backup have. "+
+					"One of them publishes and imports nothing", c.ID)
 		}
 		return pass("%s ago", duration.HumanDuration(m.Life.Age))
 	})

@@ -82,6 +82,7 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 			if lease := &leases.Items[j]; lease.Name == m.Name {
 				m.Life = explain.LifeOf(lease, now)
 				m.Skew = skewOf(lease, m.Life)
+				m.HasCopy = lease.Annotations[v1alpha1.AnnotationDuplicate] != ""
 			}
 		}
 		out.Members = append(out.Members, m)

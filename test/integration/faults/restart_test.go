@@ -45,10 +45,11 @@ func TestAgentKilledDuringBulkExport(t *testing.T) {
 		defer close(exporting)
 		inParallel(t, bulkServices, func(i int) { east.Export(t, ns, serviceName(i)) })
 	}()
-	// An agent takes a few hundred milliseconds to start, so it is killed before its first write in
-	// some rounds and after it in others.
+	// An agent takes a few hundred milliseconds to start, and then waits one and a half seconds to
+	// see whether the one before it is alive, so it is killed before its first write in some rounds
+	// and after it in others.
 	for range 4 {
-		time.Sleep(time.Duration(100+random.IntN(900)) * time.Millisecond)
+		time.Sleep(time.Duration(500+random.IntN(3000)) * time.Millisecond)
 		east.Kill()
 		east.StartProcess(t)
 	}
@@ -214,10 +215,17 @@ func importedAddresses(m *fleet.Member, ns string) (map[string]sources, error) {
 // lastRenewal returns when a member's lease was renewed last.
 func lastRenewal(t *testing.T, f *fleet.Fleet, id string) time.Time {
 	t.Helper()
-	lease := &coordinationv1.Lease{}
-	must(t, f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: id}, lease))
+	lease := leaseOf(t, f, id)
 	if lease.Spec.RenewTime == nil {
 		return time.Time{}
 	}
 	return lease.Spec.RenewTime.Time
+}
+
+// leaseOf reads a member's lease on the broker.
+func leaseOf(t *testing.T, f *fleet.Fleet, id string) *coordinationv1.Lease {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	must(t, f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: id}, lease))
+	return lease
 }

@@ -14,11 +14,6 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-// replicaOf returns another replica of a member's agent. It is not started.
-func replicaOf(m *fleet.Member) *fleet.Member {
-	return &fleet.Member{ID: m.ID, CP: m.CP, Client: m.Client, Agent: m.Agent}
-}
-
 // A member is stale, and its endpoints are dropped. They stay so when the agent that dropped them
 // restarts and when another replica takes over, with no write at all. They come back with the
 // member, also if it returns while the agent is down.
@@ -62,7 +57,7 @@ func TestStaleMemberStaysStaleAfterARestart(t *testing.T) {
 	north.Stop()
 	start(t, north)
 	stays("a restart")
-	standby := replicaOf(north)
+	standby := north.Replica()
 	start(t, standby)
 	t.Cleanup(standby.Stop)
 	north.Stop()

@@ -10,7 +10,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=mcl,categories=multicluster
 // +kubebuilder:subresource:status
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=3"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=4"
 // +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.spec.clusterSetIPBlocks`,description="Blocks from which this cluster allocates clusterset IPs"
 // +kubebuilder:printcolumn:name="Namespaces",type=string,JSONPath=`.spec.allowedNamespaces`,description="Namespaces this cluster may export from; empty means all but system namespaces"
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`
@@ -60,6 +60,36 @@ type ClusterSpec struct {
 	// +listType=atomic
 	// +optional
 	EndpointRanges []CIDR `json:"endpointRanges,omitempty"`
+
+	// Limits bound what this cluster may publish.
+	//
+	// +optional
+	Limits ClusterLimits `json:"limits,omitempty"`
+}
+
+// ClusterLimits bound what one member may publish, so that it cannot fill the memory or the Service
+// ranges of the others. Of what exceeds a limit, the oldest records stay.
+//
+// +kubebuilder:object:generate=false
+type ClusterLimits struct {
+	// Services is how many services the cluster may export; 5000 when absent.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	Services int32 `json:"services,omitempty"`
+
+	// Endpoints is how many endpoints all its services may have together; 100000 when absent.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	Endpoints int32 `json:"endpoints,omitempty"`
+
+	// Bytes is how large the exported labels and annotations of all its services may be together;
+	// 32 MiB when absent.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	Bytes int32 `json:"bytes,omitempty"`
 }
 
 // ClusterStatus is what a member reports about itself. It informs people and tools. Importers also

@@ -11,6 +11,10 @@ const (
 	ServiceExportReasonNamespaceNotAllowed mcsv1beta1.ServiceExportConditionReason = "NamespaceNotAllowed"
 )
 
+// ServiceExportReasonLimitExceeded is a reason of Valid=False on a ServiceExport: the cluster
+// exports more than the broker's admin allows it, and this is not among its oldest exports.
+const ServiceExportReasonLimitExceeded mcsv1beta1.ServiceExportConditionReason = "LimitExceeded"
+
 // Reasons of Ready=False on a ServiceExport, beside those of the MCS API.
 const (
 	// ServiceExportReasonClusterIDTaken means that another cluster uses this cluster's id, so

@@ -34,6 +34,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/index"
+	"github.com/seamark-dev/seamark/internal/agent/limits"
 	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
@@ -68,6 +69,8 @@ type agent struct {
 	localDirect     client.Client
 	state           *member.State
 	clusters        *member.Clusters
+	usages          *usages
+	derived         derivedServices
 	serviceRanges   atomic.Pointer[[]netip.Prefix] // those of this cluster's ClusterIPs
 	rangesDirty     atomic.Bool                    // ranges changed since imports were compared with them
 	nodes           *member.Nodes
@@ -228,8 +231,15 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 		Membership: a.membership, Families: a.facts.Families, OldDistribution: a.facts.OldDistribution, Liveness: member.NewLiveness(a.membership.ClusterID),
 		HoldsClusterID: a.heartbeat.HoldsClusterID,
 	}
-	a.clusters, err = member.WatchClusters(ctx, a.broker.GetCache(), a.membership.ClusterID, a.resyncServicesOf, a.rangesChanged)
+	a.usages = &usages{
+		own: a.membership.ClusterID, importsChanged: a.importPush.Push, exportsChanged: a.exportPush.Push,
+		byMember: map[string]*limits.Usage{}, waiting: map[types.NamespacedName]bool{},
+	}
+	a.clusters, err = member.WatchClusters(ctx, a.broker.GetCache(), a.membership.ClusterID, a.clusterChanged, a.rangesChanged)
 	if err != nil {
+		return err
+	}
+	if err := errors.Join(a.watchUsage(ctx), a.watchDerived(ctx)); err != nil {
 		return err
 	}
 	podsSynced, err := a.clusters.WatchPods(ctx, a.manager.GetCache())

@@ -111,6 +111,7 @@ func (a *agent) addExport() error {
 	return a.addController(exportReconciler, &exports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), LocalWriter: localWriter, BrokerWriter: brokerWriter,
 		Settings: a.exportSettings, Taken: a.heartbeat.ClusterIDTaken, RegionOf: a.nodes.RegionOf, ClusterOf: a.clusters.Get,
+		Admits: a.usages.admitsOwn, OverLimit: a.overLimit,
 		Recorder: a.manager.GetEventRecorder("seamark-agent"),
 		Deferred: deferred, ShortageOf: a.shortages.get, Observed: a.observeExport,
 	}, "publish", map[string]*apply.Writer{serverLocal: localWriter, serverBroker: brokerWriter},
@@ -151,7 +152,7 @@ func (a *agent) addImport() error {
 	writer := a.newWriter(a.manager.GetClient())
 	return a.addController(importReconciler, &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
-		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale, ClusterOf: a.clusters.Get, WhyNot: a.clusters.WhyNot,
+		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale, ClusterOf: a.clusters.Get, WhyNot: a.clusters.WhyNot, Admits: a.usages.admits, ReserveDerived: a.reserveDerived,
 		IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Deferred: deferred,
 		Observed: a.observeImport,

@@ -43,6 +43,8 @@ type Input struct {
 	Slices []*discoveryv1.EndpointSlice
 	// RegionOf returns the region of a node, "" if it is unknown.
 	RegionOf func(node string) string
+	// OverLimit is why this cluster may not publish one more service, empty if it may.
+	OverLimit string
 	// Records are all clusters' records of this service on the broker, including this cluster's.
 	Records []*v1alpha1.ExportRecord
 }
@@ -84,6 +86,8 @@ func validity(in Input) metav1.Condition {
 		return invalid(v1alpha1.ServiceExportReasonNamespaceNotAllowed, fmt.Sprintf(
 			"cluster %s may not export from namespace %s: the broker's admin must allow it (seamark broker invite %s --allow-namespaces …)",
 			in.ClusterID, namespace, in.ClusterID))
+	case in.OverLimit != "":
+		return invalid(v1alpha1.ServiceExportReasonLimitExceeded, in.OverLimit)
 	case in.Service == nil:
 		return invalid(mcsv1beta1.ServiceExportReasonNoService, fmt.Sprintf(
 			"there is no Service %s in namespace %s: create it, and it is exported", name, namespace))

@@ -50,6 +50,10 @@ type Reconciler struct {
 	RegionOf func(node string) string
 	// ClusterOf returns what the broker's admin grants a member.
 	ClusterOf objects.ClusterOf
+	// Admits reports whether a service is within this member's limits, OverLimit says what they
+	// are.
+	Admits    func(types.NamespacedName) bool
+	OverLimit func() string
 	Recorder  events.EventRecorder
 	// ShortageOf returns why a service that should have a clusterset IP has none, nil if it has one or
 	// needs none.
@@ -172,6 +176,9 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 	}
 	if !connected {
 		return in, have, nil
+	}
+	if in.Export != nil && !r.Admits(key) {
+		in.OverLimit = r.OverLimit()
 	}
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
 		return in, have, err

@@ -49,7 +49,10 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
 		return in, err
 	}
-	if in.Records = objects.AdmittedRecords(in.Records, r.ClusterOf); len(in.Records) == 0 {
+	in.Records = slices.DeleteFunc(objects.AdmittedRecords(in.Records, r.ClusterOf), func(rec *v1alpha1.ExportRecord) bool {
+		return !r.Admits(string(rec.Spec.ClusterID), key)
+	})
+	if len(in.Records) == 0 {
 		return in, nil
 	}
 	if in.Slices, err = index.BrokerSlices(ctx, r.Broker, key); err != nil {

@@ -37,9 +37,14 @@ type Reconciler struct {
 	Stale         func() map[string]bool
 	IsNodeAddress func(netip.Addr) bool
 	IsNode        func(name string) bool
+	// Admits reports whether a service of a member is within the member's limits.
+	Admits func(cluster string, service types.NamespacedName) bool
 	// WhyNot returns why a member may not publish an address, or "" if it may.
 	WhyNot   func(cluster string, addr netip.Addr) string
 	RegionOf func(node string) string
+	// ReserveDerived returns why no further Service may be derived. If one may, it counts it;
+	// release takes that back.
+	ReserveDerived func(types.NamespacedName) (release func(), err error)
 	// CreateNamespaces creates missing namespaces instead of leaving their services out.
 	CreateNamespaces bool
 	Recorder         events.EventRecorder
@@ -217,7 +222,12 @@ func (r *Reconciler) writeDerived(ctx context.Context, key types.NamespacedName,
 		}
 		return want, nil
 	}
+	release, err := r.ReserveDerived(key)
+	if err != nil {
+		return nil, err
+	}
 	if err := r.Writer.Create(ctx, key, want); err != nil {
+		release()
 		return nil, err
 	}
 	return want, nil

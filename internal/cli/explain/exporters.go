@@ -160,6 +160,10 @@ func (e *explainer) judgeInvalid(c *Cluster, valid *metav1.Condition) string {
 	case v1alpha1.ServiceExportReasonNamespaceNotAllowed:
 		e.find(namespaceNotAllowed, c.ID, valid.Message, allowNamespaceCure(c.ID, e.Namespace))
 		return "not exported: namespace not allowed"
+	case v1alpha1.ServiceExportReasonLimitExceeded:
+		e.find(limitExceeded, c.ID, valid.Message, fmt.Sprintf("unexport services that are not needed, or have the broker's admin raise spec.limits: "+
+			"kubectl -n %s edit clusters.seamark.dev %s", e.Broker.Namespace, c.ID))
+		return "not exported: limit exceeded"
 	case mcsv1beta1.ServiceExportReasonNoService, mcsv1beta1.ServiceExportReasonInvalidServiceType:
 		e.find(agentNotRunning, c.ID,
 			fmt.Sprintf("the conditions of the ServiceExport in %s describe an earlier state of the Service: %s", c.ID, valid.Message),

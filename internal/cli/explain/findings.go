@@ -59,7 +59,7 @@ type Finding struct {
 
 // Problems are all kinds of findings.
 var Problems = []Problem{
-	notExported, noService, externalName, namespaceNotAllowed, notMember, agentSilent, agentNotRunning, refusedByBroker, idTaken,
+	notExported, noService, externalName, namespaceNotAllowed, limitExceeded, notMember, agentSilent, agentNotRunning, refusedByBroker, idTaken,
 	noReadyEndpoints,
 	clusterUnreachable, brokerUnreachable, notPublished, waitingForBroker,
 	typeConflict, portConflict, familyConflict, otherConflict,
@@ -75,6 +75,7 @@ var (
 	noService           = Problem{"no-service", "the export has no Service", Fail, HopExport}
 	externalName        = Problem{"external-name", "a Service of type ExternalName cannot be exported", Fail, HopExport}
 	namespaceNotAllowed = Problem{"namespace-not-allowed", "the cluster may not export from this namespace", Fail, HopExport}
+	limitExceeded       = Problem{"limit-exceeded", "the cluster exports more than it may", Fail, HopExport}
 	notMember           = Problem{"not-a-member", "the cluster is not a member of the clusterset", Fail, HopExport}
 	agentSilent         = Problem{"agent-silent", "the cluster's heartbeat has stopped", Fail, HopBroker}
 	agentNotRunning     = Problem{"agent-not-running", "no agent has reconciled the export", Fail, HopExport}

@@ -77,6 +77,7 @@ func TestReasonsLeadToFindings(t *testing.T) {
 		code  string
 	}{
 		{string(v1alpha1.ServiceExportReasonNamespaceNotAllowed), valid, "namespace-not-allowed"},
+		{string(v1alpha1.ServiceExportReasonLimitExceeded), valid, "limit-exceeded"},
 		{string(mcsv1beta1.ServiceExportReasonNoService), valid, "agent-not-running"},
 		{string(mcsv1beta1.ServiceExportReasonInvalidServiceType), valid, "agent-not-running"},
 		{string(v1alpha1.ServiceExportReasonClusterIDTaken), ready, "id-taken"},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -102,16 +103,22 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 	return out
 }
 
-// ignored returns the services of records that their exporters' Cluster objects do not allow.
+// ignored returns the services of records that their exporters' Cluster objects do not allow: of
+// other namespaces, or more than allowed.
 func ignored(members []v1alpha1.Cluster, records []v1alpha1.ExportRecord) map[string][]string {
 	byID := map[string]*v1alpha1.Cluster{}
 	for i := range members {
 		byID[members[i].Name] = &members[i]
 	}
-	out := map[string][]string{}
+	slices.SortFunc(records, func(a, b v1alpha1.ExportRecord) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	out, published := map[string][]string{}, map[string]int{}
 	for i := range records {
 		spec := &records[i].Spec
-		if id := string(spec.ClusterID); !objects.MayExport(byID[id], spec.ServiceNamespace) {
+		id := string(spec.ClusterID)
+		published[id]++
+		if !objects.MayExport(byID[id], spec.ServiceNamespace) || published[id] > objects.LimitsOf(byID[id]).Services {
 			out[id] = append(out[id], spec.ServiceNamespace+"/"+spec.ServiceName)
 		}
 	}

@@ -26,6 +26,7 @@ var shownBy = map[string]string{
 	"no-service":            "TestExplainNoService",
 	"external-name":         "TestExplainExternalName",
 	"namespace-not-allowed": "TestExplainNamespaceNotAllowed",
+	"limit-exceeded":        "TestDoctorFinds",
 	"not-a-member":          "TestStatusWhereThereIsNothing",
 	"agent-silent":          "TestExplainStoppedExporterAndBroker",
 	"agent-not-running":     "TestExplainStoppedExporterAndBroker",

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/dns/corefile"
@@ -90,6 +91,7 @@ func TestDoctorFinds(t *testing.T) {
 		{"a pod that cannot be reached", doctorProbe},
 		{"ranges that overlap", doctorRanges},
 		{"what is not granted", doctorGrants},
+		{"a limit that is reached", explainLimit},
 		{"a system namespace", explainReservedNamespace},
 		{"a revoked permission", doctorBrokerPermissions},
 		{"what has stopped", doctorFindsWhatHasStopped},
@@ -130,6 +132,31 @@ func doctorGrants(t *testing.T, term *terminal) {
 		t.Fatal(err)
 	}
 	term.diagnosed("doctor", "grants", "broker", "pass")
+	term.healthy(ns, "web", "east,west")
+}
+
+// East may not publish one more service, until the admin raises its limit.
+func explainLimit(t *testing.T, term *terminal) {
+	ns := term.namespace(term.east, term.west)
+	records := &v1alpha1.ExportRecordList{}
+	if err := term.fleet.Admin.List(t.Context(), records, client.MatchingLabels{mcsv1beta1.LabelSourceCluster: "east"}); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(services int32) {
+		cluster := &v1alpha1.Cluster{}
+		key := types.NamespacedName{Namespace: objects.DefaultNamespace, Name: "east"}
+		harness.Eventually(t, "limit east", func() error {
+			if err := term.fleet.Admin.Get(t.Context(), key, cluster); err != nil {
+				return err
+			}
+			cluster.Spec.Limits.Services = services
+			return term.fleet.Admin.Update(t.Context(), cluster)
+		})
+	}
+	limit(int32(len(records.Items)))
+	term.serve(term.east, ns, "web")
+	term.finds(1, "limit-exceeded", ns, "web", "east,west", "edit clusters.seamark.dev east")
+	limit(5000)
 	term.healthy(ns, "web", "east,west")
 }
 

@@ -21,6 +21,8 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
+	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -249,4 +251,115 @@ func TestAddressesOfOthersAreRefused(t *testing.T) {
 		}
 		return c.west.CheckAddresses(ns, "web", map[string][]string{})
 	})
+}
+
+// A member cannot fill the others: the oldest of its services stay within its limits.
+func TestLimitsOfAMember(t *testing.T) {
+	c := withEvilMember(t)
+	ns := fleet.NewNamespace(t, c.east, c.west)
+	c.grant(t, func(spec *v1alpha1.ClusterSpec) { spec.Limits.Services = 2 })
+	for i := range 4 {
+		c.publish(t, types.NamespacedName{Namespace: ns, Name: fmt.Sprintf("s%d", i)}, "10.6.6.6")
+	}
+	imports := func(want ...string) func() error {
+		return func() error {
+			var list mcsv1beta1.ServiceImportList
+			err := c.west.Client.List(t.Context(), &list, client.InNamespace(ns))
+			var got []string
+			for i := range list.Items {
+				got = append(got, list.Items[i].Name)
+			}
+			if err != nil || !slices.Equal(got, want) {
+				return fmt.Errorf("west imports %v, want %v (%w)", got, want, err)
+			}
+			return nil
+		}
+	}
+	harness.Eventually(t, "the two oldest services are imported", imports("s0", "s1"))
+	harness.Consistently(t, "no other is", 2*time.Second, imports("s0", "s1"))
+	must(t, c.evil.Delete(t.Context(), record("evil", types.NamespacedName{Namespace: ns, Name: "s0"})))
+	harness.Eventually(t, "the next one follows", imports("s1", "s2"))
+	c.grant(t, func(spec *v1alpha1.ClusterSpec) { spec.Limits.Services = 9 })
+	harness.Eventually(t, "all are imported", imports("s1", "s2", "s3"))
+	c.grant(t, func(spec *v1alpha1.ClusterSpec) { spec.Limits.Endpoints = 1 })
+	harness.Eventually(t, "one endpoint is one service", imports("s1"))
+}
+
+// The exporter says that its limit is reached, and publishes when there is room.
+func TestLimitIsReportedByTheExporter(t *testing.T) {
+	c := withEvilMember(t)
+	ns := fleet.NewNamespace(t, c.east, c.west)
+	var records v1alpha1.ExportRecordList
+	must(t, c.Admin.List(t.Context(), &records, client.MatchingLabels{mcsv1beta1.LabelSourceCluster: "east"}))
+	limit := func(n int32) {
+		harness.Eventually(t, "limit east", func() error {
+			cluster := &v1alpha1.Cluster{}
+			if err := c.Admin.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: "east"}, cluster); err != nil {
+				return err
+			}
+			cluster.Spec.Limits.Services = n
+			return c.Admin.Update(context.Background(), cluster)
+		})
+	}
+	limit(int32(len(records.Items) + 1))
+	t.Cleanup(func() { limit(0) })
+	for _, name := range []string{"first", "second"} {
+		c.east.Serve(t, fleet.NewService(ns, name), "10.51.0.7")
+	}
+	c.east.Export(t, ns, "first")
+	c.east.AwaitExported(t, ns, "first")
+	c.east.Export(t, ns, "second")
+	c.east.Awaits(t, ns, "second", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, v1alpha1.ServiceExportReasonLimitExceeded)
+	c.west.AwaitImport(t, ns, "first", map[string][]string{"east": {"10.51.0.7"}})
+	c.east.Unexport(t, ns, "first")
+	c.east.AwaitExported(t, ns, "second")
+	c.west.AwaitImport(t, ns, "second", map[string][]string{"east": {"10.51.0.7"}})
+}
+
+// Derived Services leave half of the Service range to the cluster itself.
+func TestDerivedServicesLeaveRoom(t *testing.T) {
+	c := withEvilMember(t)
+	small := harness.Fresh(t, 1, func(o *controlplane.Options) { o.ServiceCIDR = "10.253.0.0/27" })[0]
+	m, err := c.Join(t.Context(), small, "small", fleet.Options{})
+	must(t, err)
+	must(t, m.Start())
+	t.Cleanup(m.Stop)
+	ns := fleet.NewNamespace(t, m)
+	for i := range 32 {
+		c.publish(t, types.NamespacedName{Namespace: ns, Name: fmt.Sprintf("s%d", i)}, "10.6.6.6")
+	}
+	count := func(derived bool) (int, error) {
+		var services corev1.ServiceList
+		err := m.Client.List(t.Context(), &services, client.InNamespace(ns))
+		n := 0
+		for i := range services.Items {
+			if _, ok := objects.DerivedFrom(&services.Items[i]); ok == derived {
+				n++
+			}
+		}
+		return n, err
+	}
+	const share = 16
+	harness.Eventually(t, "the share is used, and an import says so", func() error {
+		if n, err := count(true); err != nil || n < share {
+			return fmt.Errorf("%d derived Services (%w)", n, err)
+		}
+		var list mcsv1beta1.ServiceImportList
+		if err := m.Client.List(t.Context(), &list, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			ready := meta.FindStatusCondition(list.Items[i].Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
+			if ready != nil && strings.Contains(ready.Message, "may take half of this cluster's Service range (16 addresses)") {
+				return nil
+			}
+		}
+		return fmt.Errorf("no import says that the share is used")
+	})
+	for i := range 8 {
+		must(t, m.Client.Create(t.Context(), fleet.NewService(ns, fmt.Sprintf("own%d", i))))
+	}
+	if n, err := count(true); err != nil || n != share {
+		t.Errorf("%d derived Services, want %d (%v)", n, share, err)
+	}
 }

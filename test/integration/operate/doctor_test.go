@@ -111,6 +111,7 @@ func TestDoctorFinds(t *testing.T) {
 func doctorGrants(t *testing.T, term *terminal) {
 	ns := term.namespace(term.east, term.west)
 	term.serve(term.east, ns, "web")
+	term.east.AwaitExported(t, ns, "web")
 	records := &v1alpha1.ExportRecordList{}
 	if err := term.fleet.Admin.List(t.Context(), records, client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns}); err != nil || len(records.Items) != 1 {
 		t.Fatalf("%d records (%v)", len(records.Items), err)

@@ -31,6 +31,13 @@ const (
 	AnnotationWeight = "seamark.dev/weight"
 )
 
+// Values of AnnotationPrefer, and the length of the longest that a record can have.
+const (
+	PreferRegion    = "region"
+	PreferCluster   = "cluster"
+	MaxPreferLength = 63
+)
+
 // Annotations that Seamark puts on imported objects, for the DNS server and the data plane.
 const (
 	// AnnotationMode is ModeClassic on a ServiceImport that clients reach in classic mode: through

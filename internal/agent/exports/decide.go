@@ -9,6 +9,7 @@ package exports
 import (
 	"fmt"
 	"slices"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -95,8 +96,14 @@ func validity(in Input) metav1.Condition {
 		return invalid(mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"a Service of type ExternalName cannot be exported: create one in each cluster instead")
 	}
-	return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonValid,
-		"the Service can be exported")
+	message := "the Service can be exported"
+	switch in.Export.Annotations[v1alpha1.AnnotationPrefer] {
+	case "", v1alpha1.PreferRegion, v1alpha1.PreferCluster:
+	default:
+		message += fmt.Sprintf("; its annotation %s has no effect: the value must be %s or %s",
+			v1alpha1.AnnotationPrefer, v1alpha1.PreferRegion, v1alpha1.PreferCluster)
+	}
+	return condition(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonValid, message)
 }
 
 func invalid(reason mcsv1beta1.ServiceExportConditionReason, message string) metav1.Condition {
@@ -149,7 +156,7 @@ func recordOf(in Input) *v1alpha1.ExportRecord {
 			ExportedAnnotations:   in.Export.Spec.ExportedAnnotations,
 			UseClusterSetIP:       requested,
 			RequestedClusterSetIP: requested,
-			Prefer:                in.Export.Annotations[v1alpha1.AnnotationPrefer],
+			Prefer:                preference(in.Export),
 		},
 	}
 	if IsHeadless(in.Service) {
@@ -178,6 +185,16 @@ func exportedAt(in Input) metav1.Time {
 		at = old.Spec.ExportedAt
 	}
 	return metav1.NewTime(at.UTC())
+}
+
+// preference returns the export's preference about the path of traffic. A value that is too long
+// for a record is dropped: the broker would refuse the record, and no version has such a value.
+func preference(export *mcsv1beta1.ServiceExport) string {
+	value := export.Annotations[v1alpha1.AnnotationPrefer]
+	if utf8.RuneCountInString(value) > v1alpha1.MaxPreferLength {
+		return ""
+	}
+	return value
 }
 
 // recordFrom returns the record of a cluster, or nil.

@@ -94,6 +94,10 @@ func TestValidity(t *testing.T) {
 			func(in *Input) { in.Export.Namespace = "seamark-system" }, metav1.ConditionFalse, "NamespaceNotAllowed", "",
 		},
 		"allowed namespace": {func(in *Input) { in.AllowedNamespaces = []string{"shop"} }, metav1.ConditionTrue, "Valid", ""},
+		"a preference that means nothing": {
+			func(in *Input) { in.Export.Annotations["seamark.dev/prefer"] = strings.Repeat("é", 40) }, metav1.ConditionTrue, "Valid",
+			"the Service can be exported; its annotation seamark.dev/prefer has no effect: the value must be region or cluster",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := Decide(exported(test.change))
@@ -279,5 +283,18 @@ func TestReadiness(t *testing.T) {
 	if c.Status != metav1.ConditionFalse || c.Reason != "NoClusterSetIPLeft" ||
 		c.Message != "published, but without a clusterset IP: all 2 addresses are in use" {
 		t.Errorf("no clusterset IP left: %+v", c)
+	}
+}
+
+// The broker refuses records with a longer preference, and a value that long means nothing.
+func TestPreference(t *testing.T) {
+	for value, want := range map[string]string{
+		"": "", "region": "region", "cluster": "cluster", "of-a-later-version": "of-a-later-version",
+		strings.Repeat("x", 63): strings.Repeat("x", 63), strings.Repeat("x", 64): "", strings.Repeat("é", 63): strings.Repeat("é", 63),
+	} {
+		in := exported(func(in *Input) { in.Export.Annotations[v1alpha1.AnnotationPrefer] = value })
+		if got := Decide(in).Record.Spec.Prefer; got != want {
+			t.Errorf("%q is published as %q, want %q", value, got, want)
+		}
 	}
 }

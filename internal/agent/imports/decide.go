@@ -149,7 +149,7 @@ func importOf(in Input, plan Plan) *mcsv1beta1.ServiceImport {
 	if merged.Mode == merge.ModeClassic {
 		annotate(si, v1alpha1.AnnotationMode, v1alpha1.ModeClassic)
 	}
-	if merged.Prefer == "region" || merged.Prefer == "cluster" {
+	if merged.Prefer == v1alpha1.PreferRegion || merged.Prefer == v1alpha1.PreferCluster {
 		annotate(si, v1alpha1.AnnotationPrefer, merged.Prefer)
 	}
 	if len(plan.families) > 0 {

@@ -92,6 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if ok, err := r.namespaceReady(ctx, key.Namespace); err != nil {
 			return ctrl.Result{}, err
 		} else if !ok {
+			r.Observed(key, nil)
 			telemetry.Wait(ctx, objects.WaitForNamespace)
 			return ctrl.Result{}, nil // the namespace's own event brings the service back
 		}

@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -91,5 +93,28 @@ func TestEndpointsOfAnotherFamilyAreNotMissing(t *testing.T) {
 	in.Broker.Slices = append(in.Broker.Slices, *six)
 	if found := Explain(in).Findings; len(found) > 0 {
 		t.Errorf("found %+v", found)
+	}
+}
+
+// A silent cluster uses its own endpoints: they are not kept for lack of others.
+func TestSilentClusterDoesNotKeepItsOwnEndpoints(t *testing.T) {
+	in := readInput(t, "port-conflict")
+	for i := range in.Broker.Leases {
+		if l := &in.Broker.Leases[i]; l.Name == "west" {
+			long := metav1.NewMicroTime(in.Now.Add(-time.Hour))
+			l.Spec.RenewTime, l.ManagedFields = &long, nil
+		}
+	}
+	found := 0
+	for _, f := range Explain(in).Findings {
+		if f.Code == "agent-silent" {
+			found++
+		}
+		if f.Cluster == "west" && (f.Code == "stale-endpoints-kept" || f.Code == "stale-endpoints-dropped") {
+			t.Errorf("west, which is silent, says of itself: %+v", f)
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d findings that west is silent", found)
 	}
 }

@@ -174,23 +174,22 @@ func (e *explainer) judgeEndpoints(c *Cluster, refused bool) {
 	have := bySource(c)
 	const cure = "bring the cluster back, or, if it is gone for good: seamark cluster remove "
 	kept := c.condition(v1alpha1.ServiceImportConditionStaleEndpointsKept)
-	if stale, held := e.staleSources(have); kept != nil && (stale == "" || held != "") {
+	if stale, held := e.staleSources(c, have); kept != nil && (stale == "" || held != "") {
 		// Without a silent cluster by the leases that were read, the agent has read others.
 		e.find(staleKept, c.ID, kept.Message, cure+cmp.Or(held, "ID"))
 	}
 	for _, source := range e.merged.Clusters {
 		switch {
+		case source == c.ID:
+			// Its own endpoints do not come through the broker; its lease says nothing about them.
 		case e.stale(source) && have[source] > 0:
 			if kept == nil {
-				e.find(staleKept, c.ID,
-					fmt.Sprintf("cluster %s is silent and no other cluster serves the service: %s keeps its last known endpoints", source, c.ID),
-					cure+source)
+				e.find(staleKept, c.ID, fmt.Sprintf("cluster %s is silent, and %s still has its last known endpoints", source, c.ID), cure+source)
 			}
 		case e.stale(source):
 			e.find(staleDropped, c.ID,
 				fmt.Sprintf("cluster %s is silent: %s leaves its endpoints out and uses those of other clusters", source, c.ID), cure+source)
-		case source == c.ID || refused:
-			// Its own endpoints do not come through the broker, and refused ones have a finding already.
+		case refused: // they have a finding already
 		default:
 			if want := e.expected(c, source); have[source] != want {
 				e.find(endpointsBehind, c.ID, fmt.Sprintf("%s has %d endpoints of %s, which publishes %d", c.ID, have[source], source, want),
@@ -201,11 +200,11 @@ func (e *explainer) judgeEndpoints(c *Cluster, refused bool) {
 	}
 }
 
-// staleSources returns the first silent cluster that exports the service, and the first whose
-// endpoints are held; empty when there is none.
-func (e *explainer) staleSources(have map[string]int) (stale, held string) {
+// staleSources returns the first other silent cluster that exports the service, and the first whose
+// endpoints c holds; empty when there is none.
+func (e *explainer) staleSources(c *Cluster, have map[string]int) (stale, held string) {
 	for _, id := range e.merged.Clusters {
-		if !e.stale(id) {
+		if id == c.ID || !e.stale(id) {
 			continue
 		}
 		stale = cmp.Or(stale, id)

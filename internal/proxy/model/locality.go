@@ -20,12 +20,6 @@ const (
 	anywhere
 )
 
-// Values of the annotation v1alpha1.AnnotationPrefer.
-const (
-	preferRegion  = "region"
-	preferCluster = "cluster"
-)
-
 // preference is the locality that a service prefers.
 type preference struct {
 	// localOnly admits only endpoints of this node.
@@ -42,9 +36,9 @@ func preferenceOf(si *mcsv1beta1.ServiceImport) preference {
 	policy := ptr.Deref(si.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 	p.localOnly = policy == corev1.ServiceInternalTrafficPolicyLocal
 	switch si.Annotations[v1alpha1.AnnotationPrefer] {
-	case preferRegion:
+	case v1alpha1.PreferRegion:
 		p.nearest = sameRegion
-	case preferCluster:
+	case v1alpha1.PreferCluster:
 		p.nearest = sameCluster
 	}
 	switch ptr.Deref(si.Spec.TrafficDistribution, "") {

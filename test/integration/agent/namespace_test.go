@@ -21,19 +21,38 @@ func TestNamespaceDeletedAndRecreated(t *testing.T) {
 	cps := harness.Fresh(t, 2, harness.WithControllerManager)
 	f := fleet.Started(t, cps[0], cps, fleet.Options{})
 	east, west := f.Members[0], f.Members[1]
+	west.Stop()
+	address := freeAddress(t)
+	west.StartProcess(t, "--metrics-bind-address="+address)
 	ns := fleet.NewNamespace(t, east, west)
 	svc := fleet.NewService(ns, "web")
 	east.Serve(t, svc, "10.1.0.1")
 	east.Export(t, ns, "web")
 	west.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
 
+	awaitImportsMetric(t, address, 1)
 	deleteNamespace(t, west, ns)
+	awaitImportsMetric(t, address, 0)
 	west.Namespace(t, ns)
 	west.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
 
 	deleteNamespace(t, east, ns)
 	west.AwaitNoImport(t, ns, "web")
 	awaitNothingOnBroker(t, f, ns)
+}
+
+// awaitImportsMetric waits until an agent counts this number of ready imports and no others.
+func awaitImportsMetric(t *testing.T, address string, want float64) {
+	t.Helper()
+	harness.Eventually(t, fmt.Sprintf("%v imports in the metrics", want), func() error {
+		text := scrape(t, address)
+		ready, _ := seriesValue(text, `seamark_imports{state="ready"}`)
+		notReady, _ := seriesValue(text, `seamark_imports{state="not_ready"}`)
+		if ready != want || notReady != 0 {
+			return fmt.Errorf("%v are ready, %v are not", ready, notReady)
+		}
+		return nil
+	})
 }
 
 func deleteNamespace(t *testing.T, m *fleet.Member, name string) {

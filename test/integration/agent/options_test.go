@@ -5,7 +5,11 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/seamark-dev/seamark/internal/agent"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -45,6 +49,18 @@ func TestCreateNamespacesAndLeaderElection(t *testing.T) {
 	stopSecond()
 	east.Unexport(t, ns, "two")
 	west.AwaitNoImport(t, ns, "two")
+
+	// The agent deletes no namespace, also not one that it created and that has no import any more:
+	// it cannot know what users put there. The label says which ones it created.
+	east.Unexport(t, ns, "one")
+	west.AwaitNoImport(t, ns, "one")
+	created := &corev1.Namespace{}
+	if err := west.Client.Get(context.Background(), types.NamespacedName{Name: ns}, created); err != nil {
+		t.Fatal(err)
+	}
+	if created.DeletionTimestamp != nil || created.Labels[objects.LabelManagedBy] != objects.ManagedBySeamark {
+		t.Errorf("the namespace is %+v", created.ObjectMeta)
+	}
 }
 
 // replica starts one more agent of a member and returns a function that stops it.

@@ -208,4 +208,6 @@ var finalReasons = []mcsv1beta1.ServiceExportConditionReason{
 	mcsv1beta1.ServiceExportReasonFailed,
 	v1alpha1.ServiceExportReasonRefusedByBroker,
 	v1alpha1.ServiceExportReasonClusterIDTaken,
+	mcsv1beta1.ServiceExportReasonTypeConflict,
+	mcsv1beta1.ServiceExportReasonIPFamilyConflict,
 }

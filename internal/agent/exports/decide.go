@@ -58,6 +58,9 @@ type Plan struct {
 	// Valid and Conflict are conditions of the ServiceExport; Ready depends on the result of writing.
 	Valid    metav1.Condition
 	Conflict *metav1.Condition
+	// leftOut is why this cluster takes no part in the service although it may export it, nil if it
+	// takes part.
+	leftOut *merge.Conflict
 }
 
 // Decide merges the records, this cluster's new one included, and returns what should be.
@@ -72,12 +75,14 @@ func Decide(in Input) Plan {
 	record := recordOf(in)
 	merged := merge.Merge(withOwn(in.Records, record))
 	conflict := conflictCondition(merged)
-	return Plan{
-		Record:   record,
-		Slices:   Slices(in, merged.Mode),
-		Valid:    valid,
-		Conflict: &conflict,
+	plan := Plan{Record: record, Valid: valid, Conflict: &conflict}
+	if reason, out := merged.LeftOut[in.ClusterID]; out {
+		i := slices.IndexFunc(merged.Conflicts, func(c merge.Conflict) bool { return c.Reason == reason })
+		plan.leftOut = &merged.Conflicts[i]
+		return plan
 	}
+	plan.Slices = Slices(in, merged.Mode)
+	return plan
 }
 
 func validity(in Input) metav1.Condition {

@@ -298,3 +298,39 @@ func TestPreference(t *testing.T) {
 		}
 	}
 }
+
+// A cluster that lost a type conflict, or has none of the service's families, is not exported: its
+// record stays, so that all clusters see the conflict and it can take over; its endpoints do not.
+func TestLeftOutIsNotReady(t *testing.T) {
+	older := func(change func(*v1alpha1.ExportRecordSpec)) func(*Input) {
+		return func(in *Input) {
+			r := recordOf(*in)
+			r.Spec.ClusterID, r.Spec.ExportedAt = "west", metav1.NewTime(created.Add(-time.Hour))
+			change(&r.Spec)
+			in.Records = []*v1alpha1.ExportRecord{r}
+		}
+	}
+	for name, test := range map[string]struct {
+		older           func(*Input)
+		reason, message string
+	}{
+		"type": {
+			older(func(r *v1alpha1.ExportRecordSpec) { r.Type = mcsv1beta1.Headless }), "TypeConflict",
+			"not exported: cluster west, whose export is older, has another type; the service is exported when the types agree",
+		},
+		"family": {
+			older(func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = []corev1.IPFamily{"IPv6"} }), "IPFamilyConflict",
+			"not exported: cluster west, whose export is older, has other IP families; the service is exported when it has one of them",
+		},
+		"no conflict": {older(func(*v1alpha1.ExportRecordSpec) {}), "Exported", "the service is published to the clusterset"},
+	} {
+		plan := Decide(exported(test.older))
+		c := readiness(&mcsv1beta1.ServiceExport{}, plan, nil, nil)
+		if c.Reason != test.reason || c.Message != test.message || (c.Status == metav1.ConditionTrue) != (c.Reason == "Exported") {
+			t.Errorf("%s: %+v", name, c)
+		}
+		if plan.Record == nil || plan.Valid.Status != metav1.ConditionTrue || (len(plan.Slices) > 0) != (c.Reason == "Exported") {
+			t.Errorf("%s: record %v, %d slices, valid %+v", name, plan.Record, len(plan.Slices), plan.Valid)
+		}
+	}
+}

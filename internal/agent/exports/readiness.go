@@ -12,6 +12,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -29,6 +30,8 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, result, shortage err
 	switch {
 	case plan.Valid.Status != metav1.ConditionTrue:
 		return notReady(mcsv1beta1.ServiceExportReasonFailed, "not exported: "+plan.Valid.Message)
+	case result == nil && plan.leftOut != nil:
+		return notReady(plan.leftOut.Reason, leftOutMessage(plan.leftOut))
 	case result == nil && shortage != nil:
 		return notReady(v1alpha1.ServiceExportReasonNoClusterSetIPLeft, "published, but without a clusterset IP: "+shortage.Error())
 	case result == nil:
@@ -49,6 +52,16 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, result, shortage err
 	}
 	return notReady(v1alpha1.ServiceExportReasonWaitingForBroker,
 		fmt.Sprintf("waiting for the broker: %s; the export completes by itself", cause(result)))
+}
+
+// leftOutMessage says why a valid export is not exported. The record is published nevertheless: all
+// clusters see the conflict by it, and it takes over when the older export goes.
+func leftOutMessage(c *merge.Conflict) string {
+	differs, until := "another type", "the types agree"
+	if c.Reason == mcsv1beta1.ServiceExportReasonIPFamilyConflict {
+		differs, until = "other IP families", "it has one of them"
+	}
+	return fmt.Sprintf("not exported: cluster %s, whose export is older, has %s; the service is exported when %s", c.Winner, differs, until)
 }
 
 // cause describes a failure without addresses, ports or times, which objects.ErrorText may contain.

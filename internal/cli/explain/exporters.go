@@ -202,6 +202,8 @@ func (e *explainer) judgeReady(c *Cluster, record *v1alpha1.ExportRecord) string
 		e.find(refusedByBroker, c.ID, ready.Message, "the message names the rule of the broker that refused it: show it to the broker's admin. "+
 			"A removed member joins again (seamark broker invite "+c.ID+" --renew)")
 		return "not published: refused"
+	case mcsv1beta1.ServiceExportReasonTypeConflict, mcsv1beta1.ServiceExportReasonIPFamilyConflict:
+		return "not exported, left out: " + ready.Reason // explainConflict adds the finding
 	case v1alpha1.ServiceExportReasonNoClusterSetIPLeft:
 		return "published, without a clusterset IP" // explainAddress adds the finding
 	case v1alpha1.ServiceExportReasonNotMember:
@@ -234,7 +236,7 @@ func (e *explainer) judgeRecord(c *Cluster, id string) string {
 		return "ignored: namespace not allowed"
 	}
 	if why, out := e.merged.LeftOut[id]; out {
-		return "published, left out: " + string(why)
+		return "not exported, left out: " + string(why)
 	}
 	slices := e.slicesOf(id)
 	if c != nil && c.Service != nil {

@@ -109,13 +109,16 @@ func TestLoserTakesOverWhenTheWinnerUnexports(t *testing.T) {
 	west.Serve(t, fleet.NewService(ns, "db", func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), "10.2.0.1")
 	west.Export(t, ns, "db")
 	awaitConflict(t, f.Members[:2], ns, "db", mcsv1beta1.ServiceExportReasonTypeConflict)
-	// The cluster with the other type is not imported.
+	// The cluster with the other type is not exported, and its export says so.
+	west.Awaits(t, ns, "db", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonTypeConflict)
+	west.Awaits(t, ns, "db", mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonValid)
 	if si := north.AwaitImport(t, ns, "db", map[string][]string{"east": {"10.1.0.1"}}); si.Spec.Type != mcsv1beta1.ClusterSetIP {
 		t.Errorf("type %s", si.Spec.Type)
 	}
 	awaitAggregate(t, f, ns, "db", "east")
 	east.Unexport(t, ns, "db")
 	awaitNoConflict(t, f.Members[1:2], ns, "db")
+	west.AwaitExported(t, ns, "db")
 	harness.Eventually(t, "the type of the remaining export", func() error {
 		si, err := north.Import(ns, "db")
 		if err != nil || si.Spec.Type != mcsv1beta1.Headless {

@@ -255,6 +255,8 @@ func TestFamilies(t *testing.T) {
 		}
 		return nil
 	})
+	four.Awaits(t, ns, "six", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse,
+		mcsv1beta1.ServiceExportReasonIPFamilyConflict)
 }
 
 // A member changes its data plane by joining again.

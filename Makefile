@@ -45,6 +45,17 @@ test-unit: setup ## Run the unit tests
 test-integration: setup kube ## Run the tests against real Kubernetes API servers and a real kernel
 	$(GOTEST) -p $(TEST_PARALLEL) $(INTEGRATION_PACKAGES)
 
+# How long to simulate: a duration (10m), or a number of histories (50000).
+SIM ?= 10m
+.PHONY: sim
+sim: ## Play random histories of a simulated clusterset (SIM=10m, or SIM=50000 histories)
+	go test -vet=off -ldflags=-w -timeout 24h -count=1 -v -run TestHistories ./test/sim -sim.first=$$RANDOM$$RANDOM \
+	  $(if $(filter %s %m %h,$(SIM)),-sim.duration=$(SIM),-sim.histories=$(SIM))
+
+.PHONY: sim-teeth
+sim-teeth: ## Take the agent's mends out one by one and show which the simulator misses (about an hour)
+	go run ./test/sim/teeth $(TEETH)
+
 .PHONY: test-alerts
 test-alerts: ## Check the alert rules with promtool
 	@test/monitoring/promtool.sh

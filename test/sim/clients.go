@@ -1,0 +1,145 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+var (
+	errStopped     = errors.New("the agent is stopped")
+	errUnreachable = errors.New("connection refused")
+)
+
+// apiClient is an agent's client of one API server. It reads from the view, or from the server if
+// it has none.
+type apiClient struct {
+	client.Client // nil: what is not modelled panics
+
+	agent  *agentProcess
+	server *server
+	view   *view
+}
+
+// fail returns the error of a request that does not reach the server.
+func (c *apiClient) fail() error {
+	switch {
+	case c.agent.stopped:
+		return errStopped
+	case c.server == c.agent.member.world.broker && c.agent.member.cutOff:
+		return errUnreachable
+	}
+	return nil
+}
+
+// write makes one write. The agent may crash before or after it, or lose the answer.
+func (c *apiClient) write(verb string, obj client.Object, f func() error) error {
+	if err := c.fail(); err != nil {
+		return err
+	}
+	a := c.agent
+	if a.crashIn > 0 {
+		if a.crashIn--; a.crashIn == 0 {
+			a.member.world.logf("%s crashes before it can %s %s %s", a, verb, kindOf(obj).name, obj.GetName())
+			a.stop()
+			return errStopped
+		}
+	}
+	outcome := fine
+	if _, lease := obj.(*coordinationv1.Lease); !lease && a.member.failing > 0 {
+		a.member.failing--
+		outcome = writeOutcome(a.member.world.rng.IntN(3))
+	}
+	if outcome == refused {
+		return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+	}
+	err := f()
+	if err == nil && outcome == answerLost {
+		return apierrors.NewTimeoutError("the answer is lost", 1)
+	}
+	return err
+}
+
+type writeOutcome int
+
+const (
+	fine writeOutcome = iota
+	refused
+	answerLost
+)
+
+// Get implements client.Reader.
+func (c *apiClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if c.view != nil {
+		return c.view.Get(ctx, key, obj, opts...)
+	}
+	if err := c.fail(); err != nil {
+		return err
+	}
+	current := c.server.get(reflect.TypeOf(obj), key)
+	if current == nil {
+		return apierrors.NewNotFound(resource(obj), key.Name)
+	}
+	kindOf(obj).set(obj, current)
+	return nil
+}
+
+// List implements client.Reader.
+func (c *apiClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if c.view != nil {
+		return c.view.List(ctx, list, opts...)
+	}
+	if err := c.fail(); err != nil {
+		return err
+	}
+	k := lists[reflect.TypeOf(list)]
+	if k == nil {
+		panic(fmt.Sprintf("lists of %T are not modelled", list))
+	}
+	var items []client.Object
+	matches := selector(opts)
+	state := c.server.store(typesByKind[k]).objects
+	for _, key := range sortedKeys(state) {
+		if matches(state[key], nil) {
+			items = append(items, state[key])
+		}
+	}
+	k.fill(list, items)
+	return nil
+}
+
+// Create implements client.Writer.
+func (c *apiClient) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
+	return c.write("create", obj, func() error { return c.server.create(obj) })
+}
+
+// Update implements client.Writer.
+func (c *apiClient) Update(_ context.Context, obj client.Object, _ ...client.UpdateOption) error {
+	return c.write("update", obj, func() error { return c.server.update(obj, false) })
+}
+
+// Delete implements client.Writer.
+func (c *apiClient) Delete(_ context.Context, obj client.Object, opts ...client.DeleteOption) error {
+	var o client.DeleteOptions
+	o.ApplyOptions(opts)
+	return c.write("delete", obj, func() error { return c.server.remove(obj, o.Preconditions) })
+}
+
+// Status implements client.StatusClient.
+func (c *apiClient) Status() client.SubResourceWriter { return &statusClient{client: c} }
+
+type statusClient struct {
+	client.SubResourceWriter // nil: what is not modelled panics
+
+	client *apiClient
+}
+
+// Update implements client.SubResourceWriter.
+func (s *statusClient) Update(_ context.Context, obj client.Object, _ ...client.SubResourceUpdateOption) error {
+	return s.client.write("update status of", obj, func() error { return s.client.server.update(obj, true) })
+}

@@ -1,0 +1,86 @@
+package main
+
+const (
+	imports   = "internal/agent/imports/"
+	exports   = "internal/agent/exports/"
+	aggregate = "internal/agent/aggregate/"
+	applying  = "internal/agent/apply/"
+	member    = "internal/agent/member/"
+)
+
+// mends are those that the simulator can express. The name says what the code does.
+var mends = []mend{
+	{"imports stay while a restored broker lacks records", []edit{{
+		imports + "offline.go",
+		"if left := lostDelay - time.Since(since); left > 0 {",
+		"if left := lostDelay - time.Since(since); left > lostDelay {",
+	}}},
+	{"a record outlives its Service for two seconds", []edit{{
+		exports + "reconciler.go",
+		"return max(0, replaceTimeout-time.Since(since))",
+		"return 0",
+	}}},
+	{"silence proves nothing while the own watch is down", []edit{{
+		member + "liveness.go",
+		"if !l.watchLive {",
+		"if false {",
+	}}},
+	{"verdicts about dead clusters survive a restart", []edit{{
+		member + "liveness.go",
+		"func (l *Liveness) Restore(verdicts map[string]Verdict) { l.Adopt(verdicts) }",
+		"func (l *Liveness) Restore(map[string]Verdict) {}",
+	}}},
+	{"a dead cluster is replaced port by port", []edit{{
+		imports + "stale.go",
+		"	s.Ports = unserved\n	return len(unserved) > 0",
+		"	return len(unserved) == len(s.Ports)",
+	}}},
+	{"a newer export takes no family from a service", []edit{{
+		"internal/merge/leftout.go",
+		"	r.Spec.IPFamilies = won.in(oldest)",
+		"	for _, m := range exports {\n		if shared := won & familiesOf(m); shared != 0 {\n			won = shared\n		}\n	}\n	r.Spec.IPFamilies = won.in(oldest)",
+	}}},
+	{"annotations of other controllers stay", []edit{{
+		imports + "metadata.go",
+		"	obj.SetAnnotations(union(foreign(existing.GetAnnotations(), annotations), obj.GetAnnotations()))",
+		"	_ = annotations",
+	}}},
+	{"a deletion names the object that was read", []edit{{
+		applying + "apply.go",
+		`	err := w.client.Delete(ctx, obj, client.Preconditions{UID: ptr.To(obj.GetUID()), ResourceVersion: ptr.To(obj.GetResourceVersion())})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if w.OnWrite`,
+		`	err := w.client.Delete(ctx, obj)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if w.OnWrite`,
+	}}},
+	{"a reconciler waits until it sees its own writes", []edit{{
+		applying + "apply.go",
+		"if !w.isObserved(ctx, write) && time.Since(p.since) < CacheTimeout {",
+		"if false {",
+	}}},
+	{"the aggregate that was lost gets its addresses back", []edit{{
+		aggregate + "decide.go",
+		"wanted := in.Remembered.of(family)",
+		"wanted := netip.Addr{}",
+	}}},
+	{"watches of a restored broker start over", []edit{{
+		member + "heartbeat.go",
+		"			h.OnBrokerRestored()\n",
+		"",
+	}}},
+	{"the derived Service outlives its ServiceImport", []edit{{
+		imports + "derived.go",
+		"return o.Kind == mcsv1beta1.ServiceImportKindName",
+		"return false",
+	}, {
+		imports + "reconciler.go",
+		"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
+		"	if plan.Derived.Want != nil {\n		plan.Derived.Want.OwnerReferences = []metav1.OwnerReference{ownerOf(current)}\n	}\n" +
+			"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
+	}}},
+}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -191,12 +192,15 @@ func (w *workload) checkConditions(m *fleet.Member, records map[types.Namespaced
 			}
 			continue
 		}
-		status, reason, message := merge.Merge(records[key]).Condition()
+		merged := merge.Merge(records[key])
+		status, reason, message := merged.Condition()
 		if conflict == nil || conflict.Status != status || conflict.Reason != reason || conflict.Message != message {
 			return fmt.Errorf("%s: export %s has the condition %+v, want %s %s", m.ID, key, conflict, reason, message)
 		}
-		if !meta.IsStatusConditionTrue(conditions, string(mcsv1beta1.ServiceExportConditionReady)) {
-			return fmt.Errorf("%s: export %s is not ready: %+v", m.ID, key, conditions)
+		ready := meta.FindStatusCondition(conditions, string(mcsv1beta1.ServiceExportConditionReady))
+		leftOut, out := merged.LeftOut[m.ID]
+		if ready == nil || (ready.Status == metav1.ConditionTrue) == out || out && ready.Reason != string(leftOut) {
+			return fmt.Errorf("%s: export %s has the condition %+v, left out: %q", m.ID, key, ready, leftOut)
 		}
 	}
 	return nil

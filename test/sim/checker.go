@@ -143,7 +143,7 @@ func (c *checker) checkImport(p place) {
 		c.checkAddresses(p, si)
 	}
 	c.checkServed(p, si, imported)
-	c.checkDead(p, imported)
+	c.checkDead(p, si, imported)
 }
 
 func (m *member) imported(service string) []*discoveryv1.EndpointSlice {
@@ -242,7 +242,8 @@ func (c *checker) unserved(p place, si *mcsv1beta1.ServiceImport, imported []*di
 	for _, port := range si.Spec.Ports {
 		for _, family := range si.Spec.IPFamilies {
 			offered := slices.ContainsFunc(offers, func(o offer) bool {
-				return slices.Contains(clustersOf(si), o.member.id) && o.family == family && o.port.Name == port.Name && o.port.Port == port.Port && o.port.Protocol == port.Protocol
+				return slices.Contains(clustersOf(si), o.member.id) && o.family == family && o.port.Name == port.Name &&
+					o.port.Port == port.Port && o.port.Protocol == port.Protocol
 			})
 			if offered && len(servers(imported, family, port.Name, port.Protocol)) == 0 {
 				return fmt.Sprintf("port %s has no %s endpoint", port.Name, family)
@@ -299,7 +300,7 @@ func hasPort(s *discoveryv1.EndpointSlice, name string, protocol corev1.Protocol
 
 // checkDead checks that no endpoint of a dead cluster comes back while a living one serves its
 // ports.
-func (c *checker) checkDead(p place, imported []*discoveryv1.EndpointSlice) {
+func (c *checker) checkDead(p place, si *mcsv1beta1.ServiceImport, imported []*discoveryv1.EndpointSlice) {
 	h := c.history(p)
 	now := map[string]bool{}
 	for _, s := range imported {
@@ -312,7 +313,7 @@ func (c *checker) checkDead(p place, imported []*discoveryv1.EndpointSlice) {
 		switch {
 		case m.deadSince.IsZero():
 			delete(h.dropped, m.id)
-		case dead && h.sources[m.id] && !now[m.id]:
+		case dead && h.sources[m.id] && !now[m.id] && si != nil && p.member.alive(): // not by a user
 			h.dropped[m.id] = true
 		case h.dropped[m.id] && now[m.id] && c.replaceable(p, m.id, imported):
 			c.world.fail(ruleDead, "endpoints of %s from the dead cluster %s came back in %s", p.service, m.id, p.member.id)

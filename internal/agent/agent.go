@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -97,13 +98,29 @@ type agent struct {
 }
 
 // Run runs the agent until ctx ends. It returns an error if it cannot start because the cluster is
-// no member or the kubeconfig does not work. It starts even if the broker is unreachable.
+// no member or the kubeconfig does not work. It starts even if the broker is unreachable. When the
+// cluster was removed from its clusterset, it withdraws and rests until the cluster joins again.
 func Run(ctx context.Context, o Options) error {
+	for {
+		err := runMember(ctx, o)
+		var removed *member.RemovedError
+		if !errors.As(err, &removed) {
+			return err
+		}
+		if err := restUntilJoined(ctx, o, removed); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// runMember runs the agent of a member, until ctx ends or the cluster is removed.
+func runMember(ctx context.Context, o Options) error {
 	a := newAgent(o)
 	a.control = a.runController
 	if err := a.run(ctx, a.readMembership, a.connect, a.readClusterFacts, a.assemble, a.addProbes, a.addMetrics); err != nil {
 		return err
 	}
+	defer a.metrics.Unregister(ctrlmetrics.Registry)
 	a.Log.Info("starting", "clusterset", a.membership.ClusterSet, "broker", a.membership.Server)
 	return a.manager.Start(ctx)
 }
@@ -155,9 +172,11 @@ func (a *agent) readMembership(ctx context.Context) error {
 	} else if err != nil {
 		return fmt.Errorf("read secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
 	}
-	a.membership, err = objects.MembershipFrom(secret)
+	if a.membership, err = objects.MembershipFrom(secret); err != nil {
+		return err
+	}
 	a.ReportClusterID(a.membership.ClusterID)
-	return err
+	return member.CheckSecret(secret, a.membership)
 }
 
 // connect creates the manager of this cluster and the connection to the broker.
@@ -219,7 +238,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 		return err
 	}
 	a.heartbeat = &member.Heartbeat{
-		ClusterID: a.membership.ClusterID, Namespace: a.membership.Namespace, Holder: a.facts.Holder,
+		ClusterID: a.membership.ClusterID, ClusterSet: a.membership.ClusterSet, Namespace: a.membership.Namespace, Holder: a.facts.Holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration,
 		OnBrokerRestored: a.restartWatches, Elected: a.elected(), LeaderNonce: a.leaderNonce(),
 	}

@@ -197,7 +197,7 @@ func (a *agent) addIdentity() error {
 	stillMember := func(ctx context.Context) (bool, error) {
 		secret := &corev1.Secret{}
 		err := a.localDirect.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
-		return err == nil && secret.DeletionTimestamp == nil, client.IgnoreNotFound(err)
+		return err == nil && secret.DeletionTimestamp == nil && objects.RemovedAt(secret) == "", client.IgnoreNotFound(err)
 	}
 	keys := []types.NamespacedName{{Name: a.membership.ClusterID}} // all identity objects are reconciled together
 	identity := &member.IdentityReconciler{Local: a.manager.GetClient(), Membership: a.membership, StillMember: stillMember}

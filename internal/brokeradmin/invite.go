@@ -105,6 +105,8 @@ func Invite(ctx context.Context, c client.Client, id string, o InviteOptions) (I
 	if err != nil {
 		return InviteResult{}, err
 	}
+	// Tokens from before a removal must not become valid again.
+	o.Revoke = o.Revoke || !renewed
 	membership := objects.Membership{ClusterID: id, ClusterSet: set.Name, Namespace: o.Namespace, Server: o.Server, CAData: o.CAData}
 	expires, err := issueCredential(ctx, c, &membership, o)
 	if err != nil {
@@ -112,7 +114,7 @@ func Invite(ctx context.Context, c client.Client, id string, o InviteOptions) (I
 			"cluster %s is registered, but its credential is not complete: run seamark broker invite %s --renew: %w", id, id, err)
 	}
 	return InviteResult{
-		Membership: membership, Renewed: renewed, Revoked: o.Revoke, Expires: expires,
+		Membership: membership, Renewed: renewed, Revoked: renewed && o.Revoke, Expires: expires,
 		Blocks: cluster.Spec.ClusterSetIPBlocks, Namespaces: cluster.Spec.AllowedNamespaces,
 	}, nil
 }
@@ -145,7 +147,7 @@ func findOrRegister(
 	err = c.Get(ctx, types.NamespacedName{Namespace: set.Namespace, Name: id}, cluster)
 	switch {
 	case apierrors.IsNotFound(err) && o.Renew:
-		return nil, false, fmt.Errorf("there is no cluster %s in clusterset %s to renew: leave out --renew to invite it", id, set.Name)
+		return nil, false, noneToRenew(ctx, c, set, id)
 	case apierrors.IsNotFound(err):
 		cluster, err = register(ctx, c, set, id, o)
 		return cluster, false, err
@@ -179,6 +181,19 @@ func findOrRegister(
 		}
 	}
 	return cluster, true, nil
+}
+
+// noneToRenew returns why a cluster that is no member cannot be renewed.
+func noneToRenew(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id string) error {
+	removed, err := removedSince(ctx, c, set.Namespace, id)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for lease %s: %w", id, err)
+	case removed != "":
+		return fmt.Errorf("cluster %s was removed from clusterset %s at %s: leave out --renew to invite it again, then join it with the new "+
+			"invitation", id, set.Name, removed)
+	}
+	return fmt.Errorf("there is no cluster %s in clusterset %s to renew: leave out --renew to invite it", id, set.Name)
 }
 
 func inUse(id, clusterSet string) error {
@@ -328,11 +343,9 @@ func issueCredential(ctx context.Context, c client.Client, m *objects.Membership
 		}
 	}
 	if _, err := ensure(ctx, c, memberLease(namespace, id), func(have *coordinationv1.Lease) bool {
-		if have.Labels[mcsv1beta1.LabelSourceCluster] == id {
-			return false
-		}
+		changed := objects.ClearRemoved(have) || have.Labels[mcsv1beta1.LabelSourceCluster] != id
 		metav1.SetMetaDataLabel(&have.ObjectMeta, mcsv1beta1.LabelSourceCluster, id)
-		return true
+		return changed
 	}); err != nil {
 		return expires, err
 	}

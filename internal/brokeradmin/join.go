@@ -168,7 +168,8 @@ func (l Local) planMembership(m objects.Membership, o JoinOptions) (objects.Memb
 	return m, nil
 }
 
-// checkBroker reads from the broker, as the member, what the agent needs first.
+// checkBroker reads from the broker, as the member, what the agent needs first. It clears the mark
+// of a cluster that left and has not been removed since.
 func checkBroker(ctx context.Context, m objects.Membership, holder string) error {
 	config := m.Config()
 	config.Timeout = brokerTimeout
@@ -180,6 +181,10 @@ func checkBroker(ctx context.Context, m objects.Membership, holder string) error
 	lease := &coordinationv1.Lease{}
 	for name, obj := range map[string]client.Object{m.ClusterSet: &v1alpha1.ClusterSet{}, m.ClusterID: &v1alpha1.Cluster{}} {
 		if err := c.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: name}, obj); err != nil {
+			if at, _ := removedSince(ctx, c, m.Namespace, m.ClusterID); at != "" {
+				return fmt.Errorf("cluster %s was removed from clusterset %s at %s: get a new invitation (seamark broker invite %s)",
+					m.ClusterID, m.ClusterSet, at, m.ClusterID)
+			}
 			return explainBroker(m, err)
 		}
 	}
@@ -190,6 +195,11 @@ func checkBroker(ctx context.Context, m objects.Membership, holder string) error
 		return fmt.Errorf("the id %s is used by another cluster, which renewed its lease a moment ago: get an invitation for another id "+
 			"(seamark broker invite ID); if that cluster is gone for good, run seamark cluster remove %s and invite this one anew",
 			m.ClusterID, m.ClusterID)
+	}
+	if objects.ClearRemoved(lease) {
+		if err := c.Update(ctx, lease); err != nil {
+			return fmt.Errorf("take up lease %s again: %w", m.ClusterID, err)
+		}
 	}
 	return nil
 }
@@ -202,13 +212,13 @@ func explainBroker(m objects.Membership, err error) error {
 
 func brokerProblem(m objects.Membership, err error) (what, remedy string) {
 	renew := fmt.Sprintf("get a new invitation (seamark broker invite %s --renew)", m.ClusterID)
+	renewOrInvite := fmt.Sprintf("get a new invitation (seamark broker invite %s --renew; if the cluster was removed: without --renew)", m.ClusterID)
 	switch cause, _ := objects.ErrorCause(err); cause {
 	case objects.CauseUnauthorized:
 		return fmt.Sprintf("the broker at %s does not accept the credential of cluster %s: it has expired or was revoked",
-			m.Server, m.ClusterID), renew
+			m.Server, m.ClusterID), renewOrInvite
 	case objects.CauseForbidden:
-		return fmt.Sprintf("the broker at %s does not let cluster %s in: it was removed, or its invitation is incomplete",
-			m.Server, m.ClusterID), renew
+		return fmt.Sprintf("the broker at %s does not let cluster %s in: its invitation is incomplete", m.Server, m.ClusterID), renew
 	case objects.CauseNotFound, objects.CauseNoCRD:
 		return fmt.Sprintf("the broker at %s does not know cluster %s of clusterset %s", m.Server, m.ClusterID, m.ClusterSet),
 			fmt.Sprintf("get a new invitation (seamark broker invite %s)", m.ClusterID)
@@ -251,7 +261,7 @@ func install(ctx context.Context, c client.Client, m objects.Membership) ([]Step
 	secret := m.Secret()
 	data := secret.Data
 	step, err = ensure(ctx, c, secret, func(have *corev1.Secret) bool {
-		changed := !equality.Semantic.DeepEqual(have.Data, data)
+		changed := objects.ClearRemoved(have) || !equality.Semantic.DeepEqual(have.Data, data)
 		have.Data = data
 		return changed
 	})

@@ -126,7 +126,11 @@ func (l *LeaveResult) deleteExports(ctx context.Context, c client.Client, m obje
 			return err
 		}
 	}
-	return releaseLease(ctx, c, m, holder)
+	// The id can be used again at once, and no member takes the cluster for a silent one.
+	_, err = markLease(ctx, c, m.Namespace, m.ClusterID, func(lease *coordinationv1.Lease) bool {
+		return ptr.Deref(lease.Spec.HolderIdentity, holder) == holder
+	})
+	return err
 }
 
 // withdrawAggregate removes the member from the exporters that the aggregate lists, which no other
@@ -152,19 +156,6 @@ func withdrawAggregate(ctx context.Context, c client.Client, m objects.Membershi
 	return err
 }
 
-// releaseLease clears the holder of the lease, so that the id can be used again at once.
-func releaseLease(ctx context.Context, c client.Client, m objects.Membership, holder string) error {
-	lease := &coordinationv1.Lease{}
-	if err := c.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: m.ClusterID}, lease); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	if ptr.Deref(lease.Spec.HolderIdentity, "") != holder {
-		return nil
-	}
-	lease.Spec.HolderIdentity, lease.Spec.RenewTime = nil, nil
-	return c.Update(ctx, lease)
-}
-
 // deleteLocalObjects deletes what the agent and Join created in this cluster.
 func (l *LeaveResult) deleteLocalObjects(ctx context.Context, c client.Client) error {
 	var err error
@@ -187,7 +178,13 @@ func (l *LeaveResult) deleteLocalObjects(ctx context.Context, c client.Client) e
 		return err
 	}
 	slices.Reverse(memberPolicies) // bindings before their policies
-	toDelete := append(objects.MembershipClaims(""), memberPolicies...)
+	claims := objects.MembershipClaims("")
+	for _, claim := range claims {
+		if err := allowDeletion(ctx, c, claim); err != nil {
+			return err
+		}
+	}
+	toDelete := append(claims, memberPolicies...)
 	inAgentNamespace := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: name}
 	}
@@ -197,6 +194,17 @@ func (l *LeaveResult) deleteLocalObjects(ctx context.Context, c client.Client) e
 		return err
 	}
 	return RemoveAgentNamespace(ctx, c)
+}
+
+// allowDeletion marks an object that makes the cluster a member, so that admission lets it be
+// deleted.
+func allowDeletion(ctx context.Context, c client.Client, claim client.Object) error {
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+v1alpha1.AnnotationLeaving+`":"true"}}}`))
+	err := retryUntilPoliciesReady(ctx, func(ctx context.Context) error { return c.Patch(ctx, claim, patch) })
+	if err != nil && !absent(err) {
+		return fmt.Errorf("annotate %s: %w", describe(c, claim), err)
+	}
+	return nil
 }
 
 // deleteDerivedServices deletes the Services derived from imports. They have no owner that the

@@ -45,6 +45,13 @@ func ownRoleRules(id string) []rbacv1.PolicyRule {
 	}
 }
 
+// tombstoneRules let a removed member learn that it was removed, and nothing else.
+func tombstoneRules(id string) []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{id}, Verbs: []string{"get"}},
+	}
+}
+
 func sharedRole(namespace string) *rbacv1.Role {
 	return &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: MemberRole, Labels: managedLabels("")},
@@ -68,7 +75,7 @@ func memberBindings(namespace, id string) []*rbacv1.RoleBinding {
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: objects.MemberAccount(id)}},
 		}
 	}
-	// Names of RBAC objects may contain a colon and cluster ids may not, so these names cannot collide
+	// The shared one comes first. Names of RBAC objects may contain a colon and cluster ids may not, so these names cannot collide
 	// with another member's.
 	account := objects.MemberAccount(id)
 	return []*rbacv1.RoleBinding{binding(account+":shared", MemberRole), binding(account+":own", account)}

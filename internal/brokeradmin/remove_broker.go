@@ -80,7 +80,7 @@ func (r *RemoveBrokerResult) removeMembers(ctx context.Context, c client.Client)
 		}
 		r.Steps = append(r.Steps, Step{Object: "Cluster " + id, Action: Deleted})
 	}
-	return nil
+	return deleteTombstones(ctx, c, r.Namespace, func(string) bool { return true })
 }
 
 // deleteObjects deletes the remaining objects of the broker. The ClusterSet goes last, because a

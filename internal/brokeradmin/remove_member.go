@@ -37,8 +37,9 @@ type RemoveMemberResult struct {
 
 // RemoveMember removes a member from the clusterset, whether or not it still runs. Its access goes
 // first, so that it cannot publish again; then its exports; then its registration, which frees its
-// id and its blocks. Clusterset IPs of services that other members export stay. If it is
-// interrupted, running it again completes it.
+// id and its blocks. Clusterset IPs of services that other members export stay. A tombstone stays
+// too, from which the member's agent learns that it was removed. If it is interrupted, running it
+// again completes it.
 func RemoveMember(ctx context.Context, c client.Client, namespace, id string) (RemoveMemberResult, error) {
 	result := RemoveMemberResult{ClusterID: id}
 	if err := CheckClusterID(id); err != nil {
@@ -54,24 +55,29 @@ func RemoveMember(ctx context.Context, c client.Client, namespace, id string) (R
 			return result, fmt.Errorf("remove cluster %s (run it again to complete it): %w", id, err)
 		}
 	}
-	return result, nil
+	return result, deleteTombstones(ctx, c, namespace, expired)
 }
 
-// revokeAccess takes effect at once: without bindings the token allows nothing, even while the API
-// server still has it in its cache as valid.
+// revokeAccess takes effect at once: the token allows nothing but to read the tombstone, even while
+// the API server still has it in its cache as valid.
 func (r *RemoveMemberResult) revokeAccess(ctx context.Context, c client.Client, namespace string) error {
-	var toDelete []client.Object
-	for _, binding := range memberBindings(namespace, r.ClusterID) {
-		toDelete = append(toDelete, binding)
+	narrowed, err := narrowRole(ctx, c, namespace, r.ClusterID)
+	if err != nil {
+		return err
 	}
-	toDelete = append(toDelete, memberAccount(namespace, r.ClusterID), ownRole(namespace, r.ClusterID))
+	marked, err := markLease(ctx, c, namespace, r.ClusterID, func(*coordinationv1.Lease) bool { return true })
+	r.Found = r.Found || narrowed || marked
+	if err != nil {
+		return err
+	}
+	toDelete := []client.Object{memberBindings(namespace, r.ClusterID)[0]}
 	// After the credential: without these bindings the member's grants would not be checked.
 	return r.delete(ctx, c, append(toDelete, policies.MemberBindings(namespace, v1alpha1.ClusterID(r.ClusterID))...))
 }
 
 func (r *RemoveMemberResult) deleteRegistration(ctx context.Context, c client.Client, namespace string) error {
-	key := metav1.ObjectMeta{Namespace: namespace, Name: r.ClusterID}
-	return r.delete(ctx, c, []client.Object{&coordinationv1.Lease{ObjectMeta: key}, &v1alpha1.Cluster{ObjectMeta: key}})
+	cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: r.ClusterID}}
+	return r.delete(ctx, c, []client.Object{cluster})
 }
 
 func (r *RemoveMemberResult) delete(ctx context.Context, c client.Client, toDelete []client.Object) error {

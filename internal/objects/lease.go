@@ -7,6 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
@@ -43,4 +44,27 @@ func LeaderNonce(process string) string {
 // is a copy of the one that renews the lease.
 func IsMarkedBy(lease *coordinationv1.Lease, nonce string) bool {
 	return strings.HasPrefix(lease.Annotations[v1alpha1.AnnotationDuplicate], nonce+" ")
+}
+
+// RemovedAt returns when a cluster left or was removed, from its Lease on the broker or from its
+// membership Secret. It returns "" for a member.
+func RemovedAt(obj metav1.Object) string { return obj.GetAnnotations()[v1alpha1.AnnotationRemovedAt] }
+
+// MarkRemoved marks a Lease or a membership Secret for RemovedAt.
+func MarkRemoved(obj metav1.Object, at string) {
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[v1alpha1.AnnotationRemovedAt] = at
+	obj.SetAnnotations(annotations)
+}
+
+// ClearRemoved undoes MarkRemoved and reports whether obj was marked.
+func ClearRemoved(obj metav1.Object) bool {
+	annotations := obj.GetAnnotations()
+	_, marked := annotations[v1alpha1.AnnotationRemovedAt]
+	delete(annotations, v1alpha1.AnnotationRemovedAt)
+	obj.SetAnnotations(annotations)
+	return marked
 }

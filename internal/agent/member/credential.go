@@ -151,6 +151,9 @@ func (r *Renewal) adoptToken(secret *corev1.Secret) error {
 	if err != nil {
 		return fmt.Errorf("the membership ended: %w", err)
 	}
+	if err := CheckSecret(secret, m); err != nil {
+		return err
+	}
 	token := m.Token
 	m.Token = r.Membership.Token
 	if !equality.Semantic.DeepEqual(m, r.Membership) {

@@ -29,8 +29,9 @@ const releaseTimeout = time.Second
 // It runs in all replicas. The leader renews; if it has not for a while, any other replica renews
 // for it, because electing the next leader takes almost as long as the lease lasts.
 type Heartbeat struct {
-	ClusterID string
-	Namespace string
+	ClusterID  string
+	ClusterSet string
+	Namespace  string
 	// Holder identifies this cluster, whatever its id.
 	Holder string
 	// Client reads and writes the broker directly: a cached lease would always be one renewal old.
@@ -64,7 +65,7 @@ type Heartbeat struct {
 // NeedLeaderElection makes the manager run the heartbeat in all replicas.
 func (h *Heartbeat) NeedLeaderElection() bool { return false }
 
-// Start renews until ctx ends.
+// Start renews until ctx ends, or until the lease says that this cluster was removed.
 func (h *Heartbeat) Start(ctx context.Context) error {
 	h.claim.holder, h.claim.renewEvery = h.Holder, h.RenewEvery
 	elected := h.Elected
@@ -84,6 +85,9 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 			h.lead(ctx)
 			if renewing != (h.known != nil) {
 				ticker.Reset(h.interval())
+			}
+			if err := h.LastError(); isRemoved(err) {
+				return err
 			}
 		}
 		select {
@@ -241,7 +245,7 @@ func (h *Heartbeat) read(ctx context.Context) (*coordinationv1.Lease, error) {
 		return nil, fmt.Errorf("read lease %s: %w", h.ClusterID, err)
 	}
 	h.claim.observe(lease, time.Now())
-	return lease, nil
+	return lease, removal(lease, h.ClusterID, h.ClusterSet)
 }
 
 // renew writes the lease if it belongs to this process. known is what the last renewal wrote, or

@@ -72,7 +72,7 @@ func (l *Liveness) ObserveRestored(cluster string, renewed time.Time, duration t
 	}
 }
 
-// Forget drops a cluster whose lease was deleted: its member was removed, and its records with it.
+// Forget drops a cluster that left or was removed, and its records with it.
 func (l *Liveness) Forget(cluster string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -92,7 +92,8 @@ func keepLatest[T any, P interface {
 // observeLease records a lease. before is nil when it is observed for the first time.
 func (s *State) observeLease(before, lease *coordinationv1.Lease) {
 	if lease.Spec.RenewTime == nil {
-		return // invited, but not joined yet
+		s.Liveness.Forget(lease.Name) // removed, left, or invited but not joined yet
+		return
 	}
 	observe := s.Liveness.Observe
 	if before != nil && objects.OlderVersion(lease, before) {

@@ -31,7 +31,7 @@ type Metrics struct {
 	// Conflicts counts this cluster's exports whose service has a conflict.
 	Conflicts *Tally
 
-	collectors []prometheus.Collector
+	collectors, registered []prometheus.Collector
 }
 
 // propagationBuckets reach from the latency of an idle API server to a minute.
@@ -60,14 +60,30 @@ func New() *Metrics {
 	for _, hop := range []string{"publish", "aggregate", "import"} {
 		m.Propagation.WithLabelValues(hop) // exposed from the start, at zero
 	}
+	m.collectors = []prometheus.Collector{
+		m.Propagation, m.Writes, m.Errors, m.Waits, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, buildInfo(),
+	}
+	m.addRemoved(0)
+	return m
+}
+
+// NewResting returns the metrics of an agent whose cluster was removed from its clusterset.
+func NewResting() *Metrics {
+	m := &Metrics{collectors: []prometheus.Collector{buildInfo()}}
+	m.addRemoved(1)
+	return m
+}
+
+func (m *Metrics) addRemoved(value float64) {
+	m.Add("seamark_removed", "Whether this cluster was removed from its clusterset.", nil, func() float64 { return value })
+}
+
+func buildInfo() prometheus.Collector {
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "seamark_build_info", Help: "Version of the agent; always 1.",
 	}, []string{"version"})
 	info.WithLabelValues(version.String()).Set(1)
-	m.collectors = []prometheus.Collector{
-		m.Propagation, m.Writes, m.Errors, m.Waits, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, info,
-	}
-	return m
+	return info
 }
 
 // Add adds a gauge whose value is read at each scrape.
@@ -83,11 +99,22 @@ func (m *Metrics) AddCollector(c prometheus.Collector) { m.collectors = append(m
 func (m *Metrics) Register(registry prometheus.Registerer) error {
 	for _, c := range m.collectors {
 		var already prometheus.AlreadyRegisteredError
-		if err := registry.Register(c); err != nil && !errors.As(err, &already) {
+		err := registry.Register(c)
+		switch {
+		case err == nil:
+			m.registered = append(m.registered, c)
+		case !errors.As(err, &already):
 			return err
 		}
 	}
 	return nil
+}
+
+// Unregister undoes Register.
+func (m *Metrics) Unregister(registry prometheus.Registerer) {
+	for _, c := range m.registered {
+		registry.Unregister(c)
+	}
 }
 
 // Tally counts services by state without iterating over them.

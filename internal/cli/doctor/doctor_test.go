@@ -109,6 +109,10 @@ func TestChecks(t *testing.T) {
 		"broker denies": {func(f *Facts) {
 			f.Clusters[0].BrokerDenied = []string{"update leases east"}
 		}, "broker-permissions", "east", Fail, "update leases east"},
+		"removed, and its agent rests": {func(f *Facts) { f.Clusters[0].Removed = "noon" }, "membership", "east", Fail, "removed from its clusterset at noon"},
+		"removed, as the broker says": {func(f *Facts) {
+			f.Clusters[0].BrokerProblem, f.Clusters[0].Removed = "not allowed", "noon"
+		}, "broker", "east", Fail, "has removed cluster east (noon)"},
 		"removed":       {func(f *Facts) { f.Broker.Members = f.Broker.Members[1:] }, "registration", "east", Fail, "no Cluster east"},
 		"duplicated":    {func(f *Facts) { f.Broker.Members[0].HasCopy = true }, "heartbeat", "east", Fail, "restored from one backup"},
 		"clock off":     {func(f *Facts) { f.Clusters[0].ClockAhead = ptr.To(time.Minute) }, "clocks", "east", Warn, "60s ahead of"},

@@ -46,6 +46,8 @@ type Cluster struct {
 	AskedBroker   bool
 	BrokerProblem string
 	BrokerDenied  []string
+	// Removed is when the cluster was removed from its clusterset; empty if that is not known.
+	Removed string
 
 	DataPlane v1alpha1.DataPlane
 	// Agent, DNS and Proxy are the workloads; nil where there is none. WorkloadsProblem is why they

@@ -74,6 +74,9 @@ func checkCRDs(f *Facts) []Result {
 func checkMembership(f *Facts) []Result {
 	return each(f, func(c *Cluster) Result {
 		switch {
+		case c.Removed != "":
+			return fail(c.inviteAgain(), "the cluster was removed from its clusterset at %s: its agent deletes its imports, and its exports are idle",
+				c.Removed)
 		case !c.Member:
 			return fail("join it: seamark join --help", "the cluster is not a member of a clusterset")
 		case c.MembershipProblem != "" && len(c.Denied) > 0:
@@ -92,10 +95,13 @@ func checkBroker(f *Facts) []Result {
 			return Result{}
 		case !c.AskedBroker:
 			return skip("the member's credential cannot be used from here")
+		case c.Removed != "":
+			return fail(c.inviteAgain(), "the broker has removed cluster %s (%s)", c.ID, c.Removed)
 		case c.BrokerProblem != "":
 			return fail("check that the broker's API server runs and can be reached from here and from "+c.ID+
 				"; imported services keep working without it, changes wait for it. "+
-				"If it rejects the credential: seamark broker invite "+c.ID+" --renew, then join again", "%s", c.BrokerProblem)
+				"If it rejects the credential, either the credential expired (seamark broker invite "+c.ID+" --renew) or the cluster was "+
+				"removed (the same without --renew); join with the new invitation then", "%s", c.BrokerProblem)
 		}
 		return pass("it answers %s with its own credential", c.ID)
 	})
@@ -103,6 +109,11 @@ func checkBroker(f *Facts) []Result {
 		out = append(out, fail("choose a member's context, or give --broker-context", "%s", f.Broker.Problem).at("broker"))
 	}
 	return out
+}
+
+// inviteAgain is the cure for a cluster that was removed. Its invitation cannot be renewed.
+func (c *Cluster) inviteAgain() string {
+	return "to be a member again, join with a new invitation (seamark broker invite " + c.ID + "); otherwise run seamark leave"
 }
 
 func checkBrokerPermissions(f *Facts) []Result {
@@ -127,8 +138,7 @@ func checkRegistration(f *Facts) []Result {
 			return Result{}
 		}
 		if f.Broker.member(c.ID) == nil {
-			return fail("the cluster was removed from the clusterset: run seamark leave, then join with a new invitation",
-				"the broker has no Cluster %s", c.ID)
+			return fail(c.inviteAgain(), "the broker has no Cluster %s", c.ID)
 		}
 		return pass("Cluster %s", c.ID)
 	})

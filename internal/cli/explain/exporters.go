@@ -200,7 +200,7 @@ func (e *explainer) judgeReady(c *Cluster, record *v1alpha1.ExportRecord) string
 	case v1alpha1.ServiceExportReasonRefusedByBroker,
 		mcsv1beta1.ServiceExportReasonFailed: // agents before RefusedByBroker set it for the same
 		e.find(refusedByBroker, c.ID, ready.Message, "the message names the rule of the broker that refused it: show it to the broker's admin. "+
-			"A removed member joins again (seamark broker invite "+c.ID+" --renew)")
+			"If the member lacks permissions, the broker's admin restores them (seamark broker invite "+c.ID+" --renew)")
 		return "not published: refused"
 	case mcsv1beta1.ServiceExportReasonTypeConflict, mcsv1beta1.ServiceExportReasonIPFamilyConflict:
 		return "not exported, left out: " + ready.Reason // explainConflict adds the finding

@@ -42,6 +42,8 @@ type Cluster struct {
 	// Membership is nil when there is none or it cannot be read; MembershipProblem is then the reason.
 	Membership        *objects.Membership
 	MembershipProblem string
+	// Removed is when the cluster was removed from its clusterset, if its agent has found that.
+	Removed string
 	// Problem is why it cannot be read at all.
 	Problem error
 }
@@ -58,7 +60,9 @@ func (c *Cluster) Name() string {
 }
 
 // IsMember reports whether the cluster is a member of a clusterset.
-func (c *Cluster) IsMember() bool { return c.ClusterSet != "" || c.Membership != nil }
+func (c *Cluster) IsMember() bool {
+	return c.Removed == "" && (c.ClusterSet != "" || c.Membership != nil)
+}
 
 // withTimeout returns a connection whose requests do not hang, and the clock of its server.
 func withTimeout(c Connection) (Connection, *serverClock, error) {
@@ -110,7 +114,7 @@ func (c *Cluster) identify(ctx context.Context) {
 		c.MembershipProblem = err.Error()
 		return
 	}
-	c.Membership = &m
+	c.Membership, c.Removed = &m, objects.RemovedAt(secret)
 	if c.ID == "" {
 		c.ID = m.ClusterID
 	}

@@ -44,7 +44,7 @@ func ReadFacts(ctx context.Context, clusters []*Cluster, b *Broker, o FactOption
 	reading.Wait()
 	for i := range read {
 		c := &read[i]
-		if c.Problem == "" && !c.Member && b.isOn(clusters[i]) {
+		if c.Problem == "" && !c.Member && c.Removed == "" && b.isOn(clusters[i]) {
 			continue // a broker that is no member
 		}
 		for j := range facts.Broker.Members {
@@ -163,6 +163,7 @@ func ReadKinds(ctx context.Context, c client.Client, set crds.Set) (kinds []doct
 func (c *Cluster) readFacts(ctx context.Context, servers Servers) doctor.Cluster {
 	out := doctor.Cluster{
 		ID: c.Name(), Context: c.Context, Member: c.IsMember(), ClusterSet: c.ClusterSet, MembershipProblem: c.MembershipProblem,
+		Removed: c.Removed,
 	}
 	if c.Problem != nil {
 		out.Problem = c.Problem.Error()
@@ -204,6 +205,12 @@ func (c *Cluster) askBroker(ctx context.Context, out *doctor.Cluster) {
 	out.AskedBroker = true
 	if b.Problem != nil {
 		out.BrokerProblem = b.Problem.Error()
+		if b.refused {
+			key := types.NamespacedName{Namespace: c.Membership.Namespace, Name: c.Membership.ClusterID}
+			if lease, err := GetIfServed(ctx, b.Client, key, &coordinationv1.Lease{}); err == nil && lease != nil {
+				out.Removed = cmp.Or(out.Removed, objects.RemovedAt(lease))
+			}
+		}
 		return
 	}
 	out.BrokerDenied = deniedOf(ctx, b.Client, memberPermissions(c.Membership))

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	aboutv1alpha1 "github.com/seamark-dev/seamark/api/about/v1alpha1"
@@ -166,11 +168,23 @@ func TestIdentity(t *testing.T) {
 		check(t, setValue(t, c, property(aboutv1beta1.PropertyClusterSet, ""), "test"), locked)
 		check(t, setValue(t, c, claim(claimsv1.ClaimClusterSet, ""), "test"), locked)
 	})
+	t.Run("its clusterset cannot be deleted", func(t *testing.T) {
+		const locked = "clusterset.k8s.io records that this cluster is a member of clusterset prod and cannot be deleted while it is one"
+		for _, o := range []client.Object{membership, membershipClaim} {
+			check(t, c.Delete(ctx, o, client.DryRunAll), locked)
+		}
+		check(t, c.DeleteAllOf(ctx, &aboutv1beta1.ClusterProperty{}, client.MatchingFields{"metadata.name": membership.Name}), locked)
+		check(t, c.DeleteAllOf(ctx, &claimsv1.ClusterClaim{}, client.MatchingFields{"metadata.name": membershipClaim.Name}), locked)
+		check(t, c.Delete(ctx, &aboutv1alpha1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: membership.Name}}, client.DryRunAll), locked)
+	})
 	t.Run("labels can change", func(t *testing.T) {
 		id.Labels = map[string]string{"touched": "yes"}
 		check(t, c.Update(ctx, id), "")
 	})
 	t.Run("after leaving the id can change again", func(t *testing.T) {
+		for _, o := range []client.Object{membership, membershipClaim} {
+			check(t, c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"seamark.dev/leaving":"true"}}}`))), "")
+		}
 		check(t, c.Delete(ctx, membershipClaim), "")
 		check(t, c.Delete(ctx, membership), "")
 		eventually(t, "the lock opens", "", func() error { return c.Delete(ctx, id, client.DryRunAll) })
@@ -178,6 +192,22 @@ func TestIdentity(t *testing.T) {
 			check(t, setValue(t, c, o, "west"), "")
 			check(t, c.Delete(ctx, o), "")
 		}
+	})
+	t.Run("the CRD of a member can be deleted", func(t *testing.T) {
+		eventually(t, "joining again", "", func() error {
+			if err := c.Create(ctx, property(aboutv1beta1.PropertyClusterID, "east")); client.IgnoreAlreadyExists(err) != nil {
+				return err
+			}
+			return c.Create(ctx, property(aboutv1beta1.PropertyClusterSet, "prod"))
+		})
+		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: propertyCRD}}
+		check(t, c.Delete(ctx, crd), "")
+		harness.Eventually(t, "the CRD is gone", func() error {
+			if err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it still exists: %v %w", crd.Status.Conditions, err)
+			}
+			return nil
+		})
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -251,16 +252,45 @@ func TestRemove(t *testing.T) {
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the service without exporters: %v", err)
 	}
-	for key := range env.objectVersions("broker") {
-		if strings.Contains(key, "b-remove") && strings.Contains(key, "east") {
-			t.Errorf("%s is left", key)
+	leftOf := func() (left []string) {
+		for key := range env.objectVersions("broker") {
+			if strings.Contains(key, "b-remove") && strings.Contains(key, "east") {
+				left = append(left, key)
+			}
 		}
+		slices.Sort(left)
+		return left
 	}
-	if err := tryToken(t, east); !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+	tombstone := []string{
+		"Lease b-remove/east", "Role b-remove/member.east", "RoleBinding b-remove/member.east:own", "ServiceAccount b-remove/member.east",
+	}
+	if left := leftOf(); !slices.Equal(left, tombstone) {
+		t.Errorf("left: %v", left)
+	}
+	// The credential allows nothing but to read that it was removed.
+	if err := tryToken(t, east); !apierrors.IsForbidden(err) {
 		t.Errorf("its credential still works: %v", err)
 	}
+	lease := &coordinationv1.Lease{}
+	key := types.NamespacedName{Namespace: "b-remove", Name: "east"}
+	if err := clientOf(t, east).Get(ctx, key, lease); err != nil || objects.RemovedAt(lease) == "" {
+		t.Errorf("the tombstone is not readable: %v %v", lease.Annotations, err)
+	}
+	if err := clientOf(t, east).Update(ctx, lease); !apierrors.IsForbidden(err) {
+		t.Errorf("the tombstone can be changed: %v", err)
+	}
+	env.mustRefuse("broker invite east --renew --context broker -n b-remove --file -", "was removed from clusterset", "leave out --renew")
 	if again := decode[brokeradmin.RemoveMemberResult](env, "cluster remove east --context broker -n b-remove"); again.Found {
 		t.Errorf("a second removal found %+v", again)
+	}
+	// A later removal deletes the tombstone when no token can be valid any more.
+	objects.MarkRemoved(lease, time.Now().Add(-31*24*time.Hour).UTC().Format(time.RFC3339))
+	if err := broker.Update(ctx, lease); err != nil {
+		t.Fatal(err)
+	}
+	env.mustRun("cluster remove unknown --context broker -n b-remove")
+	if left := leftOf(); len(left) > 0 {
+		t.Errorf("left of the tombstone: %v", left)
 	}
 	// A removal that was interrupted after the records is completed by the next one.
 	env.invite("b-remove", "east", "--force")
@@ -294,14 +324,14 @@ func TestLeave(t *testing.T) {
 			Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}},
 		}
 		users := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "users"}, Spec: imported.Spec}
-		slices := &discoveryv1.EndpointSlice{
+		slice := &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "leaving", Name: "web.west.1", Labels: map[string]string{discoveryv1.LabelManagedBy: objects.ManagedBy},
 			},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{},
 		}
 		// The aggregate and its slice are those of a broker in the same cluster.
-		env.create("east", imported, users, slices, newAggregate("leaving", "x", shared), newSlice("leaving", "x", shared),
+		env.create("east", imported, users, slice, newAggregate("leaving", "x", shared), newSlice("leaving", "x", shared),
 			&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "web"}})
 	}
 	prepare()

@@ -56,17 +56,34 @@ func asMember(t *testing.T, membership objects.Membership) client.Client {
 	return c
 }
 
-// nothingLeftOf returns an error if the broker has any object of a cluster.
+// userConfig returns a ConfigMap that keeps Leave from deleting the agent's namespace: without a
+// controller-manager it would never be deleted completely, and joining again would fail.
+func userConfig() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: "of-the-user"}}
+}
+
+// contains reports whether the text of an error has all the parts.
+func contains(err error, parts ...string) bool {
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			return false
+		}
+	}
+	return true
+}
+
+// nothingLeftOf returns an error if the broker has any object of a cluster but its tombstone.
 func nothingLeftOf(f *fleet.Fleet, id string) error {
 	names, err := f.OnBroker(client.MatchingLabels{mcsv1beta1.LabelSourceCluster: id})
 	if err != nil || len(names) > 0 {
 		return fmt.Errorf("left on the broker: %v %w", names, err)
 	}
-	for _, obj := range []client.Object{&v1alpha1.Cluster{}, &coordinationv1.Lease{}} {
-		err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: id}, obj)
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("%T is left on the broker (%w)", obj, err)
-		}
+	key, lease := types.NamespacedName{Namespace: objects.DefaultNamespace, Name: id}, &coordinationv1.Lease{}
+	if err := f.Admin.Get(context.Background(), key, &v1alpha1.Cluster{}); !apierrors.IsNotFound(err) {
+		return fmt.Errorf("the Cluster is left on the broker (%w)", err)
+	}
+	if err := f.Admin.Get(context.Background(), key, lease); err != nil || objects.RemovedAt(lease) == "" || lease.Spec.RenewTime != nil {
+		return fmt.Errorf("the lease is no tombstone: %v %v (%w)", lease.Annotations, lease.Spec, err)
 	}
 	return nil
 }
@@ -110,27 +127,6 @@ func TestRemovalOfADeadMember(t *testing.T) {
 	checkGaps()
 }
 
-// A running member that is removed cannot publish anything again, and its exports report why.
-func TestRemovalOfALivingMember(t *testing.T) {
-	f := clusterset(t)
-	ns := fleet.NewNamespace(t, f.Members...)
-	east, west := f.Members[0], f.Members[1]
-	serve(t, west, ns, "solo", "10.2.0.2")
-	east.AwaitImport(t, ns, "solo", sources{"west": {"10.2.0.2"}})
-	_, err := brokeradmin.RemoveMember(context.Background(), f.Admin, objects.DefaultNamespace, "west")
-	must(t, err)
-	t.Cleanup(func() { west.Stop(); invite(t, f, west); start(t, west) })
-	east.AwaitNoImport(t, ns, "solo")
-	harness.Consistently(t, "nothing is published again", 3*time.Second, func() error { return nothingLeftOf(f, "west") })
-	harness.Eventually(t, "its exports report what to do", func() error {
-		c, err := west.Condition(ns, "solo", mcsv1beta1.ServiceExportConditionReady)
-		if err != nil || c.Status != "False" || !strings.Contains(c.Message, "join again") {
-			return fmt.Errorf("%s/%s: %s %w", c.Status, c.Reason, c.Message, err)
-		}
-		return nil
-	})
-}
-
 // A member leaves while its agent runs and others export the same services. Its records, slices and
 // imports are deleted everywhere and do not come back. Its ServiceExports stay and report that it
 // left. Joining again restores everything.
@@ -147,12 +143,11 @@ func TestLeaveWhileOthersExport(t *testing.T) {
 		awaitImports(t, m, ns, all)
 	}
 	checkGaps := watchForGaps(t, &fleet.Fleet{Members: []*fleet.Member{east, north}}, ns, map[string]sources{"both": {"east": {"10.1.0.1"}}})
-	// The user's ConfigMap keeps Leave from deleting the agent's namespace: without a
-	// controller-manager it would never be deleted completely, and joining again would fail.
-	west.Create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: "of-the-user"}})
+	west.Create(t, userConfig())
 	left, err := brokeradmin.Leave(context.Background(), west.Client)
 	must(t, err)
 	t.Cleanup(func() {
+		west.Delete(t, userConfig())
 		west.Stop()
 		invite(t, f, west, func(o *brokeradmin.InviteOptions) { o.Renew = true })
 		start(t, west)

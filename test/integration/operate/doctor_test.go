@@ -234,10 +234,24 @@ func doctorFindsWhatHasStopped(t *testing.T, term *terminal) {
 	doctorPublishedFacts(t, term)
 	term.expect(0, "cluster remove east --context broker")
 	term.diagnosed("doctor --broker-context broker", "registration", "east", "fail")
-	detail, fix = term.diagnosed("doctor", "broker", "east", "fail")
-	if !strings.Contains(detail, "does not accept cluster east") || !strings.Contains(fix, "--renew") {
-		t.Errorf("%s: %s", detail, fix)
+	for _, code := range []string{"broker", "membership"} {
+		detail, fix = term.diagnosed("doctor", code, "east", "fail")
+		if !strings.Contains(detail, "removed") || strings.Contains(fix, "--renew") || !strings.Contains(fix, "seamark broker invite east") {
+			t.Errorf("%s: %s", detail, fix)
+		}
 	}
+	// Without a tombstone, or with an expired token, there are two possible causes.
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: objects.DefaultNamespace, Name: objects.MemberAccount("east")}}
+	if err := term.fleet.Admin.Delete(context.Background(), account); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "doctor names both causes", func() error { // API servers cache for ten seconds that a token is valid
+		_, fix := term.diagnosed("doctor", "broker", "east", "fail")
+		if !strings.Contains(fix, "expired (seamark broker invite east --renew) or the cluster was removed (the same without --renew)") {
+			return errors.New(fix)
+		}
+		return nil
+	})
 	const crd = "serviceexports.multicluster.x-k8s.io"
 	term.east.Delete(t, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: crd}})
 	if detail, _ := term.diagnosed("doctor", "crds", "east", "fail"); !strings.Contains(detail, crd+" is not installed") {

@@ -90,11 +90,11 @@ const (
 // Annotations about the end of a membership.
 const (
 	// AnnotationRemovedAt, on a member's Lease on the broker, is when the cluster left or the admin
-	// removed it (RFC 3339). Such a Lease is not renewed, and no member counts it. On the membership
-	// Secret of a cluster it means that its agent has found that Lease and withdrew.
+	// removed it (RFC 3339). Such a Lease is not renewed, and no member counts it. On the
+	// membership Secret of a cluster it means that its agent has found that Lease and withdrew.
 	AnnotationRemovedAt = "seamark.dev/removed-at"
-	// AnnotationLeaving, on the objects that make a cluster a member (clusterset.k8s.io), lets them be
-	// deleted. Admission refuses to delete them without it.
+	// AnnotationLeaving, on the objects that make a cluster a member (clusterset.k8s.io), lets them
+	// be deleted. Admission refuses to delete them without it.
 	AnnotationLeaving = "seamark.dev/leaving"
 )
 

@@ -76,6 +76,7 @@ type agent struct {
 	rangesDirty     atomic.Bool                    // ranges changed since imports were compared with them
 	nodes           *member.Nodes
 	heartbeat       *member.Heartbeat
+	credential      *member.Credential
 	brokerTransport *member.Transport
 	facts           ClusterFacts
 	// control runs a reconciler with its sources; writeAll makes the writes of one reconcile. A
@@ -207,8 +208,8 @@ func (a *agent) connect(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("set up the manager: %w", err)
 	}
-	credential := member.NewCredential(a.membership.Token)
-	cfg := credential.Config(a.membership)
+	a.credential = member.NewCredential(a.membership.Token)
+	cfg := a.credential.Config(a.membership)
 	cfg.Wrap(a.brokerTransport.Wrap)
 	a.broker, err = cluster.New(cfg, func(o *cluster.Options) {
 		o.Scheme, o.MapperProvider, o.Logger = scheme, staticMapper, a.Log
@@ -221,7 +222,7 @@ func (a *agent) connect(context.Context) error {
 		return fmt.Errorf("set up the connection to the broker: %w", err)
 	}
 	renewal := &member.Renewal{
-		Credential: credential, Membership: a.membership, Local: a.localDirect, Broker: a.brokerDirect, Log: a.Log.WithName("credential"),
+		Credential: a.credential, Membership: a.membership, Local: a.localDirect, Broker: a.brokerDirect, Log: a.Log.WithName("credential"),
 	}
 	return errors.Join(a.manager.Add(renewal), a.manager.Add(everyReplica(func(ctx context.Context) error {
 		return renewal.WatchMembership(ctx, a.manager.GetCache())

@@ -80,6 +80,9 @@ func (a *agent) addMetrics(context.Context) error {
 	}
 	a.metrics.Add("seamark_broker_connected", "Whether this member observes its own lease renewals through the broker.", nil,
 		func() float64 { return oneIf(a.state.Connected() && a.state.Liveness.BrokerWatchIsLive()) })
+	a.metrics.Add("seamark_credential_lifetime_used",
+		"How much of the lifetime of the token for the broker is over. It is renewed at 0.2, and invalid at 1; 0 on a replica that does not lead.",
+		nil, func() float64 { return oneIf(a.leads()) * a.credential.LifetimeUsed() })
 	a.metrics.Add("seamark_stale_clusters", "Members whose lease expired.", nil,
 		func() float64 { return float64(len(a.state.Liveness.Stale())) })
 	a.metrics.Add("seamark_cluster_duplicated", "Whether a copy of this cluster runs with the same id.", nil,

@@ -29,8 +29,9 @@ const restInterval = 2 * time.Second
 // errJoinedAgain ends the rest.
 var errJoinedAgain = errors.New("this cluster joined again")
 
-// restUntilJoined withdraws what this cluster has as a member, and then only serves metrics and probes until
-// the cluster joins again. Every replica does so: the second one finds nothing to withdraw.
+// restUntilJoined withdraws what this cluster has as a member, and then only serves metrics and
+// probes until the cluster joins again. Every replica does so: the second one finds nothing to
+// withdraw.
 func restUntilJoined(ctx context.Context, o Options, removed *member.RemovedError) error {
 	o.ReportClusterID(removed.ClusterID)
 	o.Log.Error(removed, "withdrawing and resting")

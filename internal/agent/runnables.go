@@ -112,6 +112,16 @@ func (a *agent) reportStatus(ctx context.Context) error {
 	}
 }
 
+// leads reports whether this replica is the leader. Others do not renew the credential.
+func (a *agent) leads() bool {
+	select {
+	case <-a.manager.Elected():
+		return true
+	default:
+		return false
+	}
+}
+
 func cidrs(in []string) []v1alpha1.CIDR {
 	out := make([]v1alpha1.CIDR, len(in))
 	for i, c := range in {

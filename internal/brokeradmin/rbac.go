@@ -75,8 +75,8 @@ func memberBindings(namespace, id string) []*rbacv1.RoleBinding {
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: objects.MemberAccount(id)}},
 		}
 	}
-	// The shared one comes first. Names of RBAC objects may contain a colon and cluster ids may not, so these names cannot collide
-	// with another member's.
+	// The shared one comes first. Names of RBAC objects may contain a colon and cluster ids may
+	// not, so these names cannot collide with another member's.
 	account := objects.MemberAccount(id)
 	return []*rbacv1.RoleBinding{binding(account+":shared", MemberRole), binding(account+":own", account)}
 }

@@ -16,10 +16,11 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// A removed member leaves a tombstone on the broker: its Lease, marked with the time of the removal,
-// and its account with nothing but the permission to read that Lease. The member's agent thus learns
-// that it was removed; a refused credential alone could also be an expired one. Inviting the cluster
-// again replaces the tombstone. Other removals delete it when no token can be valid any more.
+// A removed member leaves a tombstone on the broker: its Lease, marked with the time of the
+// removal, and its account with nothing but the permission to read that Lease. The member's agent
+// thus learns that it was removed; a refused credential alone could also be an expired one.
+// Inviting the cluster again replaces the tombstone. Other removals delete it when no token can be
+// valid any more.
 
 // tombstoneLifetime is longer than tokens are valid that an admin would hand out.
 const tombstoneLifetime = 30 * 24 * time.Hour

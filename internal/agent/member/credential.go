@@ -34,20 +34,72 @@ const (
 	// renewAtFraction is the fraction of a token's lifetime after which it is renewed.
 	renewAtFraction    = 0.2
 	renewRetryInterval = time.Minute
+	// shortestLifetime is the shortest lifetime that API servers grant. It is assumed for a token
+	// whose times cannot be read.
+	shortestLifetime = 10 * time.Minute
 )
 
 // Credential is this member's token for the broker. It is renewed long before it expires and stored
 // in the membership Secret, where the next leader reads it.
 type Credential struct {
-	token atomic.Pointer[string]
+	held    atomic.Pointer[heldToken]
+	changed chan struct{} // has an element when the token changed
+}
+
+// heldToken is a token and how long it lives. The times are this process's own: the broker's clock,
+// by which tokens are issued, may be hours off from this one.
+type heldToken struct {
+	text     string
+	begun    time.Time
+	lifetime time.Duration
 }
 
 // NewCredential returns a credential with the token of a membership.
 func NewCredential(token string) *Credential {
-	c := &Credential{}
-	c.token.Store(&token)
+	c := &Credential{changed: make(chan struct{}, 1)}
+	c.held.Store(storedToken(token, time.Now()))
 	return c
 }
+
+// storedToken returns a token that this process did not request. How old it is can only be
+// estimated, by the time at which the broker issued it.
+func storedToken(text string, now time.Time) *heldToken {
+	issued, lifetime := timesOf(text)
+	age := min(max(now.Sub(issued), 0), lifetime)
+	return &heldToken{text, now.Add(-age), lifetime}
+}
+
+// renewedToken returns a token that this process has just received.
+func renewedToken(text string, now time.Time) *heldToken {
+	_, lifetime := timesOf(text)
+	return &heldToken{text, now, lifetime}
+}
+
+// used returns how much of the token's lifetime is over: 1 means that it has expired.
+func (h *heldToken) used(now time.Time) float64 {
+	return now.Sub(h.begun).Seconds() / h.lifetime.Seconds()
+}
+
+// untilRenewal returns how long to wait before the token is renewed.
+func (h *heldToken) untilRenewal(now time.Time) time.Duration {
+	return max(0, time.Duration(float64(h.lifetime)*renewAtFraction)-now.Sub(h.begun))
+}
+
+// hold uses a token from now on and reports whether it is another one than before.
+func (c *Credential) hold(token *heldToken) bool {
+	if c.held.Load().text == token.text {
+		return false
+	}
+	c.held.Store(token)
+	select {
+	case c.changed <- struct{}{}:
+	default: // the change before this one has not been noticed yet
+	}
+	return true
+}
+
+// LifetimeUsed returns how much of the token's lifetime is over: 1 means that it has expired.
+func (c *Credential) LifetimeUsed() float64 { return c.held.Load().used(time.Now()) }
 
 // Config returns the broker's client configuration. Each request carries the credential's current
 // token.
@@ -66,7 +118,7 @@ type bearer struct {
 // RoundTrip implements http.RoundTripper.
 func (b *bearer) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
-	req.Header.Set("Authorization", "Bearer "+*b.credential.token.Load())
+	req.Header.Set("Authorization", "Bearer "+b.credential.held.Load().text)
 	return b.next.RoundTrip(req)
 }
 
@@ -80,30 +132,42 @@ type Renewal struct {
 	Local      client.Client // uncached
 	Broker     client.Client // uncached
 	Log        logr.Logger
+	// Now is the clock of this process; time.Now when nil.
+	Now func() time.Time
+
+	requested atomic.Pointer[heldToken] // the last token that this process requested
 }
 
 // Start renews until ctx ends. It is run by the leader only, which first reads the token that its
-// predecessor renewed.
+// predecessor renewed. A token that joining again stores is renewed by its own lifetime.
 func (r *Renewal) Start(ctx context.Context) error {
 	if err := r.reload(ctx); err != nil {
 		r.Log.Error(err, "cannot read the stored token; using the one read at start")
 	}
+	var attempted time.Time
 	for {
-		wait := untilRenewal(*r.Credential.token.Load(), time.Now())
+		now := r.now()
+		// Whatever the clocks and the tokens say, there is at most one attempt per interval.
+		wait := max(r.Credential.held.Load().untilRenewal(now), renewRetryInterval-now.Sub(attempted))
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-r.Credential.changed:
+			continue
 		case <-time.After(wait):
 		}
+		attempted = r.now()
 		if err := r.renew(ctx); err != nil {
 			r.Log.Error(err, "cannot renew the token for the broker; retrying", "interval", renewRetryInterval)
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(renewRetryInterval):
-			}
 		}
 	}
+}
+
+func (r *Renewal) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
 }
 
 // WatchMembership uses the token that joining again has stored. It returns an error if the cluster
@@ -159,7 +223,11 @@ func (r *Renewal) adoptToken(secret *corev1.Secret) error {
 	if !equality.Semantic.DeepEqual(m, r.Membership) {
 		return errors.New("the membership changed: the agent must restart")
 	}
-	if old := r.Credential.token.Swap(&token); *old != token {
+	held := storedToken(token, r.now())
+	if requested := r.requested.Load(); requested != nil && requested.text == token {
+		held = requested
+	}
+	if r.Credential.hold(held) {
 		r.Log.Info("using the stored token for the broker")
 	}
 	return nil
@@ -174,7 +242,7 @@ func (r *Renewal) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.Credential.token.Store(&m.Token)
+	r.Credential.hold(storedToken(m.Token, r.now()))
 	return nil
 }
 
@@ -211,42 +279,32 @@ func (r *Renewal) renew(ctx context.Context) error {
 		return fmt.Errorf("the membership changed to cluster %s at %s: restart the agent", m.ClusterID, m.Server)
 	}
 	m.Token = request.Status.Token
+	renewed := renewedToken(m.Token, r.now())
+	r.requested.Store(renewed) // before the watch of the Secret shows it
 	secret.Data = m.Secret().Data
 	if err := r.Local.Update(ctx, secret); err != nil {
 		return fmt.Errorf("store the renewed token: %w", err)
 	}
-	r.Credential.token.Store(&m.Token)
+	r.Credential.hold(renewed)
 	r.Log.Info("renewed the token for the broker", "expires", request.Status.ExpirationTimestamp.Time)
 	return nil
 }
 
-// untilRenewal returns how long to wait before a token is renewed. A token whose times cannot be
-// read is renewed at once.
-func untilRenewal(token string, now time.Time) time.Duration {
-	issued, expires, ok := lifetime(token)
-	if !ok {
-		return 0
-	}
-	return max(0, issued.Add(time.Duration(float64(expires.Sub(issued))*renewAtFraction)).Sub(now))
-}
-
-// lifetime reads when a token was issued and when it expires. The times only schedule its renewal,
+// timesOf reads when a token was issued and how long it lives. The times only schedule its renewal,
 // so the signature is not checked.
-func lifetime(token string) (issued, expires time.Time, ok bool) {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return issued, expires, false
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return issued, expires, false
-	}
+func timesOf(token string) (issued time.Time, lifetime time.Duration) {
 	var claims struct {
 		Issued  int64 `json:"iat"`
 		Expires int64 `json:"exp"`
 	}
-	if err := json.Unmarshal(payload, &claims); err != nil || claims.Expires <= claims.Issued {
-		return issued, expires, false
+	parts := strings.Split(token, ".")
+	if len(parts) == 3 {
+		if payload, err := base64.RawURLEncoding.DecodeString(parts[1]); err == nil {
+			_ = json.Unmarshal(payload, &claims) // the shortest lifetime is assumed below
+		}
 	}
-	return time.Unix(claims.Issued, 0), time.Unix(claims.Expires, 0), true
+	if claims.Expires <= claims.Issued {
+		return time.Time{}, shortestLifetime
+	}
+	return time.Unix(claims.Issued, 0), time.Duration(claims.Expires-claims.Issued) * time.Second
 }

@@ -19,8 +19,8 @@ import (
 type IdentityReconciler struct {
 	Local      client.Client
 	Membership objects.Membership
-	// StillMember reports whether the membership Secret exists and does not say that the cluster was
-	// removed: leaving deletes it before the identity, and a removed agent marks it before.
+	// StillMember reports whether the membership Secret exists and does not say that the cluster
+	// was removed: leaving deletes it before the identity, and a removed agent marks it before.
 	StillMember func(ctx context.Context) (bool, error)
 }
 

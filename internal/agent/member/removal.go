@@ -46,10 +46,10 @@ func CheckSecret(secret *corev1.Secret, m objects.Membership) error {
 	return removal(secret, m.ClusterID, m.ClusterSet)
 }
 
-// Withdraw deletes what this cluster has as a member, after it was removed: imports, the claim to be
-// a member and the claims of its exports to be published. The Secret is marked first: an agent that
-// starts later must not restore them, even if its credential has expired meanwhile. The cluster id
-// and the ServiceExports stay. Withdraw writes nothing when it is called again.
+// Withdraw deletes what this cluster has as a member, after it was removed: imports, the claim to
+// be a member and the claims of its exports to be published. The Secret is marked first: an agent
+// that starts later must not restore them, even if its credential has expired meanwhile. The
+// cluster id and the ServiceExports stay. Withdraw writes nothing when it is called again.
 func Withdraw(ctx context.Context, c client.Client, removed *RemovedError) error {
 	if err := markSecret(ctx, c, removed.At); err != nil {
 		return err

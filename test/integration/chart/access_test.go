@@ -296,8 +296,8 @@ func checkRestored(c client.Client, t *testing.T, si *mcsv1beta1.ServiceImport) 
 // stream lists needs both.
 func checkAllUsed(t *testing.T, b *fixture, used map[string]bool) {
 	t.Helper()
-	// Too rare for this test: policies guard the identity, its claim is deleted when the admin removes
-	// the cluster, a token is renewed after hours, and events are seldom repeated.
+	// Too rare for this test: policies guard the identity, its claim is deleted when the admin
+	// removes the cluster, a token is renewed after hours, and events are seldom repeated.
 	rare := []string{
 		"create about.k8s.io/clusterproperties", "update about.k8s.io/clusterproperties", "create multicluster.k8s.io/clusterclaims",
 		"update multicluster.k8s.io/clusterclaims", "delete about.k8s.io/clusterproperties",

@@ -83,9 +83,7 @@ func TestRemovedMemberWithdraws(t *testing.T) {
 	start(t, west)
 	harness.Consistently(t, "west rests after a restart", 3*time.Second, rests)
 	west.Stop()
-	fleet.Update(t, west, objects.AgentNamespace, objects.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) {
-		s.Data["token"] = []byte(unsignedToken(-73*time.Hour, -time.Hour))
-	})
+	storeToken(t, west, unsignedToken(-73*time.Hour, -time.Hour))
 	start(t, west)
 	harness.Consistently(t, "west rests with an expired token", 3*time.Second, rests)
 

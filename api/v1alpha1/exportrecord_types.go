@@ -34,7 +34,6 @@ type ExportRecord struct {
 // ExportRecordSpec describes an exported service as its cluster has it.
 //
 // +kubebuilder:validation:XValidation:rule="self.type == 'Headless' || (has(self.ports) && self.ports.size() > 0)",message="a service that is not headless has at least one port"
-// +kubebuilder:validation:XValidation:rule="self.exportedAt != oldSelf.exportedAt || self.useClusterSetIP == oldSelf.useClusterSetIP",message="useClusterSetIP is decided when a service is exported: delete the ServiceExport and create it again to change it"
 type ExportRecordSpec struct {
 	// ServiceName is the name of the Service and of its ServiceExport.
 	//
@@ -116,13 +115,33 @@ type ExportRecordSpec struct {
 	// +optional
 	ExportedAnnotations map[string]string `json:"exportedAnnotations,omitempty"`
 
-	// UseClusterSetIP is what this export requested when it was first published: a clusterset IP, or
-	// classic mode. It does not change while the ServiceExport exists.
+	// UseClusterSetIP is how the service runs: with a clusterset IP, or in classic mode. The first
+	// exporter sets it to its request, and later exporters to what runs, so that the mode stays when
+	// the oldest exporter leaves. A later change of the annotation does not change it.
 	UseClusterSetIP bool `json:"useClusterSetIP"`
 
 	// RequestedClusterSetIP is what its annotation and its cluster's flag request now. If it differs
 	// from what the service has, a conflict is reported and nothing else changes.
 	RequestedClusterSetIP bool `json:"requestedClusterSetIP"`
+
+	// ClusterSetIPs are the clusterset IPs of the service that this record claims, at most one per
+	// family. The first exporter allocates them from its block. Later exporters claim the same ones,
+	// so that they stay when the first exporter leaves. See docs/decisions/0011-claims-in-records.md.
+	//
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="self.all(a, isIP(a) && ip.isCanonical(a))",message="must be IP addresses in canonical form"
+	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || !self.all(a, isIP(a)) || ip(self[0]).family() != ip(self[1]).family()",message="at most one clusterset IP per address family"
+	// +listType=atomic
+	// +optional
+	ClusterSetIPs []string `json:"clusterSetIPs,omitempty"`
+
+	// MergeVersion is the version of the merge rules of the agent that wrote the record. It is 0 in
+	// records of agents that did not claim clusterset IPs in records.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	MergeVersion int32 `json:"mergeVersion,omitempty"`
 
 	// Prefer is the value of the annotation seamark.dev/prefer on the ServiceExport; any string passes
 	// through.

@@ -45,10 +45,10 @@ const (
 	AnnotationMode = "seamark.dev/mode"
 	// ModeClassic is the only value of AnnotationMode.
 	ModeClassic = "classic"
-	// AnnotationClusterSetIPs are, on a ServiceImport of a member, the clusterset IPs of its
-	// aggregate, separated by commas. With a data plane that derives Services, spec.ips are the
-	// derived Service's. If the broker loses the aggregate, members restore the clusterset IPs from
-	// this annotation.
+	// AnnotationClusterSetIPs are, on a ServiceImport of a member, the clusterset IPs of the service,
+	// separated by commas. With a data plane that derives Services, spec.ips are the derived
+	// Service's. If the broker loses the records, exporters claim the clusterset IPs of this
+	// annotation again.
 	AnnotationClusterSetIPs = "seamark.dev/clusterset-ips"
 	// AnnotationExportedKeys are, on a ServiceImport of a member and on its derived Service, the
 	// keys of the exported labels, then after a semicolon those of the exported annotations,
@@ -70,9 +70,12 @@ const AnnotationZone = "seamark.dev/zone"
 // Annotations that Seamark puts on the aggregated ServiceImport on the broker.
 const (
 	// AnnotationAllocatedBy is the cluster from whose block the clusterset IPs were allocated.
-	AnnotationAllocatedBy = "seamark.dev/clusterset-ip-allocated-by"
+	// AnnotationAllocatedByAlias is its name in Submariner Lighthouse. The aggregate also has
+	// AnnotationUseClusterSetIP and its alias, with what holds for the service.
+	AnnotationAllocatedBy      = "seamark.dev/clusterset-ip-allocated-by"
+	AnnotationAllocatedByAlias = "lighthouse.submariner.io/clusterset-ip-allocated-by"
 	// AnnotationMergeVersion is the version of the merge rules that produced the aggregate. An agent
-	// never rewrites an aggregate of a newer version.
+	// does not rewrite an aggregate of a newer version that an exporter of the service has.
 	AnnotationMergeVersion = "seamark.dev/merge-version"
 )
 

@@ -91,9 +91,8 @@ type agent struct {
 
 	metrics        *telemetry.Metrics
 	pool           *vip.Pool
-	blocksKnown    atomic.Bool
+	owners         *vip.Owners
 	addressesKnown func() bool
-	shortages      *shortages
 
 	resync chan struct{} // requests a resync of all services
 }
@@ -131,12 +130,11 @@ func newAgent(o Options) *agent {
 	o.LeaseDuration = cmp.Or(o.LeaseDuration, objects.LeaseDuration)
 	o.PollEvery = cmp.Or(o.PollEvery, pollInterval)
 	a := &agent{
-		Options: o, brokerTransport: member.NewTransport(), pool: vip.NewPool(), metrics: telemetry.New(),
+		Options: o, brokerTransport: member.NewTransport(), pool: vip.NewPool(), owners: vip.NewOwners(), metrics: telemetry.New(),
 		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{},
 		resync: make(chan struct{}, 1),
 	}
 	a.restartWatches = a.brokerTransport.RestartWatches
-	a.shortages = &shortages{reasons: map[types.NamespacedName]error{}, changed: a.exportPush.Push}
 	return a
 }
 

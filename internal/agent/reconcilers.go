@@ -113,12 +113,13 @@ func (a *agent) addExport() error {
 		Settings: a.exportSettings, Taken: a.heartbeat.ClusterIDTaken, RegionOf: a.nodes.RegionOf, ClusterOf: a.clusters.Get,
 		Admits: a.usages.admitsOwn, OverLimit: a.overLimit,
 		Recorder: a.manager.GetEventRecorder("seamark-agent"),
-		Deferred: deferred, ShortageOf: a.shortages.get, Observed: a.observeExport,
+		Deferred: deferred, Observed: a.observeExport, Stale: a.state.Liveness.Stale,
+		Pool: a.pool, Accepts: a.acceptsFor, Remembered: a.lastKnownAddresses,
 	}, "publish", map[string]*apply.Writer{serverLocal: localWriter, serverBroker: brokerWriter},
 		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
 		trigger.Watch(local, &corev1.Service{}, trigger.Name),
 		trigger.Watch(local, &discoveryv1.EndpointSlice{}, keysFrom(objects.SourceService)),
-		trigger.Watch(remote, &v1alpha1.ExportRecord{}, brokerKeys[*v1alpha1.ExportRecord]),
+		trigger.Watch(remote, &v1alpha1.ExportRecord{}, a.claimKeys),
 		trigger.Watch(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != a.membership.ClusterID {
 				return nil // endpoints of other clusters do not change what this one publishes
@@ -136,11 +137,9 @@ func (a *agent) addAggregate() error {
 	return a.addController(aggregateReconciler, &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
 		Broker: a.broker.GetClient(), Writer: writer, Stale: a.state.Liveness.Stale, Taken: a.heartbeat.ClusterIDTaken,
-		ClusterOf: a.clusters.Get,
-		Connected: func() bool { return a.state.Connected() && a.addressesKnown() },
-		Pool:      a.pool, Remembered: a.lastKnownAddresses, SetShortage: a.shortages.set, Deferred: deferred,
+		ClusterOf: a.clusters.Get, Connected: a.connected, Accepts: a.acceptsFor, BlockOwner: a.owners.Of, Deferred: deferred,
 	}, "aggregate", map[string]*apply.Writer{serverBroker: writer},
-		trigger.Watch(remote, &v1alpha1.ExportRecord{}, brokerKeys[*v1alpha1.ExportRecord]),
+		trigger.Watch(remote, &v1alpha1.ExportRecord{}, a.claimKeys),
 		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport]),
 		a.aggregatePush.Source(), deferred.Source(),
 	)
@@ -155,17 +154,17 @@ func (a *agent) addImport() error {
 		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale, ClusterOf: a.clusters.Get, WhyNot: a.clusters.WhyNot, Admits: a.usages.admits, ReserveDerived: a.reserveDerived,
 		IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Deferred: deferred,
-		Observed: a.observeImport,
+		Observed: a.observeImport, Accepts: a.acceptsFor, BlockOwner: a.owners.Of, Remembered: a.lastKnownAddresses,
 	}, "import", map[string]*apply.Writer{serverLocal: writer},
-		trigger.WatchLost(remote, &v1alpha1.ExportRecord{}, brokerKeys[*v1alpha1.ExportRecord], recordLost[*v1alpha1.ExportRecord](lost)),
+		trigger.WatchLost(remote, &v1alpha1.ExportRecord{}, a.claimKeys, recordLost[*v1alpha1.ExportRecord](lost)),
 		trigger.WatchLost(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
 			if s.Labels[mcsv1beta1.LabelSourceCluster] == a.membership.ClusterID {
 				return nil // endpoints of this cluster come from its own slices
 			}
 			return brokerKeys(s)
 		}, recordLost[*discoveryv1.EndpointSlice](lost)),
-		trigger.WatchLost(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport],
-			recordLost[*mcsv1beta1.ServiceImport](lost)),
+		// Only for services that agents of an earlier version export: see lastKnownAddresses.
+		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport]),
 		trigger.Watch(local, &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport) []types.NamespacedName {
 			if _, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]; onBroker {
 				return nil
@@ -235,7 +234,7 @@ func (a *agent) recordedServices(ctx context.Context, opts ...client.ListOption)
 
 // brokerServices returns the services that have objects of a kind on the broker.
 func (a *agent) brokerServices(ctx context.Context, list client.ObjectList, opts ...client.ListOption) []types.NamespacedName {
-	if !a.state.Connected() {
+	if !a.connected() {
 		return nil
 	}
 	keys, err := keysIn(ctx, a.broker.GetClient(), objects.ServiceOf, list, opts...)

@@ -61,13 +61,14 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 			changed = judge.judge(ctx)
 			a.state.SetJudged()
 		}
-		if nowConnected, nowTaken := a.state.Connected(), a.heartbeat.ClusterIDTaken() != nil; nowConnected != connected || nowTaken != taken {
+		if nowConnected, nowTaken := a.connected(), a.heartbeat.ClusterIDTaken() != nil; nowConnected != connected || nowTaken != taken {
 			connected, taken = nowConnected, nowTaken
 			a.Log.Info("the connection to the broker changed", "clusterset", a.membership.ClusterSet, "connected", connected, "idTaken", taken)
 			a.resyncAll(ctx)
 		}
 		for _, cluster := range changed {
 			keys := a.recordedServices(ctx, client.MatchingLabels{mcsv1beta1.LabelSourceCluster: cluster})
+			a.exportPush.Push(keys...)
 			a.importPush.Push(keys...)
 			a.aggregatePush.Push(keys...)
 		}

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"net/netip"
-
 	"k8s.io/utils/ptr"
 
 	"github.com/seamark-dev/seamark/internal/agent/exports"
@@ -14,7 +12,7 @@ import (
 // been reached; the settings then hold only what the membership says.
 func (a *agent) exportSettings() (settings exports.Settings, ok bool) {
 	settings = exports.Settings{ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace}
-	if !a.state.Connected() {
+	if !a.connected() {
 		return settings, false
 	}
 	settings.AdmittedAt = a.state.Cluster().CreationTimestamp
@@ -33,16 +31,11 @@ func (a *agent) importSettings() (settings imports.Settings, ok bool) {
 		ClusterID: a.membership.ClusterID, Families: a.state.Families, OldDistribution: a.state.OldDistribution,
 		DataPlane: objects.DataPlaneOf(a.membership.DataPlane), ServiceRanges: *a.serviceRanges.Load(),
 	}
-	if !a.state.Connected() {
+	if !a.connected() {
 		return settings, false
 	}
 	set := a.state.ClusterSet()
 	settings.AllowedNamespaces = a.state.Cluster().Spec.AllowedNamespaces
 	settings.StaleEndpoints = set.Spec.StaleEndpoints
-	for _, r := range set.Spec.ClusterSetIP.Ranges {
-		if prefix, err := netip.ParsePrefix(string(r)); err == nil {
-			settings.Ranges = append(settings.Ranges, prefix)
-		}
-	}
 	return settings, true
 }

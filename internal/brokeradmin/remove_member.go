@@ -101,8 +101,9 @@ func (r *RemoveMemberResult) deleteExports(ctx context.Context, c client.Client,
 }
 
 // updateAggregates deletes aggregates that have no record any more and removes the member from the
-// others. services are those of the records just deleted. Aggregates that list the member are
-// updated as well, because an interrupted removal may have deleted its records before.
+// others. services are those of the records just deleted. Aggregates that list the member, or that
+// it wrote last, are updated as well: an interrupted removal may have deleted its records before,
+// and it may have written aggregates of services that it did not export.
 func (r *RemoveMemberResult) updateAggregates(ctx context.Context, c client.Client, namespace string, services serviceSet) error {
 	var imports mcsv1beta1.ServiceImportList
 	if err := c.List(ctx, &imports, client.InNamespace(namespace)); err != nil {
@@ -111,18 +112,20 @@ func (r *RemoveMemberResult) updateAggregates(ctx context.Context, c client.Clie
 	for i := range imports.Items {
 		si := &imports.Items[i]
 		service, ok := objects.ServiceOf(si)
-		if !ok || (!services[service] && !listsCluster(si, r.ClusterID)) {
+		exported := services[service] || listsCluster(si, r.ClusterID)
+		if !ok || (!exported && si.Labels[v1alpha1.LabelWrittenBy] != r.ClusterID) {
 			continue
 		}
-		r.Found = true
+		r.Found = r.Found || exported
 		records, err := recordsOf(ctx, c, namespace, service)
 		if err != nil {
 			return err
 		}
-		if len(records) == 0 {
+		switch {
+		case len(records) == 0:
 			r.ServicesEnded++
 			err = deleteAggregate(ctx, c, si)
-		} else {
+		case exported:
 			r.ServicesLeft++
 			err = removeFromAggregate(ctx, c, si, r.ClusterID)
 		}

@@ -11,7 +11,7 @@ import (
 func TestImports(t *testing.T) {
 	// The complete list of what the package itself imports.
 	allowed := []string{
-		"bytes", "cmp", "encoding/json", "maps", "math", "slices", "strconv", "strings", "unicode/utf8",
+		"bytes", "cmp", "encoding/json", "maps", "math", "net/netip", "slices", "strconv", "strings", "unicode/utf8",
 		"github.com/seamark-dev/seamark/api/v1alpha1",
 		"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/api/validate/content", "k8s.io/apimachinery/pkg/apis/meta/v1",
 		"sigs.k8s.io/mcs-api/pkg/apis/v1beta1",

@@ -2,8 +2,11 @@ package objects
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
 // FamilyOf returns the family of an address.
@@ -23,4 +26,10 @@ func ParseAddresses(texts []string) []netip.Addr {
 		}
 	}
 	return out
+}
+
+// HasEarlierRecord reports whether an agent wrote one of the records that keeps clusterset IPs in
+// aggregates and not in records.
+func HasEarlierRecord(records []*v1alpha1.ExportRecord) bool {
+	return slices.ContainsFunc(records, func(r *v1alpha1.ExportRecord) bool { return r.Spec.MergeVersion == 0 })
 }

@@ -1,18 +1,16 @@
-// Package aggregate maintains the ServiceImport on the broker: the merged service for people and
-// tools, and the one place of what must be decided once, the clusterset IPs. Every member computes
-// the same aggregate from the same records, so one of them writes it: the oldest exporter that is
-// not stale. The others write it if that one does not.
+// Package aggregate maintains the ServiceImport on the broker: the merged service, for people and
+// tools. Nothing depends on it: every member merges the records and takes the clusterset IPs from
+// them. Every member computes the same aggregate from the same records, so one of them writes it:
+// the oldest exporter that is not stale. The others write it if that one does not.
 package aggregate
 
 import (
-	"hash/fnv"
 	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,14 +21,9 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-const (
-	// takeoverDelay is how long an exporter waits for the exporter with precedence. Each adds up to as
-	// much again, so that they do not all write at once.
-	takeoverDelay = 2 * time.Second
-	// cleanupDelay is how long other members wait before they delete an aggregate that its exporters
-	// left behind.
-	cleanupDelay = 30 * time.Second
-)
+// cleanupDelay is how long other members wait before they delete an aggregate that its exporters
+// left behind.
+const cleanupDelay = 30 * time.Second
 
 // Input is all that was read to decide about one service's aggregate.
 type Input struct {
@@ -41,34 +34,10 @@ type Input struct {
 	Existing        *mcsv1beta1.ServiceImport
 	// Stale are the clusters that have not been heard from.
 	Stale map[string]bool
-	// Remembered are the clusterset IPs that this cluster last saw, and which cluster allocated them:
-	// a broker that was restored to an older state gets the service back with the IPs its clients use.
-	Remembered Addresses
-	// Offer returns a clusterset IP of this member's own block for the service, the wanted one if it
-	// is free.
-	Offer func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error)
-}
-
-// Addresses are the clusterset IPs of a service, and the cluster that allocated them from its
-// block.
-type Addresses struct {
-	IPs         []netip.Addr
-	AllocatedBy string
-}
-
-// AddressesOf returns the clusterset IPs of an aggregate. Texts that are not IP addresses are left
-// out.
-func AddressesOf(si *mcsv1beta1.ServiceImport) Addresses {
-	return Addresses{IPs: objects.ParseAddresses(si.Spec.IPs), AllocatedBy: si.Annotations[v1alpha1.AnnotationAllocatedBy]}
-}
-
-func (a Addresses) of(family corev1.IPFamily) netip.Addr {
-	for _, addr := range a.IPs {
-		if objects.FamilyOf(addr) == family {
-			return addr
-		}
-	}
-	return netip.Addr{}
+	// Accepts reports whether a clusterset IP may be used for this service.
+	Accepts func(netip.Addr) bool
+	// BlockOwner returns the member whose block contains a clusterset IP, "" if there is none.
+	BlockOwner func(netip.Addr) string
 }
 
 // Plan is what this member should write of the aggregate, and when.
@@ -84,11 +53,6 @@ type Plan struct {
 	Delay time.Duration
 	// Waits is why this member leaves a difference to others.
 	Waits objects.WaitReason
-	// Allocated reports whether Want has a clusterset IP that the aggregate has not: clients wait for
-	// it.
-	Allocated bool
-	// Shortage is why the service has no clusterset IP although it should have one.
-	Shortage error
 }
 
 // Empty reports whether this member has nothing to write, now or later.
@@ -108,56 +72,31 @@ func Decide(in Input) Plan {
 		return Plan{}
 	}
 	plan := Plan{Want: aggregateOf(in, merged)}
-	if exporter {
-		plan.allocate(in, merged)
-	}
-	plan.Spec = exporter && (in.Existing == nil || !isNewer(in.Existing) && !sameSpec(in.Existing, plan.Want))
+	plan.Spec = exporter && (in.Existing == nil || !isNewer(in.Existing, in.Records) && !sameSpec(in.Existing, plan.Want))
 	plan.Status = (in.Existing != nil || plan.Spec) && !slices.Equal(clusterNames(in.Existing), clusterNames(plan.Want))
-	if plan.Spec && firstLive(merged.Clusters, in.Stale) != in.ClusterID {
-		plan.Delay, plan.Waits = takeoverDelay+jitter(in.ClusterID, in.Service, takeoverDelay), objects.WaitForOther
+	if plan.Spec && merged.FirstLive(in.Stale) != in.ClusterID {
+		plan.Delay, plan.Waits = objects.TakeoverDelay(in.ClusterID, in.Service), objects.WaitForOther
 	}
 	return plan
 }
 
-// allocate adds the clusterset IPs that the service should have and has not. A clusterset IP stays
-// with its service even while it is not used, because the service is headless or has fewer
-// families.
-func (p *Plan) allocate(in Input, merged merge.Result) {
-	if merged.Mode != merge.ModeClusterSetIP {
-		return
+// clusterSetIPs returns the clusterset IPs that the records claim. Agents of an earlier version
+// claimed none in their records: while such an agent exports the service, the aggregate's own
+// clusterset IPs stay.
+func clusterSetIPs(in Input) []netip.Addr {
+	var ips []netip.Addr
+	for _, claim := range merge.ClusterSetIPs(in.Records, in.Accepts) {
+		ips = append(ips, claim.IP)
 	}
-	have := AddressesOf(p.Want)
-	ips := make([]string, 0, len(merged.Spec.IPFamilies))
-	var shortage error
-	for _, family := range merged.Spec.IPFamilies {
-		if addr := have.of(family); addr.IsValid() {
-			continue
+	if in.Existing == nil || !objects.HasEarlierRecord(in.Records) {
+		return ips
+	}
+	for _, addr := range objects.ParseAddresses(in.Existing.Spec.IPs) {
+		if !slices.ContainsFunc(ips, func(a netip.Addr) bool { return a.Is4() == addr.Is4() }) {
+			ips = append(ips, addr)
 		}
-		wanted := in.Remembered.of(family)
-		if by := in.Remembered.AllocatedBy; wanted.IsValid() && by != in.ClusterID && slices.Contains(merged.Clusters, by) && !in.Stale[by] {
-			p.Waits = objects.WaitForOther // only that cluster can allocate the former clusterset IP
-			continue
-		}
-		addr, err := in.Offer(family, wanted)
-		if err != nil {
-			shortage = err
-			continue
-		}
-		p.Allocated = true
-		ips = append(ips, addr.String())
 	}
-	// One clusterset IP is enough to be reached: a clusterset may have no range for the other family.
-	// Only the first live exporter reports a shortage for a new service.
-	if len(have.IPs)+len(ips) == 0 && (in.Existing != nil || firstLive(merged.Clusters, in.Stale) == in.ClusterID) {
-		p.Shortage = shortage
-	}
-	if !p.Allocated {
-		return
-	}
-	p.Want.Spec.IPs = slices.Concat(p.Want.Spec.IPs, ips)
-	if p.Want.Annotations[v1alpha1.AnnotationAllocatedBy] == "" {
-		p.Want.Annotations[v1alpha1.AnnotationAllocatedBy] = in.ClusterID
-	}
+	return ips
 }
 
 // decideRemoval decides about an aggregate without records. Its former exporters remove themselves
@@ -179,7 +118,7 @@ func decideRemoval(in Input) Plan {
 	case len(clusters) == 0:
 		// A new aggregate has an empty list too: this member may see it before the records it was made
 		// from.
-		return Plan{Delete: true, Delay: cleanupDelay + jitter(in.ClusterID, in.Service, cleanupDelay), Waits: objects.WaitForOther}
+		return Plan{Delete: true, Delay: cleanupDelay + objects.Jitter(in.ClusterID, in.Service, cleanupDelay), Waits: objects.WaitForOther}
 	}
 	return Plan{Waits: objects.WaitForOther} // the listed clusters, or the broker's admin, remove their entries
 }
@@ -214,26 +153,41 @@ func aggregateOf(in Input, merged merge.Result) *mcsv1beta1.ServiceImport {
 	si.Labels[v1alpha1.LabelWrittenBy] = in.ClusterID
 	maps.Copy(si.Annotations, merged.Annotations)
 	si.Annotations[v1alpha1.AnnotationMergeVersion] = strconv.Itoa(merge.Version)
-	if in.Existing != nil {
-		// A clusterset IP lives as long as its ServiceImport, even if all its exporters change.
-		si.Spec.IPs = in.Existing.Spec.IPs
-		by := in.Existing.Annotations[v1alpha1.AnnotationAllocatedBy]
-		if by == "" && len(si.Spec.IPs) > 0 {
-			by = in.Remembered.AllocatedBy // the annotation was removed
-		}
-		if by != "" {
-			si.Annotations[v1alpha1.AnnotationAllocatedBy] = by
-		}
+	switch merged.Mode {
+	case merge.ModeClusterSetIP, merge.ModeClassic:
+		uses := strconv.FormatBool(merged.Mode == merge.ModeClusterSetIP)
+		si.Annotations[v1alpha1.AnnotationUseClusterSetIP], si.Annotations[v1alpha1.AnnotationUseClusterSetIPAlias] = uses, uses
 	}
+	setClusterSetIPs(in, si)
 	si.Status.Clusters = clusterList(clusterNames(in.Existing), in.ClusterID, slices.Contains(merged.Clusters, in.ClusterID))
 	return si
 }
 
-// isNewer reports whether a later version of the merge rules wrote the aggregate. It is then left
-// as it is.
-func isNewer(existing *mcsv1beta1.ServiceImport) bool {
+// setClusterSetIPs sets the clusterset IPs, and the cluster that allocated them.
+func setClusterSetIPs(in Input, si *mcsv1beta1.ServiceImport) {
+	ips := clusterSetIPs(in)
+	for _, addr := range ips {
+		si.Spec.IPs = append(si.Spec.IPs, addr.String())
+	}
+	if len(ips) == 0 {
+		return
+	}
+	by := in.BlockOwner(ips[0])
+	if by == "" && in.Existing != nil {
+		by = in.Existing.Annotations[v1alpha1.AnnotationAllocatedBy] // that cluster is no longer a member
+	}
+	if by != "" {
+		si.Annotations[v1alpha1.AnnotationAllocatedBy], si.Annotations[v1alpha1.AnnotationAllocatedByAlias] = by, by
+	}
+}
+
+// isNewer reports whether an exporter of the service has a later version of the merge rules and
+// wrote the aggregate with it. It is then left as it is. A version that no exporter has was not
+// written by an agent.
+func isNewer(existing *mcsv1beta1.ServiceImport, records []*v1alpha1.ExportRecord) bool {
 	version, err := strconv.Atoi(existing.Annotations[v1alpha1.AnnotationMergeVersion])
-	return err == nil && version > merge.Version
+	return err == nil && version > merge.Version &&
+		slices.ContainsFunc(records, func(r *v1alpha1.ExportRecord) bool { return int(r.Spec.MergeVersion) >= version })
 }
 
 // sameSpec compares everything but the writer: members that agree write nothing.
@@ -248,17 +202,6 @@ func withoutWriter(labels map[string]string) map[string]string {
 	return out
 }
 
-// firstLive returns the first cluster by precedence that is not stale, or the first of all if all
-// are.
-func firstLive(clusters []string, stale map[string]bool) string {
-	for _, c := range clusters {
-		if !stale[c] {
-			return c
-		}
-	}
-	return clusters[0]
-}
-
 func clusterNames(si *mcsv1beta1.ServiceImport) []string {
 	if si == nil {
 		return nil
@@ -268,12 +211,4 @@ func clusterNames(si *mcsv1beta1.ServiceImport) []string {
 		names[i] = c.Cluster
 	}
 	return names
-}
-
-// jitter returns a part of the span that is always the same for a member and a service, and evenly
-// distributed over members.
-func jitter(clusterID string, service types.NamespacedName, span time.Duration) time.Duration {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(clusterID + "/" + service.String()))
-	return span * time.Duration(h.Sum32()%1000) / 1000
 }

@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -30,19 +29,15 @@ func record(cluster string, age int) *v1alpha1.ExportRecord {
 	}
 }
 
-// decide calls Decide for a member whose block begins at 243.0.0.1, unless the input has its own
-// Offer.
+// decide calls Decide in a clusterset whose clusterset IPs begin with 243 or fd00:243. Those of
+// 243.0.0.0/16 are from the block of old.
 func decide(in Input) Plan {
-	if in.Offer == nil {
-		in.Offer = func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error) {
-			if wanted.IsValid() {
-				return wanted, nil
-			}
-			if family == corev1.IPv6Protocol {
-				return netip.MustParseAddr("fd00:243::1"), nil
-			}
-			return netip.MustParseAddr("243.0.0.1"), nil
+	in.Accepts = func(addr netip.Addr) bool { return addr.Is6() || addr.As4()[0] == 243 }
+	in.BlockOwner = func(addr netip.Addr) string {
+		if netip.MustParsePrefix("243.0.0.0/16").Contains(addr) {
+			return "old"
 		}
+		return ""
 	}
 	return Decide(in)
 }
@@ -103,23 +98,19 @@ func TestAggregatesOfNewerMergeRulesAreLeftAlone(t *testing.T) {
 	existing := written(record("a", 1))
 	existing.Spec.Ports = nil
 	existing.Annotations[v1alpha1.AnnotationMergeVersion] = "999"
-	if plan := decide(Input{ClusterID: "a", Service: web, Records: records, Existing: existing}); !plan.Empty() {
+	if plan := decide(Input{ClusterID: "a", Service: web, Records: records, Existing: existing}); !plan.Spec {
+		t.Error("a version that no exporter has keeps the aggregate from being updated")
+	}
+	newer := record("b", 0)
+	newer.Spec.MergeVersion = 999
+	listed := existing.DeepCopy()
+	listed.Status.Clusters = clusterList([]string{"a"}, "b", true)
+	if plan := decide(Input{ClusterID: "a", Service: web, Records: append(records, newer), Existing: listed}); !plan.Empty() {
 		t.Errorf("plan: %+v", plan)
 	}
 	existing.Annotations[v1alpha1.AnnotationMergeVersion] = "0"
 	if plan := decide(Input{ClusterID: "a", Service: web, Records: records, Existing: existing}); !plan.Spec {
 		t.Error("an older version's aggregate was left as it is")
-	}
-}
-
-func TestClusterSetIPsOutliveTheExporterThatAllocatedThem(t *testing.T) {
-	existing := written(record("a", 2), record("b", 1))
-	existing.Spec.IPs = []string{"243.0.0.7"}
-	existing.Annotations[v1alpha1.AnnotationAllocatedBy] = "a"
-	plan := decide(Input{ClusterID: "b", Service: web, Records: []*v1alpha1.ExportRecord{record("b", 1)}, Existing: existing})
-	if plan.Want == nil || !slices.Equal(plan.Want.Spec.IPs, []string{"243.0.0.7"}) ||
-		plan.Want.Annotations[v1alpha1.AnnotationAllocatedBy] != "a" {
-		t.Errorf("plan: %+v", plan.Want)
 	}
 }
 
@@ -153,19 +144,5 @@ func TestWhichMemberRemovesTheAggregate(t *testing.T) {
 	left := decide(Input{ClusterID: "b", Service: web, Existing: two}).Want
 	if plan := decide(Input{ClusterID: "a", Service: web, Existing: left}); !plan.Delete {
 		t.Errorf("the last of two does not delete it: %+v", plan)
-	}
-}
-
-func TestMembersDoNotTakeOverAllAtOnce(t *testing.T) {
-	seen := map[time.Duration]bool{}
-	for _, c := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		delay := jitter(c, web, takeoverDelay)
-		if delay < 0 || delay >= takeoverDelay || delay != jitter(c, web, takeoverDelay) {
-			t.Errorf("jitter of %s: %s", c, delay)
-		}
-		seen[delay] = true
-	}
-	if len(seen) < 7 {
-		t.Errorf("only %d different delays for 8 members", len(seen))
 	}
 }

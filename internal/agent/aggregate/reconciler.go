@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,9 +16,11 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
-	"github.com/seamark-dev/seamark/internal/agent/vip"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
+
+// conflictDelay is when an aggregate is reconciled again after another member wrote it first.
+const conflictDelay = 2 * time.Second
 
 // Reconciler maintains the aggregates that this member is responsible for.
 type Reconciler struct {
@@ -34,13 +35,10 @@ type Reconciler struct {
 	Stale func() map[string]bool
 	// ClusterOf returns what the broker's admin grants a member.
 	ClusterOf objects.ClusterOf
-	// Pool allocates the clusterset IPs of this member's blocks.
-	Pool *vip.Pool
-	// Remembered returns the clusterset IPs that this cluster last saw of a service.
-	Remembered func(context.Context, types.NamespacedName) Addresses
-	// SetShortage is called with why a service could not get a clusterset IP, with nil if it has one
-	// or needs none.
-	SetShortage func(types.NamespacedName, error)
+	// Accepts returns what reports whether a clusterset IP may be used for a service.
+	Accepts func(context.Context, types.NamespacedName) func(netip.Addr) bool
+	// BlockOwner returns the member whose block contains a clusterset IP, "" if there is none.
+	BlockOwner func(netip.Addr) string
 	// Deferred postpones writes that no client waits for while services are being published.
 	Deferred *trigger.Deferred
 
@@ -63,14 +61,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if in.Existing != nil {
-		r.Pool.SetPublished(key, AddressesOf(in.Existing).IPs)
-	}
 	plan := Decide(in)
-	if !plan.Allocated && plan.Shortage == nil {
-		r.Pool.Release(key)
-	}
-	r.SetShortage(key, plan.Shortage)
 	remaining := r.remainingDelay(key, plan)
 	if plan.Waits != "" && (plan.Delay == 0 || remaining > 0) {
 		telemetry.Wait(ctx, plan.Waits)
@@ -78,15 +69,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if plan.Empty() {
 		return ctrl.Result{RequeueAfter: remaining}, nil
 	}
-	// Importers merge the records themselves. Of the aggregate they need the clusterset IPs, and those
-	// only once records and endpoints have arrived.
+	// No client waits for the aggregate: importers read the records.
 	if r.defers(ctx, key) {
 		return ctrl.Result{RequeueAfter: remaining}, nil
 	}
 	if err := r.write(ctx, key, in.Existing, plan, remaining == 0); err != nil {
 		if objects.IsWriteConflict(err) {
 			telemetry.Wait(ctx, objects.WaitForConflict) // the watch shows what another member wrote
-			return ctrl.Result{RequeueAfter: takeoverDelay}, nil
+			return ctrl.Result{RequeueAfter: conflictDelay}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("write the aggregate of %s: %w", key, err)
 	}
@@ -95,18 +85,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // gather reads everything that Decide needs.
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Input, error) {
-	in := Input{ClusterID: r.ClusterID, BrokerNamespace: r.BrokerNamespace, Service: key, Stale: r.Stale(), Offer: r.offer(key)}
+	in := Input{
+		ClusterID: r.ClusterID, BrokerNamespace: r.BrokerNamespace, Service: key, Stale: r.Stale(),
+		Accepts: r.Accepts(ctx, key), BlockOwner: r.BlockOwner,
+	}
 	var err error
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
 		return in, err
 	}
 	in.Records = objects.AdmittedRecords(in.Records, r.ClusterOf)
 	name := types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}
-	if in.Existing, err = index.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{}); err != nil {
-		return in, err
-	}
-	in.Remembered = r.Remembered(ctx, key)
-	return in, nil
+	in.Existing, err = index.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{})
+	return in, err
 }
 
 // defers reports whether a write that no client waits for is postponed.
@@ -116,12 +106,6 @@ func (r *Reconciler) defers(ctx context.Context, key types.NamespacedName) bool 
 	}
 	telemetry.Wait(ctx, objects.WaitForBurst)
 	return true
-}
-
-func (r *Reconciler) offer(key types.NamespacedName) func(corev1.IPFamily, netip.Addr) (netip.Addr, error) {
-	return func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error) {
-		return r.Pool.Reserve(key, family == corev1.IPv6Protocol, wanted)
-	}
 }
 
 // remainingDelay returns for how long this member still leaves the difference to others.

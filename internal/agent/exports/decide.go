@@ -48,6 +48,8 @@ type Input struct {
 	OverLimit string
 	// Records are all clusters' records of this service on the broker, including this cluster's.
 	Records []*v1alpha1.ExportRecord
+	// Addressing is what the clusterset IPs of the record are decided from.
+	Addressing
 }
 
 // Plan is what the broker should hold of this cluster, and the conditions of the ServiceExport.
@@ -61,6 +63,8 @@ type Plan struct {
 	// leftOut is why this cluster takes no part in the service although it may export it, nil if it
 	// takes part.
 	leftOut *merge.Conflict
+	// Claims is what was decided about the clusterset IPs of the record.
+	Claims
 }
 
 // Decide merges the records, this cluster's new one included, and returns what should be.
@@ -73,9 +77,13 @@ func Decide(in Input) Plan {
 		return Plan{Valid: valid}
 	}
 	record := recordOf(in)
-	merged := merge.Merge(withOwn(in.Records, record))
+	in.adoptMode(record)
+	records := withOwn(in.Records, record)
+	merged := merge.Merge(records)
+	claims := in.claim(merged, records)
+	record.Spec.ClusterSetIPs = claims.IPs
 	conflict := conflictCondition(merged)
-	plan := Plan{Record: record, Valid: valid, Conflict: &conflict}
+	plan := Plan{Record: record, Valid: valid, Conflict: &conflict, Claims: claims}
 	if reason, out := merged.LeftOut[in.ClusterID]; out {
 		i := slices.IndexFunc(merged.Conflicts, func(c merge.Conflict) bool { return c.Reason == reason })
 		plan.leftOut = &merged.Conflicts[i]
@@ -161,6 +169,7 @@ func recordOf(in Input) *v1alpha1.ExportRecord {
 			ExportedAnnotations:   in.Export.Spec.ExportedAnnotations,
 			UseClusterSetIP:       requested,
 			RequestedClusterSetIP: requested,
+			MergeVersion:          merge.Version,
 			Prefer:                preference(in.Export),
 		},
 	}
@@ -172,9 +181,9 @@ func recordOf(in Input) *v1alpha1.ExportRecord {
 			Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port,
 		})
 	}
-	// The first request holds for the lifetime of the export (spec 5, "Updating annotation").
-	if old := recordFrom(in.Records, in.ClusterID); old != nil && old.Spec.ExportedAt.Equal(&record.Spec.ExportedAt) {
-		record.Spec.UseClusterSetIP = old.Spec.UseClusterSetIP
+	if old := recordFrom(in.Records, in.ClusterID); old != nil {
+		// An update keeps the age on the broker, by which claims are ordered.
+		record.CreationTimestamp, record.Spec.ClusterSetIPs = old.CreationTimestamp, old.Spec.ClusterSetIPs
 	}
 	return record
 }

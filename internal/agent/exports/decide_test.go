@@ -2,6 +2,7 @@ package exports
 
 import (
 	"errors"
+	"net/netip"
 	"net/url"
 	"strings"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -50,6 +52,17 @@ func exported(change ...func(*Input)) Input {
 			}},
 		}},
 		RegionOf: func(node string) string { return map[string]string{"n1": "r1", "n2": "r1", "n3": "r2"}[node] },
+		Addressing: Addressing{
+			Accepts: func(addr netip.Addr) bool {
+				return netip.MustParsePrefix("243.0.0.0/8").Contains(addr) || netip.MustParsePrefix("fd00:243::/64").Contains(addr)
+			},
+			Offer: func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error) {
+				if wanted.IsValid() {
+					return wanted, nil
+				}
+				return netip.MustParseAddr(map[corev1.IPFamily]string{"IPv4": "243.0.0.1", "IPv6": "fd00:243::1"}[family]), nil
+			},
+		},
 	}
 	for _, c := range change {
 		c(&in)
@@ -133,6 +146,7 @@ func TestRecordAndSlices(t *testing.T) {
 		SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](60)}},
 		TrafficDistribution:   ptr.To("SomethingNewer"), ExportedLabels: map[string]string{"team": "shop"},
 		UseClusterSetIP: true, RequestedClusterSetIP: true, Prefer: "region",
+		ClusterSetIPs: []string{"243.0.0.1"}, MergeVersion: merge.Version,
 	}
 	if diff := cmp.Diff(want, plan.Record.Spec); diff != "" {
 		t.Error(diff)
@@ -271,7 +285,7 @@ func TestReadiness(t *testing.T) {
 			apierrors.NewConflict(resource, "web.shop.east", errors.New("changed")), metav1.ConditionFalse, "Pending", "being published",
 		},
 	} {
-		c := readiness(&mcsv1beta1.ServiceExport{}, valid, test.err, nil)
+		c := readiness(&mcsv1beta1.ServiceExport{}, valid, test.err)
 		if c.Status != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.says) {
 			t.Errorf("%s: %+v", name, c)
 		}
@@ -279,10 +293,17 @@ func TestReadiness(t *testing.T) {
 			t.Errorf("%s: the message has a port that changes with each retry: %s", name, c.Message)
 		}
 	}
-	c := readiness(&mcsv1beta1.ServiceExport{}, valid, nil, errors.New("all 2 addresses are in use"))
+	short := valid
+	short.Claims = Claims{Missing: true, Shortage: errors.New("all 2 addresses are in use")}
+	c := readiness(&mcsv1beta1.ServiceExport{}, short, nil)
 	if c.Status != metav1.ConditionFalse || c.Reason != "NoClusterSetIPLeft" ||
 		c.Message != "published, but without a clusterset IP: all 2 addresses are in use" {
 		t.Errorf("no clusterset IP left: %+v", c)
+	}
+	short.Shortage = nil
+	if c := readiness(&mcsv1beta1.ServiceExport{}, short, nil); c.Status != metav1.ConditionFalse || c.Reason != "Pending" ||
+		c.Message != "published; waiting for a clusterset IP, which the exporter with precedence allocates" {
+		t.Errorf("no clusterset IP yet: %+v", c)
 	}
 }
 

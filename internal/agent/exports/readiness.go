@@ -19,10 +19,10 @@ import (
 var errNotConnected = errors.New("the broker has not been reached since the agent started")
 
 // readiness returns the Ready condition: whether the broker has what should be there. result is
-// what writing to the broker returned. shortage is why a service that should have a clusterset IP
-// has none; it cannot be reached then, so it is not ready. Messages stay the same from one retry to
-// the next, because each change is a write.
-func readiness(export *mcsv1beta1.ServiceExport, plan Plan, result, shortage error) metav1.Condition {
+// what writing to the broker returned. A service that should have a clusterset IP and has none cannot
+// be reached, so it is not ready. Messages stay the same from one retry to the next, because each
+// change is a write.
+func readiness(export *mcsv1beta1.ServiceExport, plan Plan, result error) metav1.Condition {
 	ready := mcsv1beta1.ServiceExportConditionReady
 	notReady := func(reason mcsv1beta1.ServiceExportConditionReason, message string) metav1.Condition {
 		return condition(ready, metav1.ConditionFalse, reason, message)
@@ -32,8 +32,11 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, result, shortage err
 		return notReady(mcsv1beta1.ServiceExportReasonFailed, "not exported: "+plan.Valid.Message)
 	case result == nil && plan.leftOut != nil:
 		return notReady(plan.leftOut.Reason, leftOutMessage(plan.leftOut))
-	case result == nil && shortage != nil:
-		return notReady(v1alpha1.ServiceExportReasonNoClusterSetIPLeft, "published, but without a clusterset IP: "+shortage.Error())
+	case result == nil && plan.Shortage != nil:
+		return notReady(v1alpha1.ServiceExportReasonNoClusterSetIPLeft, "published, but without a clusterset IP: "+plan.Shortage.Error())
+	case result == nil && plan.Missing:
+		return notReady(mcsv1beta1.ServiceExportReasonPending,
+			"published; waiting for a clusterset IP, which the exporter with precedence allocates")
 	case result == nil:
 		return condition(ready, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported, "the service is published to the clusterset")
 	case errors.Is(result, objects.ErrClusterIDTaken):

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
+	"github.com/seamark-dev/seamark/internal/agent/vip"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -55,9 +57,14 @@ type Reconciler struct {
 	Admits    func(types.NamespacedName) bool
 	OverLimit func() string
 	Recorder  events.EventRecorder
-	// ShortageOf returns why a service that should have a clusterset IP has none, nil if it has one or
-	// needs none.
-	ShortageOf func(types.NamespacedName) error
+	// Stale are the clusters that have not been heard from.
+	Stale func() map[string]bool
+	// Pool allocates the clusterset IPs of this member's blocks.
+	Pool *vip.Pool
+	// Accepts returns what reports whether a clusterset IP may be used for a service.
+	Accepts func(context.Context, types.NamespacedName) func(netip.Addr) bool
+	// Remembered returns the clusterset IPs that this cluster last saw of a service.
+	Remembered func(context.Context, types.NamespacedName, []*v1alpha1.ExportRecord) []netip.Addr
 	// Observed is called with each ServiceExport as its conditions are decided, with nil if there is
 	// none.
 	Observed func(types.NamespacedName, *mcsv1beta1.ServiceExport)
@@ -66,6 +73,7 @@ type Reconciler struct {
 
 	mu           sync.Mutex
 	missingSince map[types.NamespacedName]time.Time // when the Service of a published export was first missing
+	waitsSince   map[types.NamespacedName]time.Time // when a clusterset IP that another exporter should claim was first missing
 }
 
 // Reconcile brings the broker's copy of one service up to date, and the conditions of its
@@ -92,7 +100,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, r.report(ctx, key, in.Export, Plan{Valid: validityOffline(in)}, cmp.Or(taken, errNotConnected))
 	}
-	plan := Decide(in)
+	plan, wait := r.decide(ctx, key, in)
 	remaining := r.keepRecordFor(key, plan, existing)
 	if remaining > 0 {
 		telemetry.Wait(ctx, objects.WaitForService)
@@ -116,7 +124,45 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		telemetry.Wait(ctx, objects.WaitForConflict)
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
-	return ctrl.Result{RequeueAfter: remaining}, applyErr
+	return ctrl.Result{RequeueAfter: max(remaining, wait)}, applyErr
+}
+
+// decide calls Decide with the pool of clusterset IPs. wait is for how long this member still leaves
+// it to another exporter to claim a clusterset IP that the service lacks.
+func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, in Input) (plan Plan, wait time.Duration) {
+	for _, rec := range in.Records { // the pool's own watch may be behind what was read
+		r.Pool.SetRecorded(key, string(rec.Spec.ClusterID), objects.ParseAddresses(rec.Spec.ClusterSetIPs))
+	}
+	plan = Decide(in)
+	if wait = r.takeoverWait(key, plan.Delay); wait > 0 {
+		telemetry.Wait(ctx, objects.WaitForOther)
+	} else if plan.Delay > 0 {
+		in.TakesOver = true
+		plan = Decide(in)
+	}
+	if !plan.Reserved && plan.Shortage == nil {
+		r.Pool.Release(key)
+	}
+	return plan, wait
+}
+
+// takeoverWait returns what is left of a delay that began when it was first asked for.
+func (r *Reconciler) takeoverWait(key types.NamespacedName, delay time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if delay == 0 {
+		delete(r.waitsSince, key)
+		return 0
+	}
+	since, known := r.waitsSince[key]
+	if !known {
+		if r.waitsSince == nil {
+			r.waitsSince = map[types.NamespacedName]time.Time{}
+		}
+		since = time.Now()
+		r.waitsSince[key] = since
+	}
+	return max(0, delay-time.Since(since))
 }
 
 // logChange logs when a service is published or withdrawn. All other changes are in conditions,
@@ -183,6 +229,12 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
 		return in, have, err
 	}
+	in.Addressing = Addressing{
+		Stale: r.Stale(), Accepts: r.Accepts(ctx, key), Remembered: r.Remembered(ctx, key, in.Records),
+		Offer: func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error) {
+			return r.Pool.Reserve(key, family == corev1.IPv6Protocol, wanted)
+		},
+	}
 	have.record = recordFrom(in.Records, settings.ClusterID)
 	in.Records = objects.AdmittedRecords(in.Records, r.ClusterOf)
 	all, err := index.BrokerSlices(ctx, r.Broker, key)
@@ -231,7 +283,7 @@ func (r *Reconciler) report(
 		return meta.SetStatusCondition(conditions, c)
 	}
 	changed := set(plan.Valid)
-	changed = set(readiness(export, plan, published, r.ShortageOf(key))) || changed
+	changed = set(readiness(export, plan, published)) || changed
 	switch {
 	case plan.Conflict != nil:
 		changed = set(*plan.Conflict) || changed

@@ -9,6 +9,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -32,21 +33,21 @@ func setAddresses(in Input, si *mcsv1beta1.ServiceImport) {
 	}
 }
 
-// acceptedClusterSetIPs returns the clusterset IPs of the aggregate that lie in the clusterset's
-// ranges and belong to no other service. While there is no aggregate, because the broker lost it,
-// they are those recorded on this cluster's ServiceImport.
+// acceptedClusterSetIPs returns the clusterset IPs that the records claim. Those of families that no
+// record claims, because the broker lost the records or an agent of an earlier version wrote them,
+// are what this cluster last saw.
 func acceptedClusterSetIPs(in Input) []netip.Addr {
-	var candidates []netip.Addr
-	switch {
-	case in.Aggregate != nil:
-		candidates = objects.ParseAddresses(in.Aggregate.Spec.IPs)
-	case in.Existing != nil:
-		candidates = RememberedIPs(in.Existing)
+	var ips []netip.Addr
+	for _, claim := range merge.ClusterSetIPs(in.Records, in.Accepts) {
+		ips = append(ips, claim.IP)
 	}
-	return slices.DeleteFunc(candidates, func(addr netip.Addr) bool {
-		inRange := slices.ContainsFunc(in.Ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
-		return !inRange || in.HasOlderClaim(addr)
-	})
+	for _, addr := range in.Remembered {
+		decided := slices.ContainsFunc(ips, func(a netip.Addr) bool { return a.Is4() == addr.Is4() })
+		if !decided && in.Accepts(addr) {
+			ips = append(ips, addr)
+		}
+	}
+	return ips
 }
 
 // RememberedIPs returns the clusterset IPs recorded on a ServiceImport of this cluster.
@@ -59,7 +60,7 @@ func RememberedIPs(si *mcsv1beta1.ServiceImport) []netip.Addr {
 }
 
 // recordClusterSetIPs records the clusterset IPs, and the cluster that allocated them, on the
-// ServiceImport: a broker that lost the aggregate gets it back with the same IPs.
+// ServiceImport: a broker that lost the records gets the service back with the same IPs.
 func recordClusterSetIPs(in Input, si *mcsv1beta1.ServiceImport, ips []netip.Addr) {
 	if len(ips) == 0 {
 		return
@@ -69,16 +70,12 @@ func recordClusterSetIPs(in Input, si *mcsv1beta1.ServiceImport, ips []netip.Add
 		texts[i] = addr.String()
 	}
 	annotate(si, v1alpha1.AnnotationClusterSetIPs, strings.Join(texts, ","))
-	// An aggregate may have lost its annotations to an edit. It gets them back from what its importers
-	// recorded, so their record stays.
-	for _, source := range []*mcsv1beta1.ServiceImport{in.Aggregate, in.Existing} {
-		if source == nil {
-			continue
-		}
-		if by := source.Annotations[v1alpha1.AnnotationAllocatedBy]; by != "" {
-			annotate(si, v1alpha1.AnnotationAllocatedBy, by)
-			return
-		}
+	by := in.BlockOwner(ips[0])
+	if by == "" && in.Existing != nil {
+		by = in.Existing.Annotations[v1alpha1.AnnotationAllocatedBy] // that cluster is no longer a member
+	}
+	if by != "" {
+		annotate(si, v1alpha1.AnnotationAllocatedBy, by)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -18,8 +17,10 @@ func TestWhyThereIsNoAddress(t *testing.T) {
 	name := objects.DerivedServiceName("web")
 	services := schema.GroupResource{Resource: "services"}
 	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
-	aggregate := func(ips ...string) *mcsv1beta1.ServiceImport {
-		return &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: ips}}
+	claims := func(ips ...string) func(*Input) {
+		return func(in *Input) {
+			in.Records, in.Remembered = []*v1alpha1.ExportRecord{record("a", 1, claiming(ips...))}, nil
+		}
 	}
 	const waiting = "waiting for a clusterset IP: the exporting clusters have not allocated one yet; " +
 		"their ServiceExports say why if they cannot"
@@ -28,19 +29,16 @@ func TestWhyThereIsNoAddress(t *testing.T) {
 		change          func(*Input)
 		reason, message string
 	}{
-		"no aggregate": {v1alpha1.DataPlaneNone, func(in *Input) { in.Aggregate = nil }, "Pending", waiting},
-		"no clusterset IP": {
-			v1alpha1.DataPlaneNFTables, func(in *Input) { in.Aggregate = aggregate() }, "Pending", waiting,
-		},
+		"no clusterset IP": {v1alpha1.DataPlaneNFTables, claims(), "Pending", waiting},
 		"clusterset IP of another family": {
-			v1alpha1.DataPlaneNone, func(in *Input) { in.Aggregate = aggregate("fd00:243::9") }, "Pending", waiting,
+			v1alpha1.DataPlaneNone, claims("fd00:243::9"), "Pending", waiting,
 		},
 		"outside the ranges": {
-			v1alpha1.DataPlaneNone, func(in *Input) { in.Aggregate = aggregate("10.0.0.1") }, "ClusterSetIPRejected",
+			v1alpha1.DataPlaneNone, claims("10.0.0.1"), "ClusterSetIPRejected",
 			"clusterset IP 10.0.0.1 is not used: it is outside the clusterset's ranges or belongs to another service",
 		},
 		"two outside the ranges": {
-			v1alpha1.DataPlaneNone, func(in *Input) { in.Aggregate = aggregate("10.0.0.1", "fd00::1") }, "ClusterSetIPRejected",
+			v1alpha1.DataPlaneNone, claims("10.0.0.1", "fd00::1"), "ClusterSetIPRejected",
 			"clusterset IPs 10.0.0.1 and fd00::1 are not used: they are outside the clusterset's ranges or belong to another service",
 		},
 		"no derived Service yet": {v1alpha1.DataPlaneService, func(*Input) {}, "Pending", "waiting for its Service " + name},

@@ -59,11 +59,14 @@ func (in Input) whyNoDerivedService() (mcsv1beta1.ServiceImportConditionReason, 
 }
 
 func (in Input) whyNoClusterSetIP() (mcsv1beta1.ServiceImportConditionReason, string) {
-	if in.Aggregate == nil || len(in.Aggregate.Spec.IPs) == 0 || len(acceptedClusterSetIPs(in)) > 0 {
+	var ips []string
+	for _, claim := range merge.ClusterSetIPs(in.Records, func(addr netip.Addr) bool { return !in.Accepts(addr) }) {
+		ips = append(ips, claim.IP.String())
+	}
+	if len(ips) == 0 || len(acceptedClusterSetIPs(in)) > 0 {
 		return mcsv1beta1.ServiceImportReasonPending,
 			"waiting for a clusterset IP: the exporting clusters have not allocated one yet; their ServiceExports say why if they cannot"
 	}
-	ips := in.Aggregate.Spec.IPs
 	if len(ips) == 1 {
 		return v1alpha1.ServiceImportReasonClusterSetIPRejected, fmt.Sprintf(
 			"clusterset IP %s is not used: it is outside the clusterset's ranges or belongs to another service", ips[0])

@@ -26,8 +26,6 @@ type Settings struct {
 	ClusterID         string
 	AllowedNamespaces []string
 	StaleEndpoints    v1alpha1.StaleEndpointsPolicy
-	// Ranges are the clusterset's ranges of clusterset IPs. Others are not accepted.
-	Ranges []netip.Prefix
 	// ServiceRanges are those of this cluster's own ClusterIPs.
 	ServiceRanges []netip.Prefix
 	// Families are the IP families of this cluster.
@@ -49,16 +47,19 @@ type Input struct {
 	// Own is what this cluster itself has of the service, without a Service if it does not export it:
 	// its endpoints reach its own imports without the broker.
 	Own exports.Input
-	// Aggregate is the ServiceImport on the broker: only its clusterset IPs are taken from it.
-	Aggregate *mcsv1beta1.ServiceImport
 	// Existing is this cluster's ServiceImport as it is.
 	Existing *mcsv1beta1.ServiceImport
 	// Derived is the Service with the name of the derived Service. It may not be managed by Seamark.
 	Derived *corev1.Service
 	// DerivedError is why the derived Service could not be written.
 	DerivedError error
-	// HasOlderClaim reports whether an older aggregate of another service has a clusterset IP.
-	HasOlderClaim func(netip.Addr) bool
+	// Accepts reports whether a clusterset IP may be used for this service: it lies in the
+	// clusterset's ranges, and no other service has it.
+	Accepts func(netip.Addr) bool
+	// BlockOwner returns the member whose block contains a clusterset IP, "" if there is none.
+	BlockOwner func(netip.Addr) string
+	// Remembered are the clusterset IPs that this cluster last saw of the service.
+	Remembered []netip.Addr
 	// Stale are the clusters that have not been heard from.
 	Stale map[string]bool
 	// IsNodeAddress reports whether a node of this cluster has an address. Endpoints of other clusters
@@ -111,8 +112,7 @@ func Decide(in Input) Plan {
 
 // withAddresses returns the plan with the ServiceImport completed from in. Decide calls it with
 // what was read. The reconciler calls it again after it has written the derived Service, whose
-// ClusterIPs are known only then; in.Existing, in.Derived, in.DerivedError and in.Aggregate may
-// have changed.
+// ClusterIPs are known only then; in.Existing, in.Derived and in.DerivedError may have changed.
 func (p Plan) withAddresses(in Input) Plan {
 	p.Import = importOf(in, p)
 	return p

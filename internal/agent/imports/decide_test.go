@@ -62,16 +62,25 @@ func unready(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return s
 }
 
+// claiming makes a record claim clusterset IPs.
+func claiming(ips ...string) func(*v1alpha1.ExportRecordSpec) {
+	return func(r *v1alpha1.ExportRecordSpec) { r.ClusterSetIPs = ips }
+}
+
+func inRanges(addr netip.Addr) bool {
+	return netip.MustParsePrefix("243.0.0.0/8").Contains(addr) || netip.MustParsePrefix("fd00:243::/64").Contains(addr)
+}
+
 func input(records []*v1alpha1.ExportRecord, slices ...*discoveryv1.EndpointSlice) Input {
 	return Input{
 		Settings: Settings{
 			ClusterID: "here", Families: []corev1.IPFamily{corev1.IPv4Protocol},
-			Ranges:    []netip.Prefix{netip.MustParsePrefix("243.0.0.0/8"), netip.MustParsePrefix("fd00:243::/64")},
 			DataPlane: objects.DataPlaneOf(v1alpha1.DataPlaneNone),
 		},
 		Service: web, Records: records, Slices: slices,
-		Aggregate:     &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"243.0.0.9", "fd00:243::9"}}},
-		IsNodeAddress: func(netip.Addr) bool { return false }, WhyNot: func(string, netip.Addr) string { return "" }, HasOlderClaim: func(netip.Addr) bool { return false },
+		Remembered:    []netip.Addr{netip.MustParseAddr("243.0.0.9"), netip.MustParseAddr("fd00:243::9")},
+		IsNodeAddress: func(netip.Addr) bool { return false }, WhyNot: func(string, netip.Addr) string { return "" },
+		Accepts: inRanges, BlockOwner: func(netip.Addr) string { return "a" },
 		IsNode: func(string) bool { return false },
 	}
 }
@@ -308,23 +317,30 @@ func TestFamilies(t *testing.T) {
 func TestClusterSetIPs(t *testing.T) {
 	for name, test := range map[string]struct {
 		families []corev1.IPFamily
-		ips      []string
+		ips      []string // that the record claims
 		want     []string
 		wantFam  []corev1.IPFamily
+
+		remembered []string
 	}{
-		"in range":          {[]corev1.IPFamily{"IPv4"}, []string{"243.1.0.5"}, []string{"243.1.0.5"}, []corev1.IPFamily{"IPv4"}},
-		"outside the range": {[]corev1.IPFamily{"IPv4"}, []string{"10.0.0.1"}, nil, []corev1.IPFamily{"IPv4"}},
-		"no address":        {[]corev1.IPFamily{"IPv4"}, []string{"nonsense"}, nil, []corev1.IPFamily{"IPv4"}},
+		"in range":          {families: []corev1.IPFamily{"IPv4"}, ips: []string{"243.1.0.5"}, want: []string{"243.1.0.5"}, wantFam: []corev1.IPFamily{"IPv4"}},
+		"outside the range": {families: []corev1.IPFamily{"IPv4"}, ips: []string{"10.0.0.1"}, wantFam: []corev1.IPFamily{"IPv4"}},
+		"no address":        {families: []corev1.IPFamily{"IPv4"}, ips: []string{"nonsense"}, wantFam: []corev1.IPFamily{"IPv4"}},
 		"order of families": {
-			[]corev1.IPFamily{"IPv6", "IPv4"}, []string{"243.1.0.5", "fd00:243::7"},
-			[]string{"fd00:243::7", "243.1.0.5"}, []corev1.IPFamily{"IPv6", "IPv4"},
+			families: []corev1.IPFamily{"IPv6", "IPv4"}, ips: []string{"243.1.0.5", "fd00:243::7"},
+			want: []string{"fd00:243::7", "243.1.0.5"}, wantFam: []corev1.IPFamily{"IPv6", "IPv4"},
 		},
-		"one is enough": {[]corev1.IPFamily{"IPv4", "IPv6"}, []string{"243.1.0.5"}, []string{"243.1.0.5"}, []corev1.IPFamily{"IPv4"}},
+		"one is enough": {
+			families: []corev1.IPFamily{"IPv4", "IPv6"}, ips: []string{"243.1.0.5"}, want: []string{"243.1.0.5"}, wantFam: []corev1.IPFamily{"IPv4"},
+		},
+		"a claim precedes what is remembered": {
+			families: []corev1.IPFamily{"IPv4", "IPv6"}, ips: []string{"243.1.0.5"}, remembered: []string{"243.1.0.6", "fd00:243::7"},
+			want: []string{"243.1.0.5", "fd00:243::7"}, wantFam: []corev1.IPFamily{"IPv4", "IPv6"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := input([]*v1alpha1.ExportRecord{record("a", 1, func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = test.families })})
-			in.Families = []corev1.IPFamily{"IPv4", "IPv6"}
-			in.Aggregate = &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: test.ips}}
+			in := input([]*v1alpha1.ExportRecord{record("a", 1, claiming(test.ips...), func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = test.families })})
+			in.Families, in.Remembered = []corev1.IPFamily{"IPv4", "IPv6"}, objects.ParseAddresses(test.remembered)
 			spec := Decide(in).Import.Spec
 			if !slices.Equal(spec.IPs, test.want) || !slices.Equal(spec.IPFamilies, test.wantFam) {
 				t.Errorf("ips %v families %v", spec.IPs, spec.IPFamilies)

@@ -3,7 +3,6 @@ package imports
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,7 +42,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 	in := Input{
 		Settings: settings, Service: key, Existing: have.serviceImport, Derived: have.derived,
 		Stale: r.Stale(), IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode, WhyNot: r.WhyNot,
-		HasOlderClaim: func(addr netip.Addr) bool { return index.HasOlderClaim(ctx, r.Broker, addr, key) },
+		Accepts: r.Accepts(ctx, key), BlockOwner: r.BlockOwner,
 	}
 	var err error
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
@@ -59,19 +58,11 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 		return in, err
 	}
 	in.Slices = objects.AdmittedSlices(in.Slices, r.ClusterOf)
-	if in.Aggregate, err = r.aggregate(ctx, key); err != nil {
-		return in, err
-	}
+	in.Remembered = r.Remembered(ctx, key, in.Records)
 	if slices.ContainsFunc(in.Records, func(rec *v1alpha1.ExportRecord) bool { return string(rec.Spec.ClusterID) == settings.ClusterID }) {
 		in.Own, err = r.own(ctx, key, settings.ClusterID)
 	}
 	return in, err
-}
-
-// aggregate returns the ServiceImport on the broker, or nil.
-func (r *Reconciler) aggregate(ctx context.Context, key types.NamespacedName) (*mcsv1beta1.ServiceImport, error) {
-	name := types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}
-	return index.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{})
 }
 
 // own reads what this cluster itself has of a service that it exports.

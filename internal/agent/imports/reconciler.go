@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
@@ -45,6 +46,12 @@ type Reconciler struct {
 	// ReserveDerived returns why no further Service may be derived. If one may, it counts it;
 	// release takes that back.
 	ReserveDerived func(types.NamespacedName) (release func(), err error)
+	// Accepts returns what reports whether a clusterset IP may be used for a service.
+	Accepts func(context.Context, types.NamespacedName) func(netip.Addr) bool
+	// BlockOwner returns the member whose block contains a clusterset IP, "" if there is none.
+	BlockOwner func(netip.Addr) string
+	// Remembered returns the clusterset IPs that this cluster last saw of a service.
+	Remembered func(context.Context, types.NamespacedName, []*v1alpha1.ExportRecord) []netip.Addr
 	// CreateNamespaces creates missing namespaces instead of leaving their services out.
 	CreateNamespaces bool
 	Recorder         events.EventRecorder
@@ -166,12 +173,6 @@ func (r *Reconciler) writeAddresses(
 		return current, plan, nil
 	}
 	in.Existing, in.Derived, in.DerivedError = current, derived, derivedErr
-	// The aggregate may have arrived meanwhile. Its clusterset IPs are then part of the same write.
-	aggregate, err := r.aggregate(ctx, key)
-	if err != nil {
-		return current, plan, errors.Join(derivedErr, err)
-	}
-	in.Aggregate = aggregate
 	plan = plan.withAddresses(in)
 	updated, err := r.writeImport(ctx, key, current, plan.Import)
 	if err != nil {

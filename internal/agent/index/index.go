@@ -2,16 +2,12 @@
 package index
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"net/netip"
-	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -62,38 +58,25 @@ func AddBroker(ctx context.Context, indexer client.FieldIndexer) error {
 		}
 	}
 	byIPs := func(obj client.Object) []string {
-		if si, ok := obj.(*mcsv1beta1.ServiceImport); ok {
-			return si.Spec.IPs
+		if r, ok := obj.(*v1alpha1.ExportRecord); ok {
+			return r.Spec.ClusterSetIPs
 		}
 		return nil
 	}
-	if err := indexer.IndexField(ctx, &mcsv1beta1.ServiceImport{}, byClusterSetIP, byIPs); err != nil {
-		return fmt.Errorf("index aggregates by clusterset IP: %w", err)
+	if err := indexer.IndexField(ctx, &v1alpha1.ExportRecord{}, byClusterSetIP, byIPs); err != nil {
+		return fmt.Errorf("index records by clusterset IP: %w", err)
 	}
 	return nil
 }
 
-// HasOlderClaim reports whether an older aggregate of another service has the same clusterset IP.
-// Members that disagree about their blocks, or one that is malicious, must not redirect the clients
-// of a service to another one.
-func HasOlderClaim(ctx context.Context, c client.Reader, addr netip.Addr, service types.NamespacedName) bool {
-	var list mcsv1beta1.ServiceImportList
-	if err := c.List(ctx, &list, client.MatchingFields{byClusterSetIP: addr.String()}); err != nil {
-		return false
+// Claims returns the records of all services that claim a clusterset IP. They share memory with the
+// cache.
+func Claims(ctx context.Context, c client.Reader, ip string) ([]*v1alpha1.ExportRecord, error) {
+	var list v1alpha1.ExportRecordList
+	if err := c.List(ctx, &list, client.MatchingFields{byClusterSetIP: ip}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list records that claim %s: %w", ip, err)
 	}
-	return isClaimedByOlder(list.Items, objects.AggregateName(service))
-}
-
-// isClaimedByOlder reports whether several aggregates have an address and the oldest of them is not
-// the one of that name. Aggregates of the same age are ordered by name.
-func isClaimedByOlder(aggregates []mcsv1beta1.ServiceImport, name string) bool {
-	if len(aggregates) < 2 {
-		return false
-	}
-	oldest := slices.MinFunc(aggregates, func(a, b mcsv1beta1.ServiceImport) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	return oldest.Name != name
+	return valid(list.Items, objects.CheckRecord), nil
 }
 
 // SourceSlices returns the EndpointSlices of a Service of this cluster.

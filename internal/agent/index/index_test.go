@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,28 +16,6 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
-
-func aggregate(name string, created int64) mcsv1beta1.ServiceImport {
-	return mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(created, 0))}}
-}
-
-func TestOldestAggregateKeepsTheClusterSetIP(t *testing.T) {
-	for name, test := range map[string]struct {
-		aggregates []mcsv1beta1.ServiceImport
-		want       bool
-	}{
-		"none":                      {nil, false},
-		"its own only":              {[]mcsv1beta1.ServiceImport{aggregate("web.shop", 5)}, false},
-		"a newer one of another":    {[]mcsv1beta1.ServiceImport{aggregate("db.shop", 9), aggregate("web.shop", 5)}, false},
-		"an older one of another":   {[]mcsv1beta1.ServiceImport{aggregate("web.shop", 5), aggregate("zoo.shop", 2)}, true},
-		"same age, later in order":  {[]mcsv1beta1.ServiceImport{aggregate("zoo.shop", 5), aggregate("web.shop", 5)}, false},
-		"same age, before in order": {[]mcsv1beta1.ServiceImport{aggregate("web.shop", 5), aggregate("db.shop", 5)}, true},
-	} {
-		if got := isClaimedByOlder(test.aggregates, "web.shop"); got != test.want {
-			t.Errorf("%s: %v, want %v", name, got, test.want)
-		}
-	}
-}
 
 // indexFuncs collects the functions that AddLocal and AddBroker register, by kind and index.
 type indexFuncs map[string]client.IndexerFunc
@@ -69,7 +46,7 @@ func TestIndexes(t *testing.T) {
 	onBroker := &discoveryv1.EndpointSlice{ObjectMeta: labelled(
 		v1alpha1.LabelServiceNamespace, "shop", mcsv1beta1.LabelServiceName, "web", discoveryv1.LabelManagedBy, objects.ManagedBy)}
 	record := &v1alpha1.ExportRecord{ObjectMeta: labelled(v1alpha1.LabelServiceNamespace, "shop", mcsv1beta1.LabelServiceName, "web")}
-	withIPs := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"243.0.0.1", "fd00::1"}}}
+	claiming := &v1alpha1.ExportRecord{Spec: v1alpha1.ExportRecordSpec{ClusterSetIPs: []string{"243.0.0.1", "fd00::1"}}}
 	for _, test := range []struct {
 		index client.IndexerFunc
 		obj   client.Object
@@ -84,7 +61,7 @@ func TestIndexes(t *testing.T) {
 		{broker[slice+byBrokerService], onBroker, []string{"shop/web"}},
 		{broker[slice+byBrokerService], source, nil},
 		{broker["*v1alpha1.ExportRecord "+byBrokerService], record, []string{"shop/web"}},
-		{broker["*v1beta1.ServiceImport "+byClusterSetIP], withIPs, []string{"243.0.0.1", "fd00::1"}},
+		{broker["*v1alpha1.ExportRecord "+byClusterSetIP], claiming, []string{"243.0.0.1", "fd00::1"}},
 	} {
 		if got := test.index(test.obj); !slices.Equal(got, test.want) {
 			t.Errorf("%T with labels %v is indexed as %v, want %v", test.obj, test.obj.GetLabels(), got, test.want)

@@ -1,8 +1,8 @@
 // Package vip allocates clusterset IPs: addresses of this member's own blocks that no service of
 // the clusterset uses.
 //
-// Addresses in use are learnt from all aggregates on the broker, whichever member wrote them: a
-// block may have belonged to another cluster before, and its services keep their addresses. The
+// Addresses in use are learnt from all records on the broker, whichever member wrote them: a block
+// may have belonged to another cluster before, and its services keep their addresses. The
 // address that has been free for longest is used first, because clients may still use one that they
 // resolved a while ago.
 package vip
@@ -25,9 +25,9 @@ type Pool struct {
 
 	mu     sync.Mutex
 	blocks []*block
-	// claimCounts counts the claims on an address, of any kind.
-	claimCounts map[netip.Addr]int
-	claims      map[claim][]netip.Addr
+	// claimants are the services that have claims on an address, with how many, of any kind.
+	claimants map[netip.Addr]map[types.NamespacedName]int
+	claims    map[claim][]netip.Addr
 	// refused are the services whose reservation failed.
 	refused map[types.NamespacedName]struct{}
 }
@@ -36,16 +36,17 @@ type Pool struct {
 type claim struct {
 	service types.NamespacedName
 	kind    claimKind
+	cluster string // whose record it is, if the kind is recorded
 }
 
 type claimKind uint8
 
 const (
-	// published: an aggregate on the broker has the address.
-	published claimKind = iota
-	// remembered: according to a ServiceImport of this cluster, the aggregate had the address.
+	// recorded: a record on the broker claims the address.
+	recorded claimKind = iota
+	// remembered: according to a ServiceImport of this cluster, the service had the address.
 	remembered
-	// reserved: the address was reserved for a service, and no aggregate has it yet.
+	// reserved: the address was reserved for a service, and no record claims it yet.
 	reserved
 )
 
@@ -73,7 +74,10 @@ func (e *ExhaustedError) Error() string {
 
 // NewPool returns a pool without blocks.
 func NewPool() *Pool {
-	return &Pool{claimCounts: map[netip.Addr]int{}, claims: map[claim][]netip.Addr{}, refused: map[types.NamespacedName]struct{}{}}
+	return &Pool{
+		claimants: map[netip.Addr]map[types.NamespacedName]int{}, claims: map[claim][]netip.Addr{},
+		refused: map[types.NamespacedName]struct{}{},
+	}
 }
 
 // SetBlocks sets the blocks of this member, one per address family. Blocks that it had before keep
@@ -88,7 +92,7 @@ func (p *Pool) SetBlocks(prefixes []netip.Prefix) {
 			continue
 		}
 		b := newBlock(prefix)
-		for addr := range p.claimCounts {
+		for addr := range p.claimants {
 			b.inUse += boolToInt(b.prefix.Contains(addr))
 		}
 		blocks = append(blocks, b)
@@ -97,74 +101,72 @@ func (p *Pool) SetBlocks(prefixes []netip.Prefix) {
 	p.unlockAndNotify(true)
 }
 
-// SetPublished sets the addresses that the aggregate of a service has; none if the aggregate was
-// deleted. A published address ends the reservation of the service.
-func (p *Pool) SetPublished(service types.NamespacedName, addrs []netip.Addr) {
+// SetRecorded sets the addresses that the record of a cluster claims for a service; none if the
+// record was deleted.
+func (p *Pool) SetRecorded(service types.NamespacedName, cluster string, addrs []netip.Addr) {
 	p.mu.Lock()
-	freed := p.setClaim(claim{service, published}, addrs)
-	if len(addrs) > 0 {
-		freed = p.setClaim(claim{service, reserved}, nil) || freed
-		delete(p.refused, service)
-	}
-	p.unlockAndNotify(freed)
+	p.unlockAndNotify(p.setClaim(claim{service, recorded, cluster}, addrs))
 }
 
-// SetRemembered sets the addresses that this cluster last observed in the aggregate of a service.
-// They are not allocated to another service even if the broker lost the aggregate: clients may
-// still use them.
+// SetRemembered sets the addresses that this cluster last observed for a service. They are not
+// allocated to another service even if the broker lost its records: clients may still use them.
 func (p *Pool) SetRemembered(service types.NamespacedName, addrs []netip.Addr) {
 	p.mu.Lock()
-	p.unlockAndNotify(p.setClaim(claim{service, remembered}, addrs))
+	p.unlockAndNotify(p.setClaim(claim{service: service, kind: remembered}, addrs))
 }
 
 // Release ends the reservation of a service that needs no address any more.
 func (p *Pool) Release(service types.NamespacedName) {
 	p.mu.Lock()
 	delete(p.refused, service)
-	p.unlockAndNotify(p.setClaim(claim{service, reserved}, nil))
+	p.unlockAndNotify(p.setClaim(claim{service: service, kind: reserved}, nil))
 }
 
-// Reserve reserves an address of a family for a service: the wanted one if it is free and in a
-// block of this member, else the one that has been free for longest. It returns the same address
-// until SetPublished or Release. Its error is an ExhaustedError; then OnFreed is called when a
-// retry may succeed.
+// Reserve reserves an address of a family for a service: the wanted one if no other service has it,
+// else the one of this member's block that has been free for longest. A wanted address may be from
+// another block; the caller checks that it is a clusterset IP. Reserve returns the same address
+// until Release. Its error is an ExhaustedError; then OnFreed is called when a retry may succeed.
 func (p *Pool) Reserve(service types.NamespacedName, ipv6 bool, wanted netip.Addr) (netip.Addr, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := claim{service, reserved}
+	key := claim{service: service, kind: reserved}
 	for _, addr := range p.claims[key] {
 		if addr.Is6() == ipv6 {
 			return addr, nil
 		}
 	}
-	i := slices.IndexFunc(p.blocks, func(b *block) bool { return b.prefix.Addr().Is6() == ipv6 })
-	if i < 0 {
+	addr, err := p.choose(service, ipv6, wanted)
+	if err != nil {
 		p.refused[service] = struct{}{}
-		return netip.Addr{}, &ExhaustedError{IPv6: ipv6}
-	}
-	addr, ok := p.choose(p.blocks[i], service, wanted)
-	if !ok {
-		p.refused[service] = struct{}{}
-		return netip.Addr{}, &ExhaustedError{Block: p.blocks[i].prefix, Used: p.blocks[i].inUse, IPv6: ipv6}
+		return netip.Addr{}, err
 	}
 	p.setClaim(key, append(slices.Clone(p.claims[key]), addr))
 	return addr, nil
 }
 
-func (p *Pool) choose(b *block, service types.NamespacedName, wanted netip.Addr) (netip.Addr, bool) {
-	if wanted.IsValid() && b.usable(wanted) && p.claimCounts[wanted] == p.claimsOf(service, wanted) {
-		return wanted, true
+func (p *Pool) choose(service types.NamespacedName, ipv6 bool, wanted netip.Addr) (netip.Addr, error) {
+	var own *block
+	if i := slices.IndexFunc(p.blocks, func(b *block) bool { return b.prefix.Addr().Is6() == ipv6 }); i >= 0 {
+		own = p.blocks[i]
 	}
-	return b.next(func(addr netip.Addr) bool { return p.claimCounts[addr] > 0 })
+	if wanted.IsValid() && wanted.Is6() == ipv6 && !p.hasOtherClaimant(service, wanted) &&
+		(own == nil || !own.prefix.Contains(wanted) || own.usable(wanted)) {
+		return wanted, nil
+	}
+	if own == nil {
+		return netip.Addr{}, &ExhaustedError{IPv6: ipv6}
+	}
+	addr, ok := own.next(func(addr netip.Addr) bool { return len(p.claimants[addr]) > 0 })
+	if !ok {
+		return netip.Addr{}, &ExhaustedError{Block: own.prefix, Used: own.inUse, IPv6: ipv6}
+	}
+	return addr, nil
 }
 
-// claimsOf counts the claims of a service on an address.
-func (p *Pool) claimsOf(service types.NamespacedName, addr netip.Addr) int {
-	n := 0
-	for _, kind := range []claimKind{published, remembered, reserved} {
-		n += boolToInt(slices.Contains(p.claims[claim{service, kind}], addr))
-	}
-	return n
+// hasOtherClaimant reports whether a service other than this one has a claim on an address.
+func (p *Pool) hasOtherClaimant(service types.NamespacedName, addr netip.Addr) bool {
+	claimants := p.claimants[addr]
+	return len(claimants) > 1 || (len(claimants) == 1 && claimants[service] == 0)
 }
 
 // Usage is how many addresses of a block are in use.
@@ -197,13 +199,18 @@ func (p *Pool) setClaim(key claim, addrs []netip.Addr) (freed bool) {
 		p.claims[key] = slices.Clone(addrs)
 	}
 	for _, addr := range addrs {
-		if p.claimCounts[addr]++; p.claimCounts[addr] == 1 {
+		if p.claimants[addr] == nil {
+			p.claimants[addr] = map[types.NamespacedName]int{}
 			p.adjustInUse(addr, 1)
 		}
+		p.claimants[addr][key.service]++
 	}
 	for _, addr := range old {
-		if p.claimCounts[addr]--; p.claimCounts[addr] == 0 {
-			delete(p.claimCounts, addr)
+		if p.claimants[addr][key.service]--; p.claimants[addr][key.service] == 0 {
+			delete(p.claimants[addr], key.service)
+		}
+		if len(p.claimants[addr]) == 0 {
+			delete(p.claimants, addr)
 			freed = p.adjustInUse(addr, -1) || freed
 		}
 	}

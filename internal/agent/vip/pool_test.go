@@ -28,6 +28,12 @@ func pool(blocks ...string) *Pool {
 	return p
 }
 
+// publish records the addresses of a service, which then needs no reservation.
+func publish(p *Pool, service types.NamespacedName, addrs ...netip.Addr) {
+	p.SetRecorded(service, "east", addrs)
+	p.Release(service)
+}
+
 func reserve(t *testing.T, p *Pool, name string) netip.Addr {
 	t.Helper()
 	addr, err := p.Reserve(service(name), false, netip.Addr{})
@@ -37,7 +43,7 @@ func reserve(t *testing.T, p *Pool, name string) netip.Addr {
 	return addr
 }
 
-func TestReservationIsStableUntilPublished(t *testing.T) {
+func TestReservationIsStableUntilReleased(t *testing.T) {
 	p := pool("243.0.0.0/29", "fd00:243::/112")
 	first := reserve(t, p, "web")
 	if again := reserve(t, p, "web"); again != first || first != ip("243.0.0.1") {
@@ -47,7 +53,7 @@ func TestReservationIsStableUntilPublished(t *testing.T) {
 	if err != nil || six != ip("fd00:243::1") {
 		t.Errorf("IPv6: %s %v", six, err)
 	}
-	p.SetPublished(service("web"), []netip.Addr{first, six})
+	publish(p, service("web"), first, six)
 	if other := reserve(t, p, "db"); other == first {
 		t.Error("an address in use was reserved")
 	}
@@ -56,11 +62,12 @@ func TestReservationIsStableUntilPublished(t *testing.T) {
 	}
 }
 
-func TestPublishedAddressEndsTheReservation(t *testing.T) {
+func TestReleaseEndsTheReservation(t *testing.T) {
 	p := pool("243.0.0.0/30")
 	reserve(t, p, "a")
 	reserve(t, p, "b")
-	p.SetPublished(service("a"), []netip.Addr{ip("243.9.0.1")}) // from a block of another member
+	p.SetRecorded(service("a"), "east", []netip.Addr{ip("243.9.0.1")}) // from a block of another member
+	p.Release(service("a"))
 	if use := p.Usage()[0]; use.Used != 1 {
 		t.Errorf("use: %+v", use)
 	}
@@ -68,7 +75,7 @@ func TestPublishedAddressEndsTheReservation(t *testing.T) {
 
 func TestAddressesInUseOfAnInheritedBlockAreNotReserved(t *testing.T) {
 	p := NewPool()
-	p.SetPublished(service("old"), []netip.Addr{ip("243.0.0.1")})
+	p.SetRecorded(service("old"), "east", []netip.Addr{ip("243.0.0.1")})
 	p.SetRemembered(service("lost"), []netip.Addr{ip("243.0.0.2")})
 	p.SetBlocks([]netip.Prefix{netip.MustParsePrefix("243.0.0.0/29")})
 	if got := reserve(t, p, "new"); got != ip("243.0.0.3") {
@@ -80,7 +87,14 @@ func TestAddressesInUseOfAnInheritedBlockAreNotReserved(t *testing.T) {
 	if got, err := p.Reserve(service("other"), false, ip("243.0.0.1")); err != nil || got == ip("243.0.0.1") {
 		t.Errorf("an address in use was reserved because it was wanted: %s %v", got, err)
 	}
-	for _, odd := range []string{"243.0.0.0", "243.0.0.7", "243.0.0.9", "fd00::1"} {
+	// A former address of another member's block is claimed again, unless another service has it.
+	if got, err := p.Reserve(service("former"), false, ip("243.9.0.1")); err != nil || got != ip("243.9.0.1") {
+		t.Errorf("%s %v", got, err)
+	}
+	if got, err := p.Reserve(service("late"), false, ip("243.9.0.1")); err != nil || got == ip("243.9.0.1") {
+		t.Errorf("%s %v", got, err)
+	}
+	for _, odd := range []string{"243.0.0.0", "243.0.0.7", "fd00::1"} {
 		if got, err := p.Reserve(service("odd"+odd), false, ip(odd)); err == nil && got == ip(odd) {
 			t.Errorf("%s is not an address of this block", odd)
 		}
@@ -91,8 +105,8 @@ func TestFailedReservationIsRetriedWhenAnAddressIsFreed(t *testing.T) {
 	p := pool("243.0.0.0/30")
 	var notified []types.NamespacedName
 	p.OnFreed = func(services ...types.NamespacedName) { notified = append(notified, services...) }
-	p.SetPublished(service("a"), []netip.Addr{reserve(t, p, "a")})
-	p.SetPublished(service("b"), []netip.Addr{reserve(t, p, "b")})
+	publish(p, service("a"), reserve(t, p, "a"))
+	publish(p, service("b"), reserve(t, p, "b"))
 	_, err := p.Reserve(service("c"), false, netip.Addr{})
 	var exhausted *ExhaustedError
 	if !errors.As(err, &exhausted) || exhausted.Used != 2 ||
@@ -102,7 +116,7 @@ func TestFailedReservationIsRetriedWhenAnAddressIsFreed(t *testing.T) {
 	if _, err := p.Reserve(service("c"), true, netip.Addr{}); err == nil || !strings.Contains(err.Error(), "no IPv6 block") {
 		t.Errorf("no block: %v", err)
 	}
-	p.SetPublished(service("a"), nil)
+	p.SetRecorded(service("a"), "east", nil)
 	if !slices.Contains(notified, service("c")) {
 		t.Fatal("OnFreed was not called for the service that waits")
 	}
@@ -111,7 +125,7 @@ func TestFailedReservationIsRetriedWhenAnAddressIsFreed(t *testing.T) {
 	}
 	notified = nil
 	p.Release(service("c"))
-	p.SetPublished(service("b"), nil)
+	p.SetRecorded(service("b"), "east", nil)
 	if len(notified) > 0 {
 		t.Errorf("OnFreed was called for %v, which need no address", notified)
 	}
@@ -138,8 +152,8 @@ func TestSmallAndLargeBlocks(t *testing.T) {
 		t.Errorf("%s %v", got, err)
 	}
 	far := ip("fd00:243:0:7::1")
-	p.SetPublished(service("b"), []netip.Addr{far})
-	p.SetPublished(service("b"), nil)
+	p.SetRecorded(service("b"), "east", []netip.Addr{far})
+	p.SetRecorded(service("b"), "east", nil)
 	if got, _ := p.Reserve(service("c"), true, netip.Addr{}); got != ip("fd00:243::2") {
 		t.Errorf("reserved %s after an address far away in the block was freed", got)
 	}
@@ -170,10 +184,10 @@ func TestPoolAgainstAModel(t *testing.T) {
 					}
 				}
 				published[name] = addr
-				p.SetPublished(service(name), []netip.Addr{addr})
+				publish(p, service(name), addr)
 			case 2:
 				delete(published, name)
-				p.SetPublished(service(name), nil)
+				p.SetRecorded(service(name), "east", nil)
 			case 3:
 				p.Release(service(name))
 			}
@@ -196,7 +210,7 @@ func BenchmarkReserve(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				p.SetPublished(name, []netip.Addr{addr})
+				publish(p, name, addr)
 			}
 			web := service("web")
 			b.ReportAllocs()

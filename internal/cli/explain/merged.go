@@ -1,8 +1,10 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // explainMerge adds the service that all exports together make, and their conflicts.
@@ -37,15 +40,40 @@ func (e *explainer) explainMerge() {
 		}
 		m.LeftOut[id] = string(why)
 	}
-	if a := e.Broker.Aggregate; a != nil {
-		m.IPs = a.Spec.IPs
-		m.AllocatedBy, m.WrittenBy = a.Annotations[v1alpha1.AnnotationAllocatedBy], a.Labels[v1alpha1.LabelWrittenBy]
-	}
+	e.setAddresses(m)
 	e.report.Merged = m
 	for _, c := range e.merged.Conflicts {
 		e.explainConflict(c)
 	}
 	e.explainAddress(m)
+}
+
+// setAddresses sets the clusterset IPs that the records claim. Those of the aggregate count only if
+// an agent of an earlier version exports the service, which claims none in its record.
+func (e *explainer) setAddresses(m *Merged) {
+	for _, claim := range merge.ClusterSetIPs(e.records, func(netip.Addr) bool { return true }) {
+		m.IPs = append(m.IPs, claim.IP.String())
+		m.AllocatedBy = cmp.Or(m.AllocatedBy, e.Broker.blockOwner(claim.IP))
+	}
+	if a := e.Broker.Aggregate; a != nil {
+		if len(m.IPs) == 0 && objects.HasEarlierRecord(e.records) {
+			m.IPs = a.Spec.IPs
+		}
+		m.AllocatedBy = cmp.Or(m.AllocatedBy, a.Annotations[v1alpha1.AnnotationAllocatedBy])
+		m.WrittenBy = a.Labels[v1alpha1.LabelWrittenBy]
+	}
+}
+
+// blockOwner returns the member whose block contains a clusterset IP, "" if there is none.
+func (b *Broker) blockOwner(addr netip.Addr) string {
+	for i := range b.Members {
+		for _, block := range b.Members[i].Spec.ClusterSetIPBlocks {
+			if prefix, err := netip.ParsePrefix(string(block)); err == nil && prefix.Contains(addr) {
+				return b.Members[i].Name
+			}
+		}
+	}
+	return ""
 }
 
 func policies(spec *mcsv1beta1.ServiceImportSpec) string {

@@ -110,13 +110,13 @@ type Importer struct {
 // Explain describes a service and finds what is wrong with it.
 func Explain(in Input) Report {
 	e := &explainer{Input: in, lives: lives(&in)}
-	var records []*v1alpha1.ExportRecord
 	for i := range in.Broker.Records {
 		if r := &in.Broker.Records[i]; objects.CheckRecord(r) == nil {
-			records = append(records, r)
+			e.records = append(e.records, r)
 		}
 	}
-	e.merged = merge.Merge(objects.AdmittedRecords(records, in.Broker.member))
+	e.records = objects.AdmittedRecords(e.records, in.Broker.member)
+	e.merged = merge.Merge(e.records)
 	e.report = Report{
 		Namespace: in.Namespace, Name: in.Name, DNSName: e.dnsName(e.firstRead()), State: OK,
 		Findings: []Finding{}, Exporters: []Exporter{}, Conflicts: []Conflict{}, Endpoints: []Endpoints{}, Importers: []Importer{},
@@ -135,9 +135,11 @@ func Explain(in Input) Report {
 // explainer turns an Input into a Report.
 type explainer struct {
 	Input
-	lives  map[string]Life
-	merged merge.Result
-	report Report
+	lives map[string]Life
+	// records are the valid ones of the broker, and merged is what they make.
+	records []*v1alpha1.ExportRecord
+	merged  merge.Result
+	report  Report
 }
 
 // dnsName returns the name of the service in a cluster's zone; c may be nil.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -110,6 +111,13 @@ func (in *Input) member(id string) *v1alpha1.Cluster {
 	return nil
 }
 
+// hasClusterSetIP reports whether the service has a clusterset IP. An agent of an earlier version
+// claims none in its record; the aggregate has it then.
+func (p *published) hasClusterSetIP() bool {
+	return len(merge.ClusterSetIPs(p.records, func(netip.Addr) bool { return true })) > 0 ||
+		(objects.HasEarlierRecord(p.records) && p.aggregate != nil && len(p.aggregate.Spec.IPs) > 0)
+}
+
 // byService groups the objects on the broker by service.
 func (in *Input) byService() map[types.NamespacedName]*published {
 	out := map[types.NamespacedName]*published{}
@@ -181,7 +189,7 @@ func (p *published) assess(key types.NamespacedName, lives map[string]explain.Li
 	if ready == 0 {
 		add(Failing, "", "no endpoint of any cluster is ready")
 	}
-	if merged.Mode == merge.ModeClusterSetIP && (p.aggregate == nil || len(p.aggregate.Spec.IPs) == 0) {
+	if merged.Mode == merge.ModeClusterSetIP && !p.hasClusterSetIP() {
 		add(Failing, "", "it has no clusterset IP")
 	}
 	for _, c := range merged.Conflicts {

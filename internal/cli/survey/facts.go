@@ -3,6 +3,7 @@ package survey
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -16,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/doctor"
@@ -66,12 +66,11 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 	}
 	out := doctor.Broker{Server: b.Config.Host, Set: b.ClusterSet}
 	var (
-		members    v1alpha1.ClusterList
-		leases     coordinationv1.LeaseList
-		records    v1alpha1.ExportRecordList
-		aggregates mcsv1beta1.ServiceImportList
+		members v1alpha1.ClusterList
+		leases  coordinationv1.LeaseList
+		records v1alpha1.ExportRecordList
 	)
-	for _, list := range []client.ObjectList{&members, &leases, &records, &aggregates} {
+	for _, list := range []client.ObjectList{&members, &leases, &records} {
 		if err := b.Client.List(ctx, list, client.InNamespace(b.Namespace)); err != nil {
 			return doctor.Broker{Problem: "the broker at " + b.Config.Host + ": " + objects.ErrorText(err)}
 		}
@@ -89,13 +88,13 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 		out.Members = append(out.Members, m)
 	}
 	out.Ignored = ignored(members.Items, records.Items)
-	for i := range aggregates.Items {
-		for _, text := range aggregates.Items[i].Spec.IPs {
-			if addr, err := netip.ParseAddr(text); err == nil {
-				out.Used = append(out.Used, addr)
-			}
+	used := map[netip.Addr]bool{}
+	for i := range records.Items {
+		for _, addr := range objects.ParseAddresses(records.Items[i].Spec.ClusterSetIPs) {
+			used[addr] = true
 		}
 	}
+	out.Used = slices.SortedFunc(maps.Keys(used), netip.Addr.Compare)
 	out.Kinds, out.KindsProblem = ReadKinds(ctx, b.Client, crds.Broker)
 	if ahead, known := b.clock.read(); known {
 		out.ClockAhead = &ahead

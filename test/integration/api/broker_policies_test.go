@@ -11,7 +11,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
@@ -257,29 +256,8 @@ func (b *broker) attacksOnAggregates(t *testing.T, shared *mcsv1beta1.ServiceImp
 	fresh := func(ips ...string) func(client.Client) error {
 		return b.create(t, b.serviceImport("api", "shop", "east", ips...))
 	}
-	const keep, block = "must keep its clusterset IPs 243.1.0.7", "its Cluster object grants 243.0.0.0/16, fd00:243::0:0/112"
 	return []attack{
-		{"replace the clusterset IP", "east", ips("243.0.0.7"), keep},
-		{"replace the clusterset IP as its writer", "east2", change(t, shared.DeepCopy(), func(o *mcsv1beta1.ServiceImport) {
-			o.Spec.IPs = []string{"243.1.0.8"}
-		}), keep},
-		{"remove the clusterset IP", "east", ips(), keep},
-		{"remove the clusterset IP through v1alpha1", "east", func(c client.Client) error {
-			o := &mcsv1alpha1.ServiceImport{}
-			b.must(t, c.Get(t.Context(), client.ObjectKeyFromObject(shared), o))
-			relabelled(o, v1alpha1.LabelWrittenBy, "east")
-			o.Spec.IPs = nil
-			return c.Update(t.Context(), o, client.DryRunAll)
-		}, keep},
 		{"add a second clusterset IP of the family", "east", ips("243.1.0.7", "243.0.0.8"), "allowed is one per address family"},
-		{"add a clusterset IP of another's block", "east", ips("243.1.0.7", "fd00:243::1:9"), block},
-		{"allocate a clusterset IP of another's block", "east", fresh("243.1.0.9"), block},
-		{"allocate an address outside the clusterset", "east", fresh("10.96.0.1"), block},
-		{"allocate a clusterset IP of another's block through v1alpha1", "east", b.create(t, &mcsv1alpha1.ServiceImport{
-			ObjectMeta: b.serviceImport("api", "shop", "east").ObjectMeta,
-			Spec: mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP, IPs: []string{"243.1.0.9"},
-				Ports: []mcsv1alpha1.ServicePort{{Port: 80}}},
-		}), block},
 		{"write a clusterset IP in another form", "east", fresh("fd00:243:0::0:9"), "in canonical form"},
 		{"write nonsense", "east", fresh("vip"), "vip"},
 		{"remove another from the exporters", "east", exporters("east"), "may add or remove only itself"},

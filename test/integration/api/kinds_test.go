@@ -203,8 +203,11 @@ func TestExportRecord(t *testing.T) {
 		{"namespace", spec("serviceNamespace", `"b"`), "is immutable"},
 		{"cluster", spec("clusterID", `"west"`), "is immutable"},
 		{"ports", spec("ports", `[{"port":81}]`), ""},
-		{"clusterset IP", spec("useClusterSetIP", `false`), "useClusterSetIP is decided when a service is exported"},
-		{"clusterset IP of a new export", []edit{{"spec/useClusterSetIP", `false`}, {"spec/exportedAt", `"2026-02-02T03:04:05Z"`}}, ""},
+		{"mode that another exporter decided", spec("useClusterSetIP", `false`), ""},
+		{"clusterset IPs", spec("clusterSetIPs", `["243.0.0.1","fd00::1"]`), ""},
+		{"two clusterset IPs of a family", spec("clusterSetIPs", `["243.0.0.1","243.0.0.2"]`), "at most one clusterset IP per address family"},
+		{"clusterset IP in another form", spec("clusterSetIPs", `["fd00:0::1"]`), "must be IP addresses in canonical form"},
+		{"no clusterset IP", spec("clusterSetIPs", `["x"]`), "must be IP addresses in canonical form"},
 		{"request for the clusterset IP", spec("requestedClusterSetIP", `false`), ""},
 	})
 }

@@ -244,23 +244,21 @@ var onSlices = []attack{
 }
 
 var onAggregates = []attack{
-	{"replace the clusterset IP of an aggregate", func(ctx context.Context, s *fixture) error {
-		return change(ctx, s.east, aggregate("", cart), func(si *mcsv1beta1.ServiceImport) {
-			label(si, v1alpha1.LabelWrittenBy, "east")
-			si.Spec.IPs = []string{"243.0.0.66"}
-		})
+	{"claim two clusterset IPs of one family", func(ctx context.Context, s *fixture) error {
+		r := record("east", web)
+		r.Spec.ClusterSetIPs = []string{"243.0.0.66", "243.0.0.67"}
+		return s.east.Create(ctx, r)
 	}},
-	{"remove the clusterset IP of an aggregate", func(ctx context.Context, s *fixture) error {
-		return change(ctx, s.east, aggregate("", cart), func(si *mcsv1beta1.ServiceImport) {
-			label(si, v1alpha1.LabelWrittenBy, "east")
-			si.Spec.IPs = nil
-		})
+	{"claim a clusterset IP in another form", func(ctx context.Context, s *fixture) error {
+		r := record("east", web)
+		r.Spec.ClusterSetIPs = []string{"::ffff:243.1.0.1"}
+		return s.east.Create(ctx, r)
 	}},
-	{"allocate a clusterset IP of west's block", func(ctx context.Context, s *fixture) error {
-		return s.east.Create(ctx, aggregate("east", types.NamespacedName{Namespace: "shop", Name: "new"}, "243.1.0.66"))
+	{"change what west claims", func(ctx context.Context, s *fixture) error {
+		return change(ctx, s.east, record("west", cart), func(r *v1alpha1.ExportRecord) { r.Spec.ClusterSetIPs = []string{"243.0.0.66"} })
 	}},
-	{"allocate a clusterset IP outside the clusterset's range", func(ctx context.Context, s *fixture) error {
-		return s.east.Create(ctx, aggregate("east", types.NamespacedName{Namespace: "shop", Name: "new"}, "10.0.0.1"))
+	{"show two clusterset IPs of one family", func(ctx context.Context, s *fixture) error {
+		return s.east.Create(ctx, aggregate("east", types.NamespacedName{Namespace: "shop", Name: "new"}, "243.0.0.66", "243.0.0.67"))
 	}},
 	{"write an aggregate in west's name", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, aggregate("west", types.NamespacedName{Namespace: "shop", Name: "new"}, "243.1.0.66"))

@@ -128,7 +128,7 @@ func (e *explainer) judgeNotReady(c *Cluster, ready *metav1.Condition) string {
 		return "not usable: no Service"
 	case v1alpha1.ServiceImportReasonClusterSetIPRejected:
 		e.find(clusterSetIPRejected, c.ID, ready.Message,
-			"the broker's admin compares the ClusterSet's ranges with the aggregate; seamark doctor shows which ranges clash")
+			"the broker's admin compares the ClusterSet's ranges with the records' clusterSetIPs; seamark doctor shows which ranges clash")
 		return "not usable: clusterset IP rejected"
 	case mcsv1beta1.ServiceImportReasonPending:
 		if len(e.reportedIPs()) == 0 && e.merged.Mode == merge.ModeClusterSetIP {

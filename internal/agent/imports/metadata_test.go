@@ -52,7 +52,8 @@ func TestLabelsAndAnnotationsOfOthersStay(t *testing.T) {
 	in.Records = []*v1alpha1.ExportRecord{record("a", 1, exported(pairs{"team": "shop"}, nil))}
 	plan = Decide(in)
 	check("the import", plan.Import, pairs{"argo": "1", "team": "shop", managed: "seamark"},
-		pairs{"argo": "1", "seamark.dev/exported-keys": "team;", "seamark.dev/clusterset-ips": "243.0.0.9,fd00:243::9"})
+		pairs{"argo": "1", "seamark.dev/exported-keys": "team;", "seamark.dev/clusterset-ips": "243.0.0.9,fd00:243::9",
+			"seamark.dev/clusterset-ip-allocated-by": "a"})
 	check("the Service", plan.Derived.Want, pairs{"argo": "1", "team": "shop", managed: "seamark", ofService: "web"},
 		pairs{"argo": "1", "seamark.dev/exported-keys": "team;"})
 	if sameService(in.Derived, plan.Derived.Want) {

@@ -1,6 +1,7 @@
 package trigger
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -115,7 +116,7 @@ func (d *Deferred) run(ctx context.Context, queue Queue) {
 			}
 		}
 		d.mu.Lock()
-		keys := slices.Collect(maps.Keys(d.keys))
+		keys := slices.SortedFunc(maps.Keys(d.keys), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
 		clear(d.keys)
 		d.mu.Unlock()
 		addWithLowPriority(queue, keys)

@@ -8,7 +8,9 @@
 package vip
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -236,10 +238,8 @@ func (p *Pool) adjustInUse(addr netip.Addr, by int) bool {
 // reservation failed before.
 func (p *Pool) unlockAndNotify(freed bool) {
 	var retry []types.NamespacedName
-	if freed && len(p.refused) > 0 {
-		for service := range p.refused {
-			retry = append(retry, service)
-		}
+	if freed {
+		retry = slices.SortedFunc(maps.Keys(p.refused), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
 		clear(p.refused)
 	}
 	onFreed := p.OnFreed

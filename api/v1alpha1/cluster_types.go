@@ -54,7 +54,7 @@ type ClusterSpec struct {
 	// EndpointRanges are the ranges in which this cluster's endpoints may lie. Importers refuse
 	// those outside, and refuse endpoints inside from members whose own EndpointRanges do not
 	// contain them. Empty means that importers decide by the ranges that the members publish; see
-	// docs/decisions/0012-addresses-of-members.md.
+	// docs/decisions/0011-addresses-of-members.md.
 	//
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic

@@ -126,7 +126,7 @@ type ExportRecordSpec struct {
 
 	// ClusterSetIPs are the clusterset IPs of the service that this record claims, at most one per
 	// family. The first exporter allocates them from its block. Later exporters claim the same ones,
-	// so that they stay when the first exporter leaves. See docs/decisions/0011-claims-in-records.md.
+	// so that they stay when the first exporter leaves. See docs/decisions/0010-claims-in-records.md.
 	//
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=45

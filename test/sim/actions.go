@@ -296,8 +296,7 @@ func doDeleteRecord(w *world, m *member, service string, _ uint64) {
 
 func doRestart(_ *world, m *member, _ string, _ uint64) {
 	if m.deadSince.IsZero() {
-		m.agent.stop()
-		m.start()
+		m.restart()
 	}
 }
 
@@ -307,8 +306,7 @@ func doCrash(w *world, m *member, _ string, random uint64) {
 		for range 60 {
 			w.step()
 		}
-		m.agent.stop()
-		m.start()
+		m.restart()
 	}
 }
 
@@ -320,6 +318,7 @@ func doChangeLeader(w *world, m *member, _ string, random uint64) {
 	}
 	old := m.agent
 	old.cancel()
+	w.settle()
 	old.local.cut, old.broker.cut = true, true
 	m.former = append(m.former, old)
 	m.start()

@@ -97,6 +97,13 @@ func (m *member) start() *agentProcess {
 	return a
 }
 
+// restart stops the process and starts another.
+func (m *member) restart() {
+	m.agent.stop()
+	m.world.settle() // until its tasks have ended
+	m.start()
+}
+
 // stop ends the process at once. What it had in memory is lost.
 func (a *agentProcess) stop() {
 	if a.stopped {
@@ -109,7 +116,16 @@ func (a *agentProcess) stop() {
 	a.member.world.drop(a)
 }
 
+// inOrder is called before something that tasks do with the world, and returns what is called
+// after it; see world.order.
+func (a *agentProcess) inOrder() (done func()) {
+	order := &a.member.world.order
+	order.Add(1)
+	return func() { order.Add(1) }
+}
+
 func (a *agentProcess) relistBroker() {
+	defer a.inOrder()()
 	for _, i := range a.broker.order {
 		i.mustList = true
 		i.wake()
@@ -193,11 +209,13 @@ func (l *workList) drop(a *agentProcess) {
 
 // Add implements workqueue.TypedInterface.
 func (q *queue) Add(request reconcile.Request) {
+	defer q.agent.inOrder()()
 	q.agent.member.world.ready.add(work{queue: q, request: request})
 }
 
 // AddAfter implements workqueue.TypedDelayingInterface.
 func (q *queue) AddAfter(request reconcile.Request, d time.Duration) {
+	defer q.agent.inOrder()()
 	q.agent.member.world.delayed.add(work{queue: q, request: request, at: time.Now().Add(d)})
 }
 

@@ -39,6 +39,7 @@ func (c *apiClient) fail() error {
 
 // write makes one write. The agent may crash before or after it, or lose the answer.
 func (c *apiClient) write(verb string, obj client.Object, f func() error) error {
+	defer c.agent.inOrder()()
 	if err := c.fail(); err != nil {
 		return err
 	}
@@ -75,6 +76,7 @@ const (
 
 // Get implements client.Reader.
 func (c *apiClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	defer c.agent.inOrder()()
 	if c.view != nil {
 		return c.view.Get(ctx, key, obj, opts...)
 	}
@@ -91,6 +93,7 @@ func (c *apiClient) Get(ctx context.Context, key client.ObjectKey, obj client.Ob
 
 // List implements client.Reader.
 func (c *apiClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	defer c.agent.inOrder()()
 	if c.view != nil {
 		return c.view.List(ctx, list, opts...)
 	}

@@ -19,7 +19,7 @@ import (
 
 var (
 	seed     = flag.Uint64("sim.seed", 0, "play only the history of this seed")
-	count    = flag.Int("sim.histories", 140, "how many histories to play")
+	count    = flag.Int("sim.histories", 60, "how many histories to play")
 	duration = flag.Duration("sim.duration", 0, "play histories for this long instead")
 	first    = flag.Uint64("sim.first", 1, "the first seed")
 	off      = flag.String("sim.off", "", "more rules that are not checked, separated by commas")
@@ -113,7 +113,7 @@ func playOne(t *testing.T, seed uint64) {
 // TestReplay checks that a seed always gives the same history.
 func TestReplay(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	for seed := range uint64(10) {
+	for seed := range uint64(4) {
 		h := newHistory(seed)
 		firstFailure, first := h.play(t, true)
 		secondFailure, second := h.play(t, true)

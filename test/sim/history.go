@@ -122,8 +122,7 @@ func (w *world) end(deadAtEnd bool) {
 	for _, m := range w.members {
 		if m.deadSince.IsZero() && w.failure == nil {
 			w.logf("restart %s at rest", m.id)
-			m.agent.stop()
-			m.start()
+			m.restart()
 			w.run(3 * time.Second)
 		}
 	}

@@ -61,7 +61,7 @@ var mends = []mend{
 	{"a reconciler waits until it sees its own writes", []edit{{
 		applying + "apply.go",
 		"if !w.isObserved(ctx, write) && time.Since(p.since) < CacheTimeout {",
-		"if false {",
+		"if false && !w.isObserved(ctx, write) {",
 	}}},
 	{"the aggregate that was lost gets its addresses back", []edit{{
 		aggregate + "decide.go",

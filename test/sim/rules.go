@@ -39,7 +39,6 @@ const (
 
 // notYet are the rules that the agents do not keep yet, with the reason.
 var notYet = map[rule]string{
-	ruleStable: "a service whose aggregate is lost may come back with another clusterset IP",
 	ruleLiving: "a dead cluster governs for ever",
 }
 

@@ -12,8 +12,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -65,47 +63,44 @@ func TestExplainStoppedExporterAndBroker(t *testing.T) {
 // explainWhatIsNotRestored deletes and changes what the stopped agent of east owns.
 func explainWhatIsNotRestored(t *testing.T, term *terminal, ns string) {
 	t.Helper()
-	ctx := context.Background()
 	term.east.Delete(t, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: objects.DerivedServiceName("web")}})
 	term.finds(1, "derived-service-missing", ns, "web", "east", "FAIL derived-service-missing in east", objects.DerivedServiceName("web"))
 
-	// An aggregate with an IP outside the clusterset's ranges.
-	aggregate := &mcsv1beta1.ServiceImport{}
-	get := func(name string) {
-		t.Helper()
-		service := types.NamespacedName{Namespace: ns, Name: name}
-		key := types.NamespacedName{Namespace: objects.DefaultNamespace, Name: objects.AggregateName(service)}
-		if err := term.fleet.Admin.Get(ctx, key, aggregate); err != nil {
-			t.Fatal(err)
-		}
-	}
-	remove := func(obj client.Object) {
-		t.Helper()
-		if err := term.fleet.Admin.Delete(ctx, obj); err != nil {
-			t.Fatal(err)
-		}
-	}
-	get("moved")
-	remove(aggregate)
-	replacement := &mcsv1beta1.ServiceImport{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: aggregate.Namespace, Name: aggregate.Name, Labels: aggregate.Labels, Annotations: aggregate.Annotations,
-		},
-		Spec: *aggregate.Spec.DeepCopy(),
-	}
-	replacement.Spec.IPs = []string{"198.51.100.7"}
-	if err := term.fleet.Admin.Create(ctx, replacement); err != nil {
+	// Records whose claims were changed, of services that west imports for the first time.
+	term.claim(ns, "moved", "198.51.100.7")
+	term.finds(1, "clusterset-ip-not-used", ns, "moved", "west", "FAIL clusterset-ip-not-used in west", "198.51.100.7", "ClusterSet's ranges")
+	lost := term.claim(ns, "lost")
+	term.finds(1, "no-clusterset-ip", ns, "lost", "west", "FAIL no-clusterset-ip:", "its exporters have not allocated one", "the agent of east")
+	if err := term.fleet.Admin.Delete(context.Background(), lost); err != nil {
 		t.Fatal(err)
 	}
-	term.finds(1, "clusterset-ip-not-used", ns, "moved", "west", "FAIL clusterset-ip-not-used in west", "198.51.100.7", "ClusterSet's ranges")
-
-	get("lost")
-	remove(aggregate)
-	term.finds(1, "no-clusterset-ip", ns, "lost", "west", "FAIL no-clusterset-ip:", "its exporters have not allocated one", "the agent of east")
-	remove(&v1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{
-		Namespace: objects.DefaultNamespace, Name: objects.RecordName(types.NamespacedName{Namespace: ns, Name: "lost"}, "east"),
-	}})
 	term.finds(1, "not-published", ns, "lost", "east", "the broker has no record of it", "seamark-agent")
+}
+
+// claim replaces east's record of a service by one that claims these clusterset IPs, when west has
+// forgotten those it had.
+func (term *terminal) claim(ns, name string, ips ...string) *v1alpha1.ExportRecord {
+	term.t.Helper()
+	ctx := context.Background()
+	record := &v1alpha1.ExportRecord{}
+	key := types.NamespacedName{
+		Namespace: objects.DefaultNamespace, Name: objects.RecordName(types.NamespacedName{Namespace: ns, Name: name}, "east"),
+	}
+	if err := term.fleet.Admin.Get(ctx, key, record); err != nil {
+		term.t.Fatal(err)
+	}
+	if err := term.fleet.Admin.Delete(ctx, record); err != nil {
+		term.t.Fatal(err)
+	}
+	term.west.AwaitNoImport(term.t, ns, name)
+	replacement := &v1alpha1.ExportRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: record.Name, Labels: record.Labels}, Spec: record.Spec,
+	}
+	replacement.Spec.ClusterSetIPs = ips
+	if err := term.fleet.Admin.Create(ctx, replacement); err != nil {
+		term.t.Fatal(err)
+	}
+	return replacement
 }
 
 // The agent of an importer stops: what others change does not arrive there. Then its API server

@@ -77,7 +77,7 @@ func expected(
 	in := imports.Input{
 		Settings: imports.Settings{ClusterID: cluster, Families: []corev1.IPFamily{corev1.IPv4Protocol}},
 		Service:  key, Records: recs, IsNodeAddress: func(netip.Addr) bool { return false },
-		WhyNot: func(string, netip.Addr) string { return "" },
+		WhyNot: func(string, netip.Addr) string { return "" }, Accepts: anyAddress, BlockOwner: func(netip.Addr) string { return "" },
 	}
 	for _, r := range recs {
 		source := sources[string(r.Spec.ClusterID)][key]
@@ -114,6 +114,8 @@ func viewOf(si *mcsv1beta1.ServiceImport, items []discoveryv1.EndpointSlice) imp
 	return v
 }
 
+func anyAddress(netip.Addr) bool { return true }
+
 // exportsOf reads the exports of a cluster.
 func (w *workload) exportsOf(m *fleet.Member) (map[types.NamespacedName]exports.Input, error) {
 	out := map[types.NamespacedName]exports.Input{}
@@ -130,6 +132,9 @@ func (w *workload) exportsOf(m *fleet.Member) (map[types.NamespacedName]exports.
 			in := exports.Input{
 				Settings: exports.Settings{ClusterID: m.ID, BrokerNamespace: objects.DefaultNamespace, UseClusterSetIP: true},
 				Export:   &listed.Items[i], RegionOf: func(string) string { return "" },
+				Addressing: exports.Addressing{Accepts: anyAddress, Offer: func(corev1.IPFamily, netip.Addr) (netip.Addr, error) {
+					return netip.MustParseAddr("243.0.0.1"), nil // which one is not compared
+				}},
 			}
 			for j := range services.Items {
 				if services.Items[j].Name == in.Export.Name {

@@ -26,11 +26,12 @@ func TestBesideKubeProxy(t *testing.T) {
 	c.WaitReady()
 	c.create(service())
 	c.createSlices(slicesOf("here", c.pods))
-	clusterIP := netip.MustParseAddr("10.96.7.7")
-	c.create(&corev1.Service{
+	local := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "local"},
-		Spec:       corev1.ServiceSpec{ClusterIP: clusterIP.String(), Ports: []corev1.ServicePort{{Name: "tcp", Port: servicePort}}},
-	})
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "tcp", Port: servicePort}}},
+	}
+	c.create(local)
+	clusterIP := netip.MustParseAddr(local.Spec.ClusterIP)
 	for _, s := range slicesOf("here", c.pods[:1]) {
 		if s.AddressType == discoveryv1.AddressTypeIPv4 {
 			s.Labels = map[string]string{discoveryv1.LabelServiceName: "local"}

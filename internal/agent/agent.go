@@ -246,8 +246,8 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 		return err
 	}
 	a.state = &member.State{
-		Membership: a.membership, Families: a.facts.Families, OldDistribution: a.facts.OldDistribution, Liveness: member.NewLiveness(a.membership.ClusterID),
-		HoldsClusterID: a.heartbeat.HoldsClusterID,
+		Membership: a.membership, Families: a.facts.Families, OldDistribution: a.facts.OldDistribution,
+		Liveness: member.NewLiveness(a.membership.ClusterID), HoldsClusterID: a.heartbeat.HoldsClusterID,
 	}
 	a.usages = &usages{
 		own: a.membership.ClusterID, importsChanged: a.importPush.Push, exportsChanged: a.exportPush.Push,

@@ -151,7 +151,8 @@ func (a *agent) addImport() error {
 	writer := a.newWriter(a.manager.GetClient())
 	return a.addController(importReconciler, &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
-		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale, ClusterOf: a.clusters.Get, WhyNot: a.clusters.WhyNot, Admits: a.usages.admits, ReserveDerived: a.reserveDerived,
+		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale,
+		ClusterOf: a.clusters.Get, WhyNot: a.clusters.WhyNot, Admits: a.usages.admits, ReserveDerived: a.reserveDerived,
 		IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Deferred: deferred,
 		Observed: a.observeImport, Accepts: a.acceptsFor, BlockOwner: a.owners.Of, Remembered: a.lastKnownAddresses,

@@ -173,8 +173,8 @@ func printInvited(w io.Writer, r invited) {
 	case r.Revoked:
 		fmt.Fprintln(w, "All earlier credentials of the cluster are revoked: its agent is locked out until the cluster joins with this one.")
 	case r.Renewed:
-		fmt.Fprintf(w, "Earlier credentials stay valid, and can be renewed by their holders; to end them: seamark broker invite %s --renew --revoke\n",
-			r.ClusterID)
+		fmt.Fprintf(w, "Earlier credentials stay valid, and can be renewed by their holders; to end them: "+
+			"seamark broker invite %s --renew --revoke\n", r.ClusterID)
 	}
 	fmt.Fprintf(w, "It holds only the credential of %s: keep it confidential.\nNext, in that cluster: seamark join %s\n", r.ClusterID, r.File)
 }

@@ -190,7 +190,9 @@ func (m *member) setEndpoints(service string, count int, ready bool) {
 			})
 		}
 		for _, p := range svc.Spec.Ports {
-			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To(p.Port + 8000)})
+			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
+				Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To(p.Port + 8000),
+			})
 		}
 		if old == nil {
 			m.world.must(m.server.create(slice))

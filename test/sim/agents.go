@@ -47,14 +47,12 @@ type agentProcess struct {
 	stopped       bool
 	// crashIn is the number of the write before which the process crashes; 0 means never.
 	crashIn int
-	// lameDuck is how many reconciles a process that lost its leadership still completes.
-	lameDuck int
 }
 
 func (a *agentProcess) String() string { return fmt.Sprintf("agent %s#%d", a.member.id, a.number) }
 
 // start starts a process of the member's agent.
-func (m *member) start() *agentProcess {
+func (m *member) start() {
 	w := m.world
 	w.processes++
 	a := &agentProcess{member: m, number: w.processes, started: time.Now()}
@@ -94,7 +92,6 @@ func (m *member) start() *agentProcess {
 		}()
 	}
 	m.agent = a
-	return a
 }
 
 // restart stops the process and starts another.

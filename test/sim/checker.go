@@ -55,7 +55,10 @@ func newChecker(w *world) *checker {
 func (c *checker) history(p place) *importHistory {
 	h := c.imports[p]
 	if h == nil {
-		h = &importHistory{addresses: map[corev1.IPFamily]string{}, expired: map[string]bool{}, sources: map[string]bool{}, dropped: map[string]bool{}}
+		h = &importHistory{
+			addresses: map[corev1.IPFamily]string{},
+			expired:   map[string]bool{}, sources: map[string]bool{}, dropped: map[string]bool{},
+		}
 		c.imports[p] = h
 	}
 	return h

@@ -55,7 +55,7 @@ func TestHistories(t *testing.T) {
 					return
 				}
 				h := newHistory(*first + n)
-				failure, _ := h.play(t, false)
+				_, failure := h.play(t, false)
 				played.Add(1)
 				if failure != nil && *survey {
 					found.add(failure, h.seed)
@@ -93,13 +93,13 @@ func (f *findings) report(t *testing.T) {
 
 func explainFailure(t *testing.T, h history, failure error, played uint64) {
 	h = h.shrink(t, brokenRule(failure))
-	failure, trace := h.play(t, true)
+	trace, failure := h.play(t, true)
 	t.Errorf("seed %d, after %d histories: %s", h.seed, played, h.report(failure, trace))
 }
 
 func playOne(t *testing.T, seed uint64) {
 	h := newHistory(seed)
-	failure, trace := h.play(t, true)
+	trace, failure := h.play(t, true)
 	if *verbose {
 		for _, line := range trace {
 			fmt.Println(line)
@@ -115,8 +115,8 @@ func TestReplay(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	for seed := range uint64(4) {
 		h := newHistory(seed)
-		firstFailure, first := h.play(t, true)
-		secondFailure, second := h.play(t, true)
+		first, firstFailure := h.play(t, true)
+		second, secondFailure := h.play(t, true)
 		if brokenRule(firstFailure) != brokenRule(secondFailure) {
 			t.Errorf("seed %d: %v the first time, %v the second", seed, firstFailure, secondFailure)
 		}

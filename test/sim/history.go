@@ -28,8 +28,8 @@ func newHistory(seed uint64) history {
 	return h
 }
 
-// play plays a history and returns the rule that was broken, nil if none was, and what happened.
-func (h history) play(t *testing.T, tracing bool) (failure error, trace []string) {
+// play plays a history and returns what happened, and the rule that was broken, nil if none was.
+func (h history) play(t *testing.T, tracing bool) (trace []string, failure error) {
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(h.seed)
 		w.tracing = tracing
@@ -37,7 +37,7 @@ func (h history) play(t *testing.T, tracing bool) (failure error, trace []string
 		defer w.stopAll()
 		h.playIn(w)
 	})
-	return failure, trace
+	return trace, failure
 }
 
 func (h history) playIn(w *world) {
@@ -140,7 +140,7 @@ func (h history) shrink(t *testing.T, broken rule) history {
 		for i := len(h.actions) - 1; i >= 0; i-- {
 			shorter := h
 			shorter.actions = append(append([]action{}, h.actions[:i]...), h.actions[i+1:]...)
-			if failure, _ := shorter.play(t, false); brokenRule(failure) == broken {
+			if _, failure := shorter.play(t, false); brokenRule(failure) == broken {
 				h, again = shorter, true
 			}
 		}

@@ -109,7 +109,7 @@ func (w *world) checkImported(
 		w.fail(ruleForeign, "the annotation of another controller on ServiceImport %s of %s is gone", service, m.id)
 	}
 	w.checkFamilies(m, si, records)
-	w.checkImportAddresses(m, si, merged, vips)
+	w.checkImportAddresses(m, si, vips)
 	if w.hasDead() {
 		w.checkWithDead(m, si, imported, records)
 		return
@@ -121,7 +121,7 @@ func (w *world) checkImported(
 	if want := slices.Sorted(slices.Values(merged.Clusters)); !slices.Equal(clustersOf(si), want) {
 		w.fail(ruleConverge, "the import of %s in %s lists %v, want %v", service, m.id, clustersOf(si), want)
 	}
-	got, want := endpointsOf(imported), w.wantedEndpoints(m, service, merged, si.Spec.IPFamilies)
+	got, want := endpointsOf(imported), w.wantedEndpoints(service, merged, si.Spec.IPFamilies)
 	if !slices.Equal(got, want) {
 		w.fail(ruleConverge, "%s has the endpoints %v of %s, want %v", m.id, got, service, want)
 	}
@@ -153,7 +153,7 @@ func (w *world) checkFamilies(m *member, si *mcsv1beta1.ServiceImport, records [
 	}
 }
 
-func (w *world) checkImportAddresses(m *member, si *mcsv1beta1.ServiceImport, merged merge.Result, vips map[corev1.IPFamily]string) {
+func (w *world) checkImportAddresses(m *member, si *mcsv1beta1.ServiceImport, vips map[corev1.IPFamily]string) {
 	if si.Spec.Type == mcsv1beta1.Headless {
 		return
 	}
@@ -178,7 +178,7 @@ func (w *world) checkImportAddresses(m *member, si *mcsv1beta1.ServiceImport, me
 }
 
 // wantedEndpoints returns the endpoints of all clusters that take part, as endpointsOf does.
-func (w *world) wantedEndpoints(m *member, service string, merged merge.Result, families []corev1.IPFamily) []string {
+func (w *world) wantedEndpoints(service string, merged merge.Result, families []corev1.IPFamily) []string {
 	var out []*discoveryv1.EndpointSlice
 	for _, id := range merged.Clusters {
 		from := w.memberOf(id)

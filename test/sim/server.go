@@ -18,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // server models an API server: objects with resource versions and optimistic concurrency, a log of
@@ -324,5 +322,3 @@ func (st *store) stateAt(n int) (state map[types.NamespacedName]client.Object, p
 	}
 	return state, position
 }
-
-func versionOf(obj client.Object) int64 { return objects.ResourceVersion(obj) }

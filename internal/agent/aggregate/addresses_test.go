@@ -29,12 +29,17 @@ func TestAggregateShowsTheClusterSetIPsOfTheRecords(t *testing.T) {
 		ips      []string
 		by       string
 	}{
-		"claimed":                      {[]*v1alpha1.ExportRecord{claiming("old", 2, "243.0.0.1")}, nil, []string{"243.0.0.1"}, "old"},
-		"two families of two clusters": {[]*v1alpha1.ExportRecord{claiming("old", 2, "243.0.0.1"), claiming("new", 1, "fd00:243::1")}, nil, []string{"243.0.0.1", "fd00:243::1"}, "old"},
-		"not claimed":                  {[]*v1alpha1.ExportRecord{claiming("old", 2)}, shown("243.0.0.9"), nil, ""},
-		"written by another client":    {[]*v1alpha1.ExportRecord{claiming("old", 2, "243.0.0.1")}, shown("243.0.0.9"), []string{"243.0.0.1"}, "old"},
-		"its block has no owner":       {[]*v1alpha1.ExportRecord{claiming("old", 2, "243.7.0.1")}, shown("243.7.0.1"), []string{"243.7.0.1"}, "gone"},
-		"an earlier agent exports it":  {[]*v1alpha1.ExportRecord{record("old", 2)}, shown("243.7.0.1"), []string{"243.7.0.1"}, "gone"},
+		"claimed": {[]*v1alpha1.ExportRecord{claiming("old", 2, "243.0.0.1")}, nil, []string{"243.0.0.1"}, "old"},
+		"two families of two clusters": {
+			[]*v1alpha1.ExportRecord{claiming("old", 2, "243.0.0.1"), claiming("new", 1, "fd00:243::1")}, nil,
+			[]string{"243.0.0.1", "fd00:243::1"}, "old",
+		},
+		"not claimed":               {[]*v1alpha1.ExportRecord{claiming("old", 2)}, shown("243.0.0.9"), nil, ""},
+		"written by another client": {[]*v1alpha1.ExportRecord{claiming("old", 2, "243.0.0.1")}, shown("243.0.0.9"), []string{"243.0.0.1"}, "old"},
+		"its block has no owner": {
+			[]*v1alpha1.ExportRecord{claiming("old", 2, "243.7.0.1")}, shown("243.7.0.1"), []string{"243.7.0.1"}, "gone",
+		},
+		"an earlier agent exports it": {[]*v1alpha1.ExportRecord{record("old", 2)}, shown("243.7.0.1"), []string{"243.7.0.1"}, "gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := decide(Input{ClusterID: "old", Service: web, Records: test.records, Existing: test.existing}).Want

@@ -343,7 +343,10 @@ func TestLeftOutIsNotReady(t *testing.T) {
 			older(func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = []corev1.IPFamily{"IPv6"} }), "IPFamilyConflict",
 			"not exported: cluster west, whose export is older, has other IP families; the service is exported when it has one of them",
 		},
-		"no conflict": {older(func(r *v1alpha1.ExportRecordSpec) { r.ClusterSetIPs = []string{"243.0.0.9"} }), "Exported", "the service is published to the clusterset"},
+		"no conflict": {
+			older(func(r *v1alpha1.ExportRecordSpec) { r.ClusterSetIPs = []string{"243.0.0.9"} }), "Exported",
+			"the service is published to the clusterset",
+		},
 	} {
 		plan := Decide(exported(test.older))
 		c := readiness(&mcsv1beta1.ServiceExport{}, plan, nil)

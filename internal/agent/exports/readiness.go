@@ -19,9 +19,9 @@ import (
 var errNotConnected = errors.New("the broker has not been reached since the agent started")
 
 // readiness returns the Ready condition: whether the broker has what should be there. result is
-// what writing to the broker returned. A service that should have a clusterset IP and has none cannot
-// be reached, so it is not ready. Messages stay the same from one retry to the next, because each
-// change is a write.
+// what writing to the broker returned. A service that should have a clusterset IP and has none
+// cannot be reached, so it is not ready. Messages stay the same from one retry to the next, because
+// each change is a write.
 func readiness(export *mcsv1beta1.ServiceExport, plan Plan, result error) metav1.Condition {
 	ready := mcsv1beta1.ServiceExportConditionReady
 	notReady := func(reason mcsv1beta1.ServiceExportConditionReason, message string) metav1.Condition {

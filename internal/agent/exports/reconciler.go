@@ -127,8 +127,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: max(remaining, wait)}, applyErr
 }
 
-// decide calls Decide with the pool of clusterset IPs. wait is for how long this member still leaves
-// it to another exporter to claim a clusterset IP that the service lacks.
+// decide calls Decide with the pool of clusterset IPs. wait is for how long this member still
+// leaves it to another exporter to claim a clusterset IP that the service lacks.
 func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, in Input) (plan Plan, wait time.Duration) {
 	for _, rec := range in.Records { // the pool's own watch may be behind what was read
 		r.Pool.SetRecorded(key, string(rec.Spec.ClusterID), objects.ParseAddresses(rec.Spec.ClusterSetIPs))

@@ -33,9 +33,9 @@ func setAddresses(in Input, si *mcsv1beta1.ServiceImport) {
 	}
 }
 
-// acceptedClusterSetIPs returns the clusterset IPs that the records claim. Those of families that no
-// record claims, because the broker lost the records or an agent of an earlier version wrote them,
-// are what this cluster last saw.
+// acceptedClusterSetIPs returns the clusterset IPs that the records claim. Those of families that
+// no record claims, because the broker lost the records or an agent of an earlier version wrote
+// them, are what this cluster last saw.
 func acceptedClusterSetIPs(in Input) []netip.Addr {
 	var ips []netip.Addr
 	for _, claim := range merge.ClusterSetIPs(in.Records, in.Accepts) {

@@ -323,7 +323,9 @@ func TestClusterSetIPs(t *testing.T) {
 
 		remembered []string
 	}{
-		"in range":          {families: []corev1.IPFamily{"IPv4"}, ips: []string{"243.1.0.5"}, want: []string{"243.1.0.5"}, wantFam: []corev1.IPFamily{"IPv4"}},
+		"in range": {
+			families: []corev1.IPFamily{"IPv4"}, ips: []string{"243.1.0.5"}, want: []string{"243.1.0.5"}, wantFam: []corev1.IPFamily{"IPv4"},
+		},
 		"outside the range": {families: []corev1.IPFamily{"IPv4"}, ips: []string{"10.0.0.1"}, wantFam: []corev1.IPFamily{"IPv4"}},
 		"no address":        {families: []corev1.IPFamily{"IPv4"}, ips: []string{"nonsense"}, wantFam: []corev1.IPFamily{"IPv4"}},
 		"order of families": {
@@ -339,7 +341,8 @@ func TestClusterSetIPs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := input([]*v1alpha1.ExportRecord{record("a", 1, claiming(test.ips...), func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = test.families })})
+			families := func(r *v1alpha1.ExportRecordSpec) { r.IPFamilies = test.families }
+			in := input([]*v1alpha1.ExportRecord{record("a", 1, claiming(test.ips...), families)})
 			in.Families, in.Remembered = []corev1.IPFamily{"IPv4", "IPv6"}, objects.ParseAddresses(test.remembered)
 			spec := Decide(in).Import.Spec
 			if !slices.Equal(spec.IPs, test.want) || !slices.Equal(spec.IPFamilies, test.wantFam) {

@@ -38,7 +38,8 @@ func TestLabelsAndAnnotationsOfOthersStay(t *testing.T) {
 	check("the new import", plan.Import, pairs{"team": "shop", "tier": "web", managed: "seamark"}, pairs{
 		"note": "hello", "service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8",
 		"external-dns.alpha.kubernetes.io/hostname": "bank.example",
-		"seamark.dev/exported-keys":                 "team,tier;external-dns.alpha.kubernetes.io/hostname,note,service.beta.kubernetes.io/load-balancer-source-ranges",
+		"seamark.dev/exported-keys": "team,tier;external-dns.alpha.kubernetes.io/hostname,note," +
+			"service.beta.kubernetes.io/load-balancer-source-ranges",
 	})
 	check("the new Service", plan.Derived.Want, pairs{"team": "shop", "tier": "web", managed: "seamark", ofService: "web"},
 		pairs{"note": "hello", "seamark.dev/exported-keys": "team,tier;note"})

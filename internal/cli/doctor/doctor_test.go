@@ -109,7 +109,9 @@ func TestChecks(t *testing.T) {
 		"broker denies": {func(f *Facts) {
 			f.Clusters[0].BrokerDenied = []string{"update leases east"}
 		}, "broker-permissions", "east", Fail, "update leases east"},
-		"removed, and its agent rests": {func(f *Facts) { f.Clusters[0].Removed = "noon" }, "membership", "east", Fail, "removed from its clusterset at noon"},
+		"removed, and its agent rests": {func(f *Facts) {
+			f.Clusters[0].Removed = "noon"
+		}, "membership", "east", Fail, "removed from its clusterset at noon"},
 		"removed, as the broker says": {func(f *Facts) {
 			f.Clusters[0].BrokerProblem, f.Clusters[0].Removed = "not allowed", "noon"
 		}, "broker", "east", Fail, "has removed cluster east (noon)"},

@@ -96,7 +96,8 @@ func checkGrants(f *Facts) []Result {
 	var out []Result
 	for _, id := range slices.Sorted(maps.Keys(f.Broker.Ignored)) {
 		services := f.Broker.Ignored[id]
-		fix := fmt.Sprintf("allow them (seamark broker invite %s --renew --allow-namespaces …, or spec.limits of its Cluster), or see why its agent does not withdraw them; "+
+		fix := fmt.Sprintf("allow them (seamark broker invite %s --renew --allow-namespaces …, or spec.limits of its Cluster), "+
+			"or see why its agent does not withdraw them; "+
 			"if its credential may be stolen: seamark broker invite %s --renew --revoke", id, id)
 		if f.Broker.member(id) == nil {
 			fix = fmt.Sprintf("delete what is left of it: seamark cluster remove %s", id)

@@ -161,8 +161,8 @@ func (e *explainer) judgeInvalid(c *Cluster, valid *metav1.Condition) string {
 		e.find(namespaceNotAllowed, c.ID, valid.Message, allowNamespaceCure(c.ID, e.Namespace))
 		return "not exported: namespace not allowed"
 	case v1alpha1.ServiceExportReasonLimitExceeded:
-		e.find(limitExceeded, c.ID, valid.Message, fmt.Sprintf("unexport services that are not needed, or have the broker's admin raise spec.limits: "+
-			"kubectl -n %s edit clusters.seamark.dev %s", e.Broker.Namespace, c.ID))
+		e.find(limitExceeded, c.ID, valid.Message, fmt.Sprintf("unexport services that are not needed, "+
+			"or have the broker's admin raise spec.limits: kubectl -n %s edit clusters.seamark.dev %s", e.Broker.Namespace, c.ID))
 		return "not exported: limit exceeded"
 	case mcsv1beta1.ServiceExportReasonNoService, mcsv1beta1.ServiceExportReasonInvalidServiceType:
 		e.find(agentNotRunning, c.ID,
@@ -175,7 +175,8 @@ func (e *explainer) judgeInvalid(c *Cluster, valid *metav1.Condition) string {
 }
 
 func allowNamespaceCure(id, namespace string) string {
-	return fmt.Sprintf("the broker's admin lists the namespaces of this member: seamark broker invite %s --renew --allow-namespaces %s,…", id, namespace)
+	return fmt.Sprintf("the broker's admin lists the namespaces of this member: "+
+		"seamark broker invite %s --renew --allow-namespaces %s,…", id, namespace)
 }
 
 // judgeReady adds why a valid export is not published.

@@ -182,8 +182,9 @@ func TestIdentity(t *testing.T) {
 		check(t, c.Update(ctx, id), "")
 	})
 	t.Run("after leaving the id can change again", func(t *testing.T) {
+		leaving := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"seamark.dev/leaving":"true"}}}`))
 		for _, o := range []client.Object{membership, membershipClaim} {
-			check(t, c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"seamark.dev/leaving":"true"}}}`))), "")
+			check(t, c.Patch(ctx, o, leaving), "")
 		}
 		check(t, c.Delete(ctx, membershipClaim), "")
 		check(t, c.Delete(ctx, membership), "")

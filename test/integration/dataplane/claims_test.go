@@ -93,7 +93,9 @@ func TestLoserOfAClaimGetsTheClusterSetIPLater(t *testing.T) {
 	west.Stop() // its agent would withdraw the record
 	late := types.NamespacedName{Namespace: ns, Name: "late"}
 	record := &v1alpha1.ExportRecord{
-		ObjectMeta: metav1.ObjectMeta{Namespace: objects.DefaultNamespace, Name: objects.RecordName(late, "west"), Labels: objects.Labels(late, "west")},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: objects.DefaultNamespace, Name: objects.RecordName(late, "west"), Labels: objects.Labels(late, "west"),
+		},
 		Spec: v1alpha1.ExportRecordSpec{
 			ServiceName: late.Name, ServiceNamespace: ns, ClusterID: "west", ExportedAt: metav1.Now().Rfc3339Copy(), Type: mcsv1beta1.ClusterSetIP,
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, UseClusterSetIP: true, RequestedClusterSetIP: true, MergeVersion: 1,
@@ -160,7 +162,8 @@ func TestModeStaysWhenTheOldestExporterLeaves(t *testing.T) {
 		t.Errorf("the mode changed: %v %v", si.Annotations, err)
 	}
 	for _, m := range []*fleet.Member{east, west} {
-		if err := m.Client.Delete(context.Background(), &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}}); err != nil && !apierrors.IsNotFound(err) {
+		export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}}
+		if err := m.Client.Delete(context.Background(), export); err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
 	}

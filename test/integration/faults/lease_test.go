@@ -25,8 +25,8 @@ import (
 )
 
 // awaitStaleEndpointsKept waits until an import has the condition StaleEndpointsKept with a message
-// that names the stale cluster.
-func awaitStaleEndpointsKept(t *testing.T, m *fleet.Member, ns, name, cluster string) {
+// that names west as the stale cluster.
+func awaitStaleEndpointsKept(t *testing.T, m *fleet.Member, ns, name string) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("StaleEndpointsKept on %s/%s in %s", ns, name, m.ID), func() error {
 		c, err := staleEndpointsKept(m, ns, name)
@@ -34,7 +34,7 @@ func awaitStaleEndpointsKept(t *testing.T, m *fleet.Member, ns, name, cluster st
 			return err
 		}
 		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != string(v1alpha1.ServiceImportReasonNoOtherCluster) ||
-			!strings.Contains(c.Message, "cluster "+cluster+" has not been heard from") {
+			!strings.Contains(c.Message, "cluster west has not been heard from") {
 			return fmt.Errorf("the condition is %+v", c)
 		}
 		return nil
@@ -109,8 +109,8 @@ func TestStaleMember(t *testing.T) {
 	east.AwaitImport(t, ns, "both", sources{"east": {"10.1.0.1"}})
 	north.AwaitImport(t, ns, "solo", sources{"west": {"10.2.0.2"}})
 	north.AwaitImport(t, ns, "empty", sources{"west": {"10.2.0.3"}})
-	awaitStaleEndpointsKept(t, north, ns, "solo", "west")
-	awaitStaleEndpointsKept(t, north, ns, "empty", "west")
+	awaitStaleEndpointsKept(t, north, ns, "solo")
+	awaitStaleEndpointsKept(t, north, ns, "empty")
 	awaitNoStaleEndpointsKept(t, north, ns, "both")
 
 	setStaleEndpoints(t, f, v1alpha1.StaleEndpointsRemove)
@@ -150,7 +150,7 @@ func TestFailoverByPort(t *testing.T) {
 	t.Cleanup(func() { west.Stop(); start(t, west) })
 
 	awaitPorts(t, north, ns, "web", map[string]string{"east": "metrics", "west": "http"})
-	awaitStaleEndpointsKept(t, north, ns, "web", "west")
+	awaitStaleEndpointsKept(t, north, ns, "web")
 	start(t, west)
 	awaitPorts(t, north, ns, "web", map[string]string{"east": "metrics", "west": "http metrics"})
 	awaitNoStaleEndpointsKept(t, north, ns, "web")

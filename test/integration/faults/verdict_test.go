@@ -39,7 +39,7 @@ func TestStaleMemberStaysStaleAfterARestart(t *testing.T) {
 	west.Stop()
 	t.Cleanup(func() { west.Stop(); start(t, west) })
 	north.AwaitImport(t, ns, "both", sources{"east": {"10.1.0.1"}})
-	awaitStaleEndpointsKept(t, north, ns, "solo", "west")
+	awaitStaleEndpointsKept(t, north, ns, "solo")
 
 	cps := []*controlplane.ControlPlane{north.CP}
 	before := awaitNoWrites(t, cps...)

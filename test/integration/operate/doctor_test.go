@@ -113,7 +113,8 @@ func doctorGrants(t *testing.T, term *terminal) {
 	term.serve(term.east, ns, "web")
 	term.east.AwaitExported(t, ns, "web")
 	records := &v1alpha1.ExportRecordList{}
-	if err := term.fleet.Admin.List(t.Context(), records, client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns}); err != nil || len(records.Items) != 1 {
+	inNamespace := client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns}
+	if err := term.fleet.Admin.List(t.Context(), records, inNamespace); err != nil || len(records.Items) != 1 {
 		t.Fatalf("%d records (%v)", len(records.Items), err)
 	}
 	service := types.NamespacedName{Namespace: ns, Name: "web"}

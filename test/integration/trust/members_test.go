@@ -245,8 +245,9 @@ func TestAddressesOfOthersAreRefused(t *testing.T) {
 
 	// The admin fixes where the endpoints of evil may lie.
 	c.grant(t, func(spec *v1alpha1.ClusterSpec) { spec.EndpointRanges = []v1alpha1.CIDR{"10.7.0.0/16"} })
+	const outside = "10.6.6.6 from cluster evil is outside the ranges that the broker's admin fixed"
 	harness.Eventually(t, "what lies elsewhere is refused", func() error {
-		if message := c.refused(ns, "web"); !strings.Contains(message, "10.6.6.6 from cluster evil is outside the ranges that the broker's admin fixed") {
+		if message := c.refused(ns, "web"); !strings.Contains(message, outside) {
 			return fmt.Errorf("it says: %s", message)
 		}
 		return c.west.CheckAddresses(ns, "web", map[string][]string{})

@@ -97,8 +97,11 @@ func try(m mend, histories int) (string, error) {
 	if err := os.WriteFile(overlay, replace, 0o600); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "test", "-vet=off", "-ldflags=-w", "-timeout=2h", "-overlay="+overlay, "./test/sim", //nolint:noctx // ends by itself
-		"-run=TestHistories", "-count=1", fmt.Sprintf("-sim.histories=%d", histories)).CombinedOutput()
+	args := []string{
+		"test", "-vet=off", "-ldflags=-w", "-timeout=2h", "-overlay=" + overlay, "./test/sim",
+		"-run=TestHistories", "-count=1", fmt.Sprintf("-sim.histories=%d", histories),
+	}
+	out, err := exec.Command("go", args...).CombinedOutput() //nolint:noctx // ends by itself
 	if err == nil {
 		return fmt.Sprintf("not found in %d histories", histories), nil
 	}

@@ -38,7 +38,8 @@ var mends = []mend{
 	{"a newer export takes no family from a service", []edit{{
 		"internal/merge/leftout.go",
 		"	r.Spec.IPFamilies = won.in(oldest)",
-		"	for _, m := range exports {\n		if shared := won & familiesOf(m); shared != 0 {\n			won = shared\n		}\n	}\n	r.Spec.IPFamilies = won.in(oldest)",
+		"	for _, m := range exports {\n		if shared := won & familiesOf(m); shared != 0 {\n			won = shared\n		}\n	}\n" +
+			"	r.Spec.IPFamilies = won.in(oldest)",
 	}}},
 	{"annotations of other controllers stay", []edit{{
 		imports + "metadata.go",

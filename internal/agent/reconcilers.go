@@ -164,8 +164,8 @@ func (a *agent) addImport() error {
 			}
 			return brokerKeys(s)
 		}, recordLost[*discoveryv1.EndpointSlice](lost)),
-		// Agents of an earlier version have their clusterset IPs only here; see lastKnownAddresses. A lost
-		// aggregate also announces lost records, whose list may be read later.
+		// Agents of an earlier version have their clusterset IPs only here; see lastKnownAddresses. A
+		// lost aggregate also announces lost records, whose list may be read later.
 		trigger.WatchLost(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport],
 			recordLost[*mcsv1beta1.ServiceImport](lost)),
 		trigger.Watch(local, &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport) []types.NamespacedName {

@@ -101,7 +101,7 @@ func try(m mend, histories int) (string, error) {
 		"test", "-vet=off", "-ldflags=-w", "-timeout=2h", "-overlay=" + overlay, "./test/sim",
 		"-run=TestHistories", "-count=1", fmt.Sprintf("-sim.histories=%d", histories),
 	}
-	out, err := exec.Command("go", args...).CombinedOutput() //nolint:noctx // ends by itself
+	out, err := exec.Command("go", args...).CombinedOutput() // ends by itself
 	if err == nil {
 		return fmt.Sprintf("not found in %d histories", histories), nil
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
@@ -91,7 +92,6 @@ func TestRestartWritesNothing(t *testing.T) {
 	west.Create(t, node)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.77.0.1"}}
 	must(t, west.Client.Status().Update(context.Background(), node))
-	t.Cleanup(func() { west.Delete(t, node) })
 	for i := range 20 {
 		serve(t, east, ns, serviceName(i), address(i))
 	}
@@ -118,6 +118,18 @@ func TestRestartWritesNothing(t *testing.T) {
 		restart(time.Minute)
 		t.Cleanup(func() { restart(lease) })
 	}
+	t.Cleanup(func() { west.Delete(t, node) }) // before the agents restart, which then publish it at once
+	harness.Eventually(t, "west publishes the address of its node", func() error {
+		cluster := &v1alpha1.Cluster{}
+		key := types.NamespacedName{Namespace: objects.DefaultNamespace, Name: west.ID}
+		if err := f.Admin.Get(context.Background(), key, cluster); err != nil {
+			return err
+		}
+		if !slices.Contains(cluster.Status.NodeCIDRs, "10.77.0.1/32") {
+			return fmt.Errorf("its status is %+v", cluster.Status)
+		}
+		return nil
+	})
 	cps := []*controlplane.ControlPlane{east.CP, west.CP, north.CP}
 	before := awaitNoWrites(t, cps...)
 	for _, m := range f.Members {

@@ -38,7 +38,7 @@ func (a *agent) watchAddresses(ctx context.Context) error {
 			a.owners.Set(c.Name, nil)
 			return
 		}
-		a.owners.Set(c.Name, prefixes(c.Spec.ClusterSetIPBlocks))
+		a.owners.Set(c.Name, objects.ParsePrefixes(c.Spec.ClusterSetIPBlocks))
 	})
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (a *agent) connected() bool { return a.state.Connected() && a.addressesKnow
 // about their blocks, or one that is malicious, must not redirect the clients of a service to
 // another one.
 func (a *agent) acceptsFor(ctx context.Context, service types.NamespacedName) func(netip.Addr) bool {
-	ranges := prefixes(a.state.ClusterSet().Spec.ClusterSetIP.Ranges)
+	ranges := objects.ParsePrefixes(a.state.ClusterSet().Spec.ClusterSetIP.Ranges)
 	return func(addr netip.Addr) bool {
 		if !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 			return false
@@ -122,14 +122,4 @@ func (a *agent) lastKnownAddresses(ctx context.Context, service types.Namespaced
 		return nil
 	}
 	return objects.ParseAddresses(si.Spec.IPs)
-}
-
-func prefixes(cidrs []v1alpha1.CIDR) []netip.Prefix {
-	var out []netip.Prefix
-	for _, text := range cidrs {
-		if prefix, err := netip.ParsePrefix(string(text)); err == nil {
-			out = append(out, prefix.Masked())
-		}
-	}
-	return out
 }

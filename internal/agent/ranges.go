@@ -2,9 +2,10 @@ package agent
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // rangesInterval is how soon imports are compared with ranges that changed. Nodes come and go in
@@ -34,12 +35,7 @@ func (a *agent) followRanges(ctx context.Context) error {
 // setServiceRanges sets the ranges of this cluster's ClusterIPs. None means that they could not be
 // read; the last known ones stay.
 func (a *agent) setServiceRanges(cidrs []string) {
-	ranges := make([]netip.Prefix, 0, len(cidrs))
-	for _, text := range cidrs {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			ranges = append(ranges, p)
-		}
-	}
+	ranges := objects.ParsePrefixes(cidrs)
 	old := a.serviceRanges.Load()
 	if old == nil || (len(ranges) > 0 && !slices.Equal(*old, ranges)) {
 		a.serviceRanges.Store(&ranges)

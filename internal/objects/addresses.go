@@ -28,6 +28,17 @@ func ParseAddresses(texts []string) []netip.Addr {
 	return out
 }
 
+// ParsePrefixes returns the texts that are ranges of IP addresses.
+func ParsePrefixes[T ~string](texts []T) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range texts {
+		if prefix, err := netip.ParsePrefix(string(text)); err == nil {
+			out = append(out, prefix.Masked())
+		}
+	}
+	return out
+}
+
 // HasEarlierRecord reports whether an agent wrote one of the records that keeps clusterset IPs in
 // aggregates and not in records.
 func HasEarlierRecord(records []*v1alpha1.ExportRecord) bool {

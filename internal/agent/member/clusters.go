@@ -12,6 +12,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/objects/addresses"
 )
 
@@ -100,10 +101,10 @@ func (c *Clusters) WatchPods(ctx context.Context, local cache.Cache) (synced fun
 		c.rangesChanged()
 	}
 	return trigger.Handle(ctx, local, &corev1.Node{}, trigger.EventHandler[*corev1.Node]{
-		Add: func(node *corev1.Node) { set(node, prefixes(node.Spec.PodCIDRs)) },
+		Add: func(node *corev1.Node) { set(node, objects.ParsePrefixes(node.Spec.PodCIDRs)) },
 		Update: func(before, node *corev1.Node) {
 			if !slices.Equal(before.Spec.PodCIDRs, node.Spec.PodCIDRs) {
-				set(node, prefixes(node.Spec.PodCIDRs))
+				set(node, objects.ParsePrefixes(node.Spec.PodCIDRs))
 			}
 		},
 		Delete: func(node *corev1.Node, _ bool) { set(node, nil) },
@@ -116,22 +117,11 @@ func sameRanges(a, b *v1alpha1.ClusterStatus) bool {
 }
 
 func claimsOf(cluster *v1alpha1.Cluster) addresses.Member {
-	pods := prefixes(cluster.Status.PodCIDRs)
+	pods := objects.ParsePrefixes(cluster.Status.PodCIDRs)
 	return addresses.Member{
-		ID: cluster.Name, Admitted: cluster.CreationTimestamp.Time, Fixed: prefixes(cluster.Spec.EndpointRanges),
-		Published: slices.Concat(pods, prefixes(cluster.Status.ServiceCIDRs), prefixes(cluster.Status.NodeCIDRs)),
+		ID: cluster.Name, Admitted: cluster.CreationTimestamp.Time, Fixed: objects.ParsePrefixes(cluster.Spec.EndpointRanges),
+		Published: slices.Concat(pods, objects.ParsePrefixes(cluster.Status.ServiceCIDRs), objects.ParsePrefixes(cluster.Status.NodeCIDRs)),
 		Pods4:     slices.ContainsFunc(pods, func(p netip.Prefix) bool { return p.Addr().Is4() }),
 		Pods6:     slices.ContainsFunc(pods, func(p netip.Prefix) bool { return p.Addr().Is6() }),
 	}
-}
-
-// prefixes returns the texts that are ranges.
-func prefixes[T ~string](texts []T) []netip.Prefix {
-	var out []netip.Prefix
-	for _, text := range texts {
-		if p, err := netip.ParsePrefix(string(text)); err == nil {
-			out = append(out, p)
-		}
-	}
-	return out
 }

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 
 	"go4.org/netipx"
+
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // joined returns ranges that contain the same addresses as the given ones and are as few as
@@ -31,7 +33,7 @@ func (n *Nodes) PodCIDRs(limit int) []string {
 	defer n.mu.RUnlock()
 	var out []netip.Prefix
 	for _, entry := range n.byName {
-		out = append(out, prefixes(entry.podCIDRs)...)
+		out = append(out, objects.ParsePrefixes(entry.podCIDRs)...)
 	}
 	return joined(out, limit)
 }

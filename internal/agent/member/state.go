@@ -131,13 +131,7 @@ func (s *State) Blocks() []netip.Prefix {
 	if cluster == nil {
 		return nil
 	}
-	var out []netip.Prefix
-	for _, text := range cluster.Spec.ClusterSetIPBlocks {
-		if prefix, err := netip.ParsePrefix(string(text)); err == nil {
-			out = append(out, prefix)
-		}
-	}
-	return out
+	return objects.ParsePrefixes(cluster.Spec.ClusterSetIPBlocks)
 }
 
 // Cluster returns this member's own object on the broker, or nil until it is known.

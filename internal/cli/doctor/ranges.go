@@ -8,19 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/text"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
-
-func parse(cidrs []v1alpha1.CIDR) []netip.Prefix {
-	var out []netip.Prefix
-	for _, text := range cidrs {
-		if p, err := netip.ParsePrefix(string(text)); err == nil {
-			out = append(out, p)
-		}
-	}
-	return out
-}
 
 // overlap returns the first two ranges that overlap, as text; empty when none do.
 func overlap(a, b []netip.Prefix) string {
@@ -67,8 +57,8 @@ func checkRanges(f *Facts) []Result {
 }
 
 func compare(a, b *Member) (out []Result) {
-	pods, services := parse(a.Status.PodCIDRs), parse(a.Status.ServiceCIDRs)
-	otherPods, otherServices := parse(b.Status.PodCIDRs), parse(b.Status.ServiceCIDRs)
+	pods, services := objects.ParsePrefixes(a.Status.PodCIDRs), objects.ParsePrefixes(a.Status.ServiceCIDRs)
+	otherPods, otherServices := objects.ParsePrefixes(b.Status.PodCIDRs), objects.ParsePrefixes(b.Status.ServiceCIDRs)
 	where := a.Name + " and " + b.Name
 	if both := overlap(pods, otherPods); both != "" {
 		out = append(out, fail("give one of the clusters another pod range, or connect them with a network that translates addresses: "+
@@ -117,24 +107,24 @@ func checkClusterSetIPRanges(f *Facts) []Result {
 	if f.Broker.Problem != "" || f.Broker.Set == nil {
 		return []Result{skip("the broker cannot be read").at("broker")}
 	}
-	ranges := parse(f.Broker.Set.Spec.ClusterSetIP.Ranges)
+	ranges := objects.ParsePrefixes(f.Broker.Set.Spec.ClusterSetIP.Ranges)
 	var out []Result
 	for i := range f.Broker.Members {
 		m := &f.Broker.Members[i]
-		if both := overlap(ranges, parse(m.Status.PodCIDRs)); both != "" {
+		if both := overlap(ranges, objects.ParsePrefixes(m.Status.PodCIDRs)); both != "" {
 			out = append(out, fail("deploy the broker with another --clusterset-ip-cidr", "clusterset IPs overlap pods: %s", both).at(m.Name))
 		}
-		if both := overlap(ranges, parse(m.Status.ServiceCIDRs)); both != "" {
+		if both := overlap(ranges, objects.ParsePrefixes(m.Status.ServiceCIDRs)); both != "" {
 			out = append(out, fail("deploy the broker with another --clusterset-ip-cidr", "clusterset IPs overlap Services: %s", both).at(m.Name))
 		}
 		for j := i + 1; j < len(f.Broker.Members); j++ {
 			other := &f.Broker.Members[j]
-			if both := overlap(parse(m.Spec.ClusterSetIPBlocks), parse(other.Spec.ClusterSetIPBlocks)); both != "" {
+			if both := overlap(objects.ParsePrefixes(m.Spec.ClusterSetIPBlocks), objects.ParsePrefixes(other.Spec.ClusterSetIPBlocks)); both != "" {
 				out = append(out, fail("the broker's admin removes one of the clusters and invites it anew, which allocates another block",
 					"they allocate from the same block: %s", both).at(m.Name+" and "+other.Name))
 			}
 		}
-		for _, block := range parse(m.Spec.ClusterSetIPBlocks) {
+		for _, block := range objects.ParsePrefixes(m.Spec.ClusterSetIPBlocks) {
 			if overlap([]netip.Prefix{block}, ranges) == "" {
 				out = append(out, fail("the broker's admin invites the cluster anew",
 					"its block %s lies outside the clusterset's ranges: importers reject its clusterset IPs", block).at(m.Name))
@@ -165,7 +155,7 @@ func checkPool(f *Facts) []Result {
 	var out []Result
 	for i := range f.Broker.Members {
 		m := &f.Broker.Members[i]
-		for _, block := range parse(m.Spec.ClusterSetIPBlocks) {
+		for _, block := range objects.ParsePrefixes(m.Spec.ClusterSetIPBlocks) {
 			used := 0
 			for _, addr := range f.Broker.Used {
 				if block.Contains(addr) {

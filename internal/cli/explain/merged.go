@@ -16,6 +16,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/addresses"
 )
 
 // explainMerge adds the service that all exports together make, and their conflicts.
@@ -67,10 +68,8 @@ func (e *explainer) setAddresses(m *Merged) {
 // blockOwner returns the member whose block contains a clusterset IP, "" if there is none.
 func (b *Broker) blockOwner(addr netip.Addr) string {
 	for i := range b.Members {
-		for _, block := range b.Members[i].Spec.ClusterSetIPBlocks {
-			if prefix, err := netip.ParsePrefix(string(block)); err == nil && prefix.Contains(addr) {
-				return b.Members[i].Name
-			}
+		if addresses.Contain(objects.ParsePrefixes(b.Members[i].Spec.ClusterSetIPBlocks), addr) {
+			return b.Members[i].Name
 		}
 	}
 	return ""

@@ -132,6 +132,9 @@ func TestChecks(t *testing.T) {
 		"other only invited": {func(f *Facts) {
 			f.Broker.Members[1].Life = explain.Life{}
 		}, "other-members", "broker", Warn, "never joined: west"},
+		"other left": {func(f *Facts) {
+			f.Broker.Members[1].Life, f.Broker.Members[1].Left = explain.Life{}, true
+		}, "other-members", "broker", Warn, "left, but still registered: west"},
 		"agent elsewhere": {func(f *Facts) { f.Clusters[0].Agent = nil }, "agent", "east", Skip, "runs outside the cluster"},
 		"no agent": {func(f *Facts) {
 			f.Clusters[0].Agent = nil

@@ -122,6 +122,8 @@ type Member struct {
 	Skew *time.Duration
 	// HasCopy reports whether a copy of the cluster says that it has the same id.
 	HasCopy bool
+	// Left reports whether the cluster left the clusterset.
+	Left bool
 }
 
 func (b *Broker) member(id string) *Member {

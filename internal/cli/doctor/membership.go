@@ -222,11 +222,13 @@ func checkOthers(f *Facts) []Result {
 	if f.Broker.Problem != "" {
 		return nil
 	}
-	var silent, never []string
+	var silent, never, left []string
 	for i := range f.Broker.Members {
 		m := &f.Broker.Members[i]
 		switch {
 		case slices.ContainsFunc(f.Clusters, func(c Cluster) bool { return c.ID == m.Name }):
+		case m.Left:
+			left = append(left, m.Name)
 		case !m.Life.Joined:
 			never = append(never, m.Name)
 		case !m.Life.Alive:
@@ -240,6 +242,9 @@ func checkOthers(f *Facts) []Result {
 	case len(never) > 0:
 		return []Result{warn("join them with their invitations, or revoke the invitations: seamark cluster remove ID",
 			"invited, but never joined: %s", strings.Join(never, ", ")).at("broker")}
+	case len(left) > 0:
+		return []Result{warn("free their ids and blocks of clusterset IPs: seamark cluster remove ID; or join them again",
+			"left, but still registered: %s", strings.Join(left, ", ")).at("broker")}
 	}
 	return []Result{pass("%d members", len(f.Broker.Members)).at("broker")}
 }

@@ -83,6 +83,7 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 				m.Life = explain.LifeOf(lease, now)
 				m.Skew = skewOf(lease, m.Life)
 				m.HasCopy = lease.Annotations[v1alpha1.AnnotationDuplicate] != ""
+				m.Left = objects.RemovedAt(lease) != ""
 			}
 		}
 		out.Members = append(out.Members, m)

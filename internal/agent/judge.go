@@ -35,7 +35,7 @@ func (j *livenessJudge) restore(ctx context.Context) bool {
 			return false // this cluster's API server does not answer; without it nothing can be done anyway
 		}
 	}
-	j.Restore(verdicts)
+	j.Adopt(verdicts)
 	j.saved = verdicts
 	return true
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -42,8 +41,7 @@ type Reconciler struct {
 	// Deferred postpones writes that no client waits for while services are being published.
 	Deferred *trigger.Deferred
 
-	mu    sync.Mutex
-	since map[types.NamespacedName]time.Time // when a difference that is left to others was first seen
+	delays trigger.Delays // of differences that are left to others
 }
 
 // Reconcile brings the aggregate of one service up to date, as far as it is this member's to write.
@@ -110,21 +108,10 @@ func (r *Reconciler) defers(ctx context.Context, key types.NamespacedName) bool 
 
 // remainingDelay returns for how long this member still leaves the difference to others.
 func (r *Reconciler) remainingDelay(key types.NamespacedName, plan Plan) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if plan.Empty() || plan.Delay == 0 {
-		delete(r.since, key)
-		return 0
+	if plan.Empty() {
+		return r.delays.Remaining(key, 0)
 	}
-	since, seen := r.since[key]
-	if !seen {
-		if r.since == nil {
-			r.since = map[types.NamespacedName]time.Time{}
-		}
-		since = time.Now()
-		r.since[key] = since
-	}
-	return max(0, plan.Delay-time.Since(since))
+	return r.delays.Remaining(key, plan.Delay)
 }
 
 // write makes the changes of the plan. due reports whether the delay is over, so that this member

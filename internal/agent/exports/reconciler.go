@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,9 +70,8 @@ type Reconciler struct {
 	// Deferred postpones conditions while services are being published.
 	Deferred *trigger.Deferred
 
-	mu           sync.Mutex
-	missingSince map[types.NamespacedName]time.Time // when the Service of a published export was first missing
-	waitsSince   map[types.NamespacedName]time.Time // when a clusterset IP that another exporter should claim was first missing
+	replacements trigger.Delays // of exports whose Service is missing
+	takeovers    trigger.Delays // of clusterset IPs that another exporter should claim
 }
 
 // Reconcile brings the broker's copy of one service up to date, and the conditions of its
@@ -134,7 +132,7 @@ func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, in In
 		r.Pool.SetRecorded(key, string(rec.Spec.ClusterID), objects.ParseAddresses(rec.Spec.ClusterSetIPs))
 	}
 	plan = Decide(in)
-	if wait = r.takeoverWait(key, plan.Delay); wait > 0 {
+	if wait = r.takeovers.Remaining(key, plan.Delay); wait > 0 {
 		telemetry.Wait(ctx, objects.WaitForOther)
 	} else if plan.Delay > 0 {
 		in.TakesOver = true
@@ -144,25 +142,6 @@ func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, in In
 		r.Pool.Release(key)
 	}
 	return plan, wait
-}
-
-// takeoverWait returns what is left of a delay that began when it was first asked for.
-func (r *Reconciler) takeoverWait(key types.NamespacedName, delay time.Duration) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if delay == 0 {
-		delete(r.waitsSince, key)
-		return 0
-	}
-	since, known := r.waitsSince[key]
-	if !known {
-		if r.waitsSince == nil {
-			r.waitsSince = map[types.NamespacedName]time.Time{}
-		}
-		since = time.Now()
-		r.waitsSince[key] = since
-	}
-	return max(0, delay-time.Since(since))
 }
 
 // logChange logs when a service is published or withdrawn. All other changes are in conditions,
@@ -180,21 +159,10 @@ func logChange(ctx context.Context, before published, after Plan) {
 // keepRecordFor returns for how long the record of an export whose Service was deleted is still
 // kept.
 func (r *Reconciler) keepRecordFor(key types.NamespacedName, plan Plan, have published) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if have.record == nil || plan.Valid.Reason != string(mcsv1beta1.ServiceExportReasonNoService) {
-		delete(r.missingSince, key)
-		return 0
+		return r.replacements.Remaining(key, 0)
 	}
-	since, known := r.missingSince[key]
-	if !known {
-		if r.missingSince == nil {
-			r.missingSince = map[types.NamespacedName]time.Time{}
-		}
-		since = time.Now()
-		r.missingSince[key] = since
-	}
-	return max(0, replaceTimeout-time.Since(since))
+	return r.replacements.Remaining(key, replaceTimeout)
 }
 
 // published is what the broker holds of this cluster's service.

@@ -41,7 +41,7 @@ type Verdict struct {
 }
 
 // NewLiveness returns the Liveness of the member self. No cluster is stale until its lease has been
-// watched for its duration, or Restore says that it was.
+// watched for its duration, or a verdict of an earlier process is adopted.
 func NewLiveness(self string) *Liveness {
 	return &Liveness{self: self, leases: map[string]*lease{}, verdicts: map[string]Verdict{}}
 }
@@ -79,10 +79,6 @@ func (l *Liveness) Forget(cluster string) {
 	delete(l.leases, cluster)
 }
 
-// Restore adopts the verdicts of an earlier process. It is called before the first Judge, which
-// drops those whose cluster has renewed its lease since.
-func (l *Liveness) Restore(verdicts map[string]Verdict) { l.Adopt(verdicts) }
-
 // Judge returns the verdicts as they are now, and the clusters for which that changed. It must not
 // be called before all leases have been observed once. The verdicts count when they are adopted, so
 // that they can be stored first.
@@ -118,7 +114,8 @@ func (l *Liveness) Judge(now time.Time) (verdicts map[string]Verdict, changed []
 	return verdicts, changed
 }
 
-// Adopt makes verdicts that Judge returned count.
+// Adopt makes verdicts count: those that Judge returned, or, before the first Judge, those of an
+// earlier process. Judge drops the ones whose cluster has renewed its lease since.
 func (l *Liveness) Adopt(verdicts map[string]Verdict) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ type watcher struct {
 
 func newWatcher(t *testing.T) *watcher {
 	w := &watcher{t, NewLiveness("me"), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	w.l.Restore(nil) // no verdicts are stored yet
+	w.l.Adopt(nil) // no verdicts are stored yet
 	return w
 }
 
@@ -194,7 +194,7 @@ func TestVerdictsOutliveTheProcess(t *testing.T) {
 	since := before.l.StaleSince()["dead"]
 
 	after := &watcher{t, NewLiveness("me"), before.now.Add(time.Hour)}
-	after.l.Restore(verdicts)
+	after.l.Adopt(verdicts)
 	after.l.Observe("me", after.now, 20*time.Second, after.now)
 	after.l.Observe("dead", lastRenewal, 20*time.Second, after.now)
 	after.l.Observe("back", lastRenewal.Add(time.Minute), 20*time.Second, after.now)
@@ -220,7 +220,7 @@ func TestVerdictsOutliveTheProcess(t *testing.T) {
 // proves that the cluster is alive.
 func TestVerdictsHoldBeforeTheFirstRenewal(t *testing.T) {
 	w := newWatcher(t)
-	w.l.Restore(map[string]Verdict{"dead": {RenewTime: w.now, Since: w.now}})
+	w.l.Adopt(map[string]Verdict{"dead": {RenewTime: w.now, Since: w.now}})
 	w.l.Observe("dead", w.now, 20*time.Second, w.now)
 	w.run(60)
 	w.wantStale("dead")

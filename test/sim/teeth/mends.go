@@ -1,11 +1,10 @@
 package main
 
 const (
-	imports   = "internal/agent/imports/"
-	exports   = "internal/agent/exports/"
-	aggregate = "internal/agent/aggregate/"
-	applying  = "internal/agent/apply/"
-	member    = "internal/agent/member/"
+	imports  = "internal/agent/imports/"
+	exports  = "internal/agent/exports/"
+	applying = "internal/agent/apply/"
+	member   = "internal/agent/member/"
 )
 
 // mends are those that the simulator can express. The name says what the code does.
@@ -17,7 +16,7 @@ var mends = []mend{
 	}}},
 	{"a record outlives its Service for two seconds", []edit{{
 		exports + "reconciler.go",
-		"return max(0, replaceTimeout-time.Since(since))",
+		"return r.replacements.Remaining(key, replaceTimeout)",
 		"return 0",
 	}}},
 	{"silence proves nothing while the own watch is down", []edit{{
@@ -26,9 +25,9 @@ var mends = []mend{
 		"if false {",
 	}}},
 	{"verdicts about dead clusters survive a restart", []edit{{
-		member + "liveness.go",
-		"func (l *Liveness) Restore(verdicts map[string]Verdict) { l.Adopt(verdicts) }",
-		"func (l *Liveness) Restore(map[string]Verdict) {}",
+		"internal/agent/judge.go",
+		"	j.Adopt(verdicts)\n	j.saved = verdicts",
+		"	j.saved = verdicts",
 	}}},
 	{"a dead cluster is replaced port by port", []edit{{
 		imports + "stale.go",
@@ -64,14 +63,14 @@ var mends = []mend{
 		"if !w.isObserved(ctx, write) && time.Since(p.since) < CacheTimeout {",
 		"if false && !w.isObserved(ctx, write) {",
 	}}},
-	{"the aggregate that was lost gets its addresses back", []edit{{
-		aggregate + "decide.go",
-		"wanted := in.Remembered.of(family)",
-		"wanted := netip.Addr{}",
+	{"a service whose records were lost gets its addresses back", []edit{{
+		exports + "claims.go",
+		"if objects.FamilyOf(addr) == family && in.Accepts(addr) {",
+		"if objects.FamilyOf(addr) == family && false {",
 	}}},
 	{"watches of a restored broker start over", []edit{{
 		member + "heartbeat.go",
-		"			h.OnBrokerRestored()\n",
+		"		h.OnBrokerRestored()\n",
 		"",
 	}}},
 	{"the derived Service outlives its ServiceImport", []edit{{

@@ -14,8 +14,8 @@ type Delays struct {
 	since map[types.NamespacedName]time.Time
 }
 
-// Remaining returns what is left of a service's delay. A delay of zero ends it, so that the next one
-// starts anew.
+// Remaining returns what is left of a service's delay. A delay of zero ends it, so that the next
+// one starts anew.
 func (d *Delays) Remaining(service types.NamespacedName, delay time.Duration) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

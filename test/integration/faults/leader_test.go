@@ -3,6 +3,8 @@ package faults_test
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"strconv"
 	"testing"
@@ -39,10 +41,10 @@ func TestLeaderKilled(t *testing.T) {
 	both := sources{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}}
 	west.Stop()
 	leader, standby := west.Replica(), west.Replica()
-	leader.StartProcess(t, "--leader-elect")
+	startReplica(t, leader)
 	t.Cleanup(func() { leader.Kill(); standby.Kill(); start(t, west) })
 	nonce := awaitLeader(t, f, west, leaseOf(t, f, west.ID).Annotations[v1alpha1.AnnotationNonce])
-	standby.StartProcess(t, "--leader-elect")
+	startReplica(t, standby)
 	importers := []*fleet.Member{east, north}
 	for _, m := range importers {
 		m.AwaitImport(t, ns, "web", both)
@@ -55,7 +57,7 @@ func TestLeaderKilled(t *testing.T) {
 	for range kills {
 		leader.Kill()
 		nonce = awaitLeader(t, f, west, nonce)
-		leader.StartProcess(t, "--leader-elect")
+		startReplica(t, leader)
 		leader, standby = standby, leader
 	}
 	checkGaps()
@@ -67,6 +69,28 @@ func TestLeaderKilled(t *testing.T) {
 	// The last leader works.
 	changeEndpoints(t, west, ns, "web", "10.2.0.9")
 	north.AwaitImport(t, ns, "web", sources{"east": {"10.1.0.1"}, "west": {"10.2.0.9"}})
+}
+
+// startReplica starts a replica and waits until it is ready: a replica that is still starting
+// cannot renew the lease for the leader.
+func startReplica(t *testing.T, m *fleet.Member) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	probes := listener.Addr().String()
+	must(t, listener.Close())
+	m.StartProcess(t, "--leader-elect", "--health-probe-bind-address="+probes)
+	harness.Eventually(t, "a replica in "+m.ID+" is ready", func() error {
+		response, err := http.Get("http://" + probes + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("it answers %s", response.Status)
+		}
+		return nil
+	})
 }
 
 // awaitLeader waits until another replica than before leads the agents of a member and has renewed

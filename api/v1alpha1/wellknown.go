@@ -79,15 +79,17 @@ const (
 	AnnotationMergeVersion = "seamark.dev/merge-version"
 )
 
-// Annotations on a member's Lease on the broker. Clusters restored from one backup share id and
-// uid, and so the lease.
+// Annotations on a member's Lease on the broker.
 const (
 	// AnnotationNonce identifies the process that is the leader of the agents of the cluster that
-	// renews the lease.
+	// renews the lease. Clusters restored from one backup share id and uid, and so the lease.
 	AnnotationNonce = "seamark.dev/nonce"
 	// AnnotationDuplicate is the nonce of a copy of that cluster, and when the copy wrote it. The
 	// copy publishes nothing, and repeats this every minute.
 	AnnotationDuplicate = "seamark.dev/duplicate"
+	// AnnotationDemoted lists the clusters that this member demotes, separated by commas: they have
+	// been stale for so long that they no longer decide conflicts.
+	AnnotationDemoted = "seamark.dev/demoted"
 )
 
 // Annotations about the end of a membership.

@@ -236,10 +236,11 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	if err := index.AddBroker(ctx, a.broker.GetFieldIndexer()); err != nil {
 		return err
 	}
+	liveness := member.NewLiveness(a.membership.ClusterID)
 	a.heartbeat = &member.Heartbeat{
 		ClusterID: a.membership.ClusterID, ClusterSet: a.membership.ClusterSet, Namespace: a.membership.Namespace, Holder: a.facts.Holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration,
-		OnBrokerRestored: a.restartWatches, Elected: a.elected(), LeaderNonce: a.leaderNonce(),
+		OnBrokerRestored: a.restartWatches, Elected: a.elected(), LeaderNonce: a.leaderNonce(), ToDemote: liveness.ToDemote,
 	}
 	var err error
 	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.requestResync); err != nil {
@@ -247,7 +248,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	}
 	a.state = &member.State{
 		Membership: a.membership, Families: a.facts.Families, OldDistribution: a.facts.OldDistribution,
-		Liveness: member.NewLiveness(a.membership.ClusterID), HoldsClusterID: a.heartbeat.HoldsClusterID,
+		Liveness: liveness, HoldsClusterID: a.heartbeat.HoldsClusterID,
 	}
 	a.usages = &usages{
 		own: a.membership.ClusterID, importsChanged: a.importPush.Push, exportsChanged: a.exportPush.Push,

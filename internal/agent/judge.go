@@ -40,8 +40,9 @@ func (j *livenessJudge) restore(ctx context.Context) bool {
 	return true
 }
 
-// judge decides which members are stale, and returns those for which that changed. A verdict is
-// stored before it counts: what was dropped because of it must not come back after a restart.
+// judge decides which members are stale and which of them are demoted, and returns those for which
+// that changed. A verdict is stored before it counts: what was dropped because of it must not come
+// back after a restart.
 func (j *livenessJudge) judge(ctx context.Context) (changed []string) {
 	now := time.Now()
 	verdicts, changed := j.Judge(now)
@@ -58,5 +59,9 @@ func (j *livenessJudge) judge(ctx context.Context) (changed []string) {
 		_, stale := verdicts[cluster]
 		j.log.Info("the liveness of a member changed", "member", cluster, "stale", stale)
 	}
-	return changed
+	reordered := j.JudgeDemoted(now)
+	for _, cluster := range reordered {
+		j.log.Info("the precedence of a member changed", "member", cluster, "demoted", j.Demoted()[cluster])
+	}
+	return append(changed, reordered...)
 }

@@ -113,7 +113,7 @@ func (a *agent) addExport() error {
 		Settings: a.exportSettings, Taken: a.heartbeat.ClusterIDTaken, RegionOf: a.nodes.RegionOf, ClusterOf: a.clusters.Get,
 		Admits: a.usages.admitsOwn, OverLimit: a.overLimit,
 		Recorder: a.manager.GetEventRecorder("seamark-agent"),
-		Deferred: deferred, Observed: a.observeExport, Stale: a.state.Liveness.Stale,
+		Deferred: deferred, Observed: a.observeExport, Stale: a.state.Liveness.Stale, Demoted: a.state.Liveness.Demoted,
 		Pool: a.pool, Accepts: a.acceptsFor, Remembered: a.lastKnownAddresses,
 	}, "publish", map[string]*apply.Writer{serverLocal: localWriter, serverBroker: brokerWriter},
 		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
@@ -136,8 +136,9 @@ func (a *agent) addAggregate() error {
 	writer := a.newWriter(a.broker.GetClient()) // not the exporter's: a reconciler waits for its own writes only
 	return a.addController(aggregateReconciler, &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
-		Broker: a.broker.GetClient(), Writer: writer, Stale: a.state.Liveness.Stale, Taken: a.heartbeat.ClusterIDTaken,
-		ClusterOf: a.clusters.Get, Connected: a.connected, Accepts: a.acceptsFor, BlockOwner: a.owners.Of, Deferred: deferred,
+		Broker: a.broker.GetClient(), Writer: writer, Stale: a.state.Liveness.Stale, Demoted: a.state.Liveness.Demoted,
+		Taken: a.heartbeat.ClusterIDTaken, ClusterOf: a.clusters.Get, Connected: a.connected,
+		Accepts: a.acceptsFor, BlockOwner: a.owners.Of, Deferred: deferred,
 	}, "aggregate", map[string]*apply.Writer{serverBroker: writer},
 		trigger.Watch(remote, &v1alpha1.ExportRecord{}, a.claimKeys),
 		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport]),
@@ -151,7 +152,7 @@ func (a *agent) addImport() error {
 	writer := a.newWriter(a.manager.GetClient())
 	return a.addController(importReconciler, &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
-		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale,
+		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale, Demoted: a.state.Liveness.Demoted,
 		ClusterOf: a.clusters.Get, WhyNot: a.clusters.WhyNot, Admits: a.usages.admits, ReserveDerived: a.reserveDerived,
 		IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Deferred: deferred,

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
@@ -13,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -246,7 +248,7 @@ func (c *checker) unserved(p place, si *mcsv1beta1.ServiceImport, imported []*di
 		for _, family := range si.Spec.IPFamilies {
 			offered := slices.ContainsFunc(offers, func(o offer) bool {
 				return slices.Contains(clustersOf(si), o.member.id) && o.family == family && o.port.Name == port.Name &&
-					o.port.Port == port.Port && o.port.Protocol == port.Protocol
+					o.port.Port == port.Port && o.port.Protocol == port.Protocol && o.counts(c.world, p.service)
 			})
 			if offered && len(servers(imported, family, port.Name, port.Protocol)) == 0 {
 				return fmt.Sprintf("port %s has no %s endpoint", port.Name, family)
@@ -261,6 +263,37 @@ type offer struct {
 	member *member
 	family corev1.IPFamily
 	port   corev1.ServicePort
+}
+
+// counts reports whether the offer takes part in the service. With demoted clusters it may have
+// lost its port, and the status of the import lists its cluster a moment longer. A cluster may also
+// have died before it published its endpoints.
+func (o offer) counts(w *world, service string) bool {
+	demoted := w.demoted()
+	if (!o.member.deadSince.IsZero() || demoted[o.member.id]) && !w.published(service, o) {
+		return false
+	}
+	if len(demoted) == 0 {
+		return true
+	}
+	records := w.records(service)
+	for _, merged := range []merge.Result{merge.Merge(records), merge.Merge(merge.Demote(records, demoted))} {
+		if !merged.CarriesPort(o.member.id, o.port.Name, o.port.Protocol) {
+			return false
+		}
+	}
+	return true
+}
+
+// demoted returns the clusters that any member demotes.
+func (w *world) demoted() map[string]bool {
+	out := map[string]bool{}
+	each(w.broker, func(lease *coordinationv1.Lease) {
+		for _, cluster := range objects.DemotedOn(lease) {
+			out[cluster] = true
+		}
+	})
+	return out
 }
 
 // offers returns what the exporters of a service offer, read from their own clusters.

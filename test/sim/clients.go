@@ -133,6 +133,13 @@ func (c *apiClient) Delete(_ context.Context, obj client.Object, opts ...client.
 	return c.write("delete", obj, func() error { return c.server.remove(obj, o.Preconditions) })
 }
 
+// Patch implements client.Writer. Agents patch only the lease of a copy of their cluster, and there
+// are no copies here.
+func (c *apiClient) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	c.agent.member.world.fail(ruleConverge, "%s takes itself for a copy of its cluster", c.agent)
+	return errUnreachable
+}
+
 // Status implements client.StatusClient.
 func (c *apiClient) Status() client.SubResourceWriter { return &statusClient{client: c} }
 

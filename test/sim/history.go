@@ -92,12 +92,8 @@ func (w *world) end(deadAtEnd bool) {
 	w.heal(!deadAtEnd)
 	healed := time.Now()
 	w.run(40 * time.Second)
-	if deadAtEnd {
-		for _, m := range w.members {
-			if !m.deadSince.IsZero() {
-				w.run(livingDecideAfter - time.Since(m.deadSince) + 10*time.Second)
-			}
-		}
+	if w.hasDead() {
+		w.run(livingDecideAfter)
 	}
 	for quiet := 0; quiet < 2 && w.failure == nil; {
 		quiet++

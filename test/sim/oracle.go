@@ -224,8 +224,9 @@ func (w *world) published(service string, o offer) bool {
 	return found
 }
 
-// livingDecideAfter is how long after its death the oldest exporter stops to govern, at the latest.
-const livingDecideAfter = verdictTime + 3*leaseDuration
+// livingDecideAfter is how long after its death, and after all other faults ended, the oldest
+// exporter stops to govern, at the latest. The others list it on their leases when they renew them.
+const livingDecideAfter = verdictTime + 3*leaseDuration + 2*renewEvery
 
 // checkWithDead checks an import while members are dead: each port is served, by the living if they
 // can, and the living decide about the type.
@@ -261,7 +262,8 @@ func (w *world) checkWithDead(m *member, si *mcsv1beta1.ServiceImport, imported 
 			return
 		}
 	}
-	if merged := merge.Merge(living); !merged.Empty() && merged.Spec.Type != si.Spec.Type {
+	serves := func(o offer) bool { return o.member.deadSince.IsZero() && w.published(si.Name, o) }
+	if merged := merge.Merge(living); !merged.Empty() && merged.Spec.Type != si.Spec.Type && slices.ContainsFunc(w.offers(si.Name), serves) {
 		w.fail(ruleLiving, "%s is %s in %s, though the living export it as %s", si.Name, si.Spec.Type, m.id, merged.Spec.Type)
 	}
 }

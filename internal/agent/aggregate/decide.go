@@ -74,10 +74,22 @@ func Decide(in Input) Plan {
 	plan := Plan{Want: aggregateOf(in, merged)}
 	plan.Spec = exporter && (in.Existing == nil || !isNewer(in.Existing, in.Records) && !sameSpec(in.Existing, plan.Want))
 	plan.Status = (in.Existing != nil || plan.Spec) && !slices.Equal(clusterNames(in.Existing), clusterNames(plan.Want))
-	if plan.Spec && merged.FirstLive(in.Stale) != in.ClusterID {
+	if plan.Spec && (merged.FirstLive(in.Stale) != in.ClusterID || in.otherWriter()) {
 		plan.Delay, plan.Waits = objects.TakeoverDelay(in.ClusterID, in.Service), objects.WaitForOther
 	}
 	return plan
+}
+
+// otherWriter reports whether another living exporter wrote the aggregate. Members that disagree
+// about the precedence, because one of them has just returned, must not overwrite each other at
+// once.
+func (in Input) otherWriter() bool {
+	if in.Existing == nil {
+		return false
+	}
+	writer := in.Existing.Labels[v1alpha1.LabelWrittenBy]
+	return writer != in.ClusterID && !in.Stale[writer] &&
+		slices.ContainsFunc(in.Records, func(r *v1alpha1.ExportRecord) bool { return string(r.Spec.ClusterID) == writer })
 }
 
 // clusterSetIPs returns the clusterset IPs that the records claim. Agents of an earlier version

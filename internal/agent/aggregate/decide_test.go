@@ -84,6 +84,34 @@ func TestWhichMemberWritesTheAggregate(t *testing.T) {
 	}
 }
 
+// Members may disagree for a moment about who has precedence. They do not overwrite each other at
+// once.
+func TestAggregateOfAnotherLivingExporterIsLeftForAWhile(t *testing.T) {
+	records := []*v1alpha1.ExportRecord{record("old", 2), record("new", 1)}
+	existing := written(records...)
+	existing.Spec.Ports = nil
+	for name, test := range map[string]struct {
+		writer string
+		stale  map[string]bool
+		waits  objects.WaitReason
+	}{
+		"it wrote it":               {writer: "old"},
+		"a living exporter did":     {writer: "new", waits: objects.WaitForOther},
+		"a stale exporter did":      {writer: "new", stale: map[string]bool{"new": true}},
+		"a former exporter did":     {writer: "other"},
+		"the writer is not labeled": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			existing := existing.DeepCopy()
+			existing.Labels[v1alpha1.LabelWrittenBy] = test.writer
+			plan := decide(Input{ClusterID: "old", Service: web, Records: records, Stale: test.stale, Existing: existing})
+			if !plan.Spec || (plan.Delay > 0) != (test.waits != "") || plan.Waits != test.waits {
+				t.Errorf("plan: %+v", plan)
+			}
+		})
+	}
+}
+
 func TestAnAggregateBeingDeletedIsLeftAlone(t *testing.T) {
 	existing := written(record("a", 1))
 	existing.DeletionTimestamp = &metav1.Time{Time: time.Now()}

@@ -15,6 +15,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
+	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -32,6 +33,8 @@ type Reconciler struct {
 	// Taken returns why this cluster may not use its id, nil if it may.
 	Taken func() error
 	Stale func() map[string]bool
+	// Demoted are the stale clusters that have lost their precedence; see member.Liveness.
+	Demoted func() map[string]bool
 	// ClusterOf returns what the broker's admin grants a member.
 	ClusterOf objects.ClusterOf
 	// Accepts returns what reports whether a clusterset IP may be used for a service.
@@ -91,7 +94,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (Inpu
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
 		return in, err
 	}
-	in.Records = objects.AdmittedRecords(in.Records, r.ClusterOf)
+	in.Records = merge.Demote(objects.AdmittedRecords(in.Records, r.ClusterOf), r.Demoted())
 	name := types.NamespacedName{Namespace: r.BrokerNamespace, Name: objects.AggregateName(key)}
 	in.Existing, err = index.GetOrNil(ctx, r.Broker, name, &mcsv1beta1.ServiceImport{})
 	return in, err

@@ -25,6 +25,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/agent/vip"
+	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -58,6 +59,8 @@ type Reconciler struct {
 	Recorder  events.EventRecorder
 	// Stale are the clusters that have not been heard from.
 	Stale func() map[string]bool
+	// Demoted are the stale clusters that have lost their precedence; see member.Liveness.
+	Demoted func() map[string]bool
 	// Pool allocates the clusterset IPs of this member's blocks.
 	Pool *vip.Pool
 	// Accepts returns what reports whether a clusterset IP may be used for a service.
@@ -204,7 +207,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 		},
 	}
 	have.record = recordFrom(in.Records, settings.ClusterID)
-	in.Records = objects.AdmittedRecords(in.Records, r.ClusterOf)
+	in.Records = merge.Demote(objects.AdmittedRecords(in.Records, r.ClusterOf), r.Demoted())
 	all, err := index.BrokerSlices(ctx, r.Broker, key)
 	if err != nil {
 		return in, have, err

@@ -62,6 +62,8 @@ type Input struct {
 	Remembered []netip.Addr
 	// Stale are the clusters that have not been heard from.
 	Stale map[string]bool
+	// Demoted are the stale clusters that have lost their precedence.
+	Demoted map[string]bool
 	// IsNodeAddress reports whether a node of this cluster has an address. Endpoints of other clusters
 	// must not.
 	IsNodeAddress func(netip.Addr) bool
@@ -92,7 +94,7 @@ type Plan struct {
 
 // Decide merges what the clusters export and turns it into what this cluster should hold.
 func Decide(in Input) Plan {
-	merged := merge.Merge(in.Records)
+	merged, _ := merge.WithDemoted(in.Records, in.Demoted, in.mayDecide)
 	switch {
 	case merged.Empty():
 		return Plan{}

@@ -41,7 +41,7 @@ func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (ha
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, settings Settings, have imported) (Input, error) {
 	in := Input{
 		Settings: settings, Service: key, Existing: have.serviceImport, Derived: have.derived,
-		Stale: r.Stale(), IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode, WhyNot: r.WhyNot,
+		Stale: r.Stale(), Demoted: r.Demoted(), IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode, WhyNot: r.WhyNot,
 		Accepts: r.Accepts(ctx, key), BlockOwner: r.BlockOwner,
 	}
 	var err error

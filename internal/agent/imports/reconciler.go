@@ -35,7 +35,9 @@ type Reconciler struct {
 	// ClusterOf returns what the broker's admin grants a member.
 	ClusterOf objects.ClusterOf
 	// Stale are the clusters that have not been heard from.
-	Stale         func() map[string]bool
+	Stale func() map[string]bool
+	// Demoted are the stale clusters that have lost their precedence; see member.Liveness.
+	Demoted       func() map[string]bool
 	IsNodeAddress func(netip.Addr) bool
 	IsNode        func(name string) bool
 	// Admits reports whether a service of a member is within the member's limits.

@@ -45,6 +45,8 @@ type Heartbeat struct {
 	RenewEvery time.Duration
 	// LeaseDuration is how long after a renewal other members take this one for alive.
 	LeaseDuration time.Duration
+	// ToDemote returns the clusters that this member demotes. The lease lists them.
+	ToDemote func(now time.Time) []string
 	// OnBrokerRestored is called if the broker's lease is older than the last one written: the broker
 	// was restored from a backup.
 	OnBrokerRestored func()
@@ -55,6 +57,8 @@ type Heartbeat struct {
 
 	mark   duplicateMark
 	marked time.Time // when this process last marked the lease of its copy
+
+	yieldUntil time.Time // until when other members may still demote this one
 
 	mu      sync.Mutex
 	holdsID bool
@@ -143,12 +147,13 @@ func (h *Heartbeat) learnNonce(ctx context.Context) error {
 }
 
 // standIn renews the lease for the leader if it has not renewed it for a while. It publishes
-// nothing else, and leaves the nonce as it is.
+// nothing else, and leaves the nonce as it is. After a long silence it leaves the renewal to the
+// leader, which yields first.
 func (h *Heartbeat) standIn(ctx context.Context) {
 	ctx, cancel := h.attempt(ctx)
 	defer cancel()
 	lease, err := h.read(ctx)
-	if err != nil || !h.claim.overdue(time.Now()) {
+	if err != nil || !h.claim.overdue(time.Now()) || h.wasSilent(lease) {
 		return // the leader reports errors
 	}
 	leader, err := h.LeaderNonce(ctx)
@@ -262,7 +267,11 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease) (*co
 		}
 	}
 	lease = lease.DeepCopy()
+	if err := h.yieldAfterSilence(ctx, lease); err != nil {
+		return nil, err
+	}
 	h.keepMark(lease)
+	objects.SetDemoted(lease, h.ToDemote(time.Now()))
 	lease.Spec.HolderIdentity = ptr.To(h.Holder)
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationNonce, h.claim.nonce)
 	return h.write(ctx, lease)

@@ -24,12 +24,15 @@ type Liveness struct {
 	ownRenewalObserved time.Time
 	watchLive          bool
 	verdicts           map[string]Verdict
+	demoted            map[string]bool
 }
 
 type lease struct {
 	renewTime time.Time // as its owner wrote it: only whether it changed matters
 	observed  time.Time // when the change was observed here
 	duration  time.Duration
+	demotes   []string  // as its owner wrote it
+	returned  time.Time // when the last verdict about the cluster ended
 }
 
 // Verdict is the decision that a cluster is stale.
@@ -43,7 +46,7 @@ type Verdict struct {
 // NewLiveness returns the Liveness of the member self. No cluster is stale until its lease has been
 // watched for its duration, or a verdict of an earlier process is adopted.
 func NewLiveness(self string) *Liveness {
-	return &Liveness{self: self, leases: map[string]*lease{}, verdicts: map[string]Verdict{}}
+	return &Liveness{self: self, leases: map[string]*lease{}, verdicts: map[string]Verdict{}, demoted: map[string]bool{}}
 }
 
 // Observe records a cluster's lease as received from the watch.
@@ -55,6 +58,9 @@ func (l *Liveness) Observe(cluster string, renewed time.Time, duration time.Dura
 		return
 	}
 	l.leases[cluster] = &lease{renewTime: renewed, observed: now, duration: duration}
+	if known != nil {
+		l.leases[cluster].returned = known.returned
+	}
 	if cluster == l.self {
 		l.ownRenewalObserved = now
 	}
@@ -87,10 +93,15 @@ func (l *Liveness) Judge(now time.Time) (verdicts map[string]Verdict, changed []
 	defer l.mu.Unlock()
 	verdicts = maps.Clone(l.verdicts)
 	for cluster, verdict := range l.verdicts {
-		if lease := l.leases[cluster]; lease == nil || !lease.renewTime.Equal(verdict.RenewTime) {
-			delete(verdicts, cluster)
-			changed = append(changed, cluster)
+		lease := l.leases[cluster]
+		if lease != nil && lease.renewTime.Equal(verdict.RenewTime) {
+			continue
 		}
+		if lease != nil {
+			lease.returned = now
+		}
+		delete(verdicts, cluster)
+		changed = append(changed, cluster)
 	}
 	wasLive := l.watchLive
 	own := l.leases[l.self]

@@ -100,6 +100,7 @@ func (s *State) observeLease(before, lease *coordinationv1.Lease) {
 		observe = s.Liveness.ObserveRestored
 	}
 	observe(lease.Name, lease.Spec.RenewTime.Time, objects.LeaseDurationOf(lease), time.Now())
+	s.Liveness.ObserveDemoted(lease.Name, objects.DemotedOn(lease))
 }
 
 // Watch calls observe for every object of a kind in a cache, when it is added, updated or deleted.

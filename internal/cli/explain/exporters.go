@@ -261,11 +261,17 @@ func (e *explainer) judgeRecord(c *Cluster, id string) string {
 // is alive does.
 func (e *explainer) unlessOthers(id string) Severity {
 	for _, other := range e.merged.Clusters {
-		if ready, _ := CountReady(e.slicesOf(other)); other != id && ready > 0 && !e.stale(other) {
+		if other != id && e.serves(other) {
 			return Warn
 		}
 	}
 	return Fail
+}
+
+// serves reports whether a cluster is alive and has published ready endpoints.
+func (e *explainer) serves(id string) bool {
+	ready, _ := CountReady(e.slicesOf(id))
+	return ready > 0 && !e.stale(id)
 }
 
 // CountReady returns how many endpoints of slices are ready, and how many there are. An endpoint

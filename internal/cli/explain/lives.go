@@ -49,10 +49,26 @@ func lives(in *Input) map[string]Life {
 	return out
 }
 
+// Silent reports whether the member joined and its lease has expired.
+func (l Life) Silent() bool { return l.Joined && !l.Alive }
+
+// Demoted returns the silent clusters that have lost their precedence: a member that is alive lists
+// them on its lease.
+func Demoted(leases []coordinationv1.Lease, lives map[string]Life) map[string]bool {
+	out := map[string]bool{}
+	for i := range leases {
+		for _, id := range objects.DemotedOn(&leases[i]) {
+			if lives[leases[i].Name].Alive && lives[id].Silent() {
+				out[id] = true
+			}
+		}
+	}
+	return out
+}
+
 // stale reports whether a member joined and its lease has expired.
 func (e *explainer) stale(cluster string) bool {
-	life, known := e.lives[cluster]
-	return known && life.Joined && !life.Alive
+	return e.lives[cluster].Silent()
 }
 
 // heartbeat returns the state of a member's lease in one word.

@@ -116,7 +116,9 @@ func Explain(in Input) Report {
 		}
 	}
 	e.records = objects.AdmittedRecords(e.records, in.Broker.member)
-	e.merged = merge.Merge(e.records)
+	e.merged, _ = merge.WithDemoted(e.records, Demoted(in.Broker.Leases, e.lives), func(after merge.Result) bool {
+		return slices.ContainsFunc(after.Clusters, e.serves)
+	})
 	e.report = Report{
 		Namespace: in.Namespace, Name: in.Name, DNSName: e.dnsName(e.firstRead()), State: OK,
 		Findings: []Finding{}, Exporters: []Exporter{}, Conflicts: []Conflict{}, Endpoints: []Endpoints{}, Importers: []Importer{},

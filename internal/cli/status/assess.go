@@ -24,11 +24,12 @@ func Assess(in Input) Report {
 	for i := range in.Leases {
 		lives[in.Leases[i].Name] = explain.LifeOf(&in.Leases[i], in.BrokerNow)
 	}
+	demoted := explain.Demoted(in.Leases, lives)
 	report.Clusters = append(report.Clusters, in.assessMembers(lives)...)
 	services := in.byService()
 	report.Services = len(services)
 	for _, key := range sortedServices(services) {
-		report.Attention = append(report.Attention, services[key].assess(key, lives)...)
+		report.Attention = append(report.Attention, services[key].assess(key, lives, demoted)...)
 	}
 	for i := range in.Clusters {
 		report.Attention = append(report.Attention, in.Clusters[i].assess()...)
@@ -158,7 +159,7 @@ func sortedServices(services map[types.NamespacedName]*published) []types.Namesp
 }
 
 // assess returns what is wrong with a service by the objects on the broker.
-func (p *published) assess(key types.NamespacedName, lives map[string]explain.Life) (out []Service) {
+func (p *published) assess(key types.NamespacedName, lives map[string]explain.Life, demoted map[string]bool) (out []Service) {
 	add := func(state ServiceState, cluster, why string) {
 		out = append(out, Service{Namespace: key.Namespace, Name: key.Name, State: state, Cluster: cluster, Why: why})
 	}
@@ -171,11 +172,13 @@ func (p *published) assess(key types.NamespacedName, lives map[string]explain.Li
 	if len(admitted) == 0 {
 		return out
 	}
-	merged := merge.Merge(admitted)
+	merged, _ := merge.WithDemoted(admitted, demoted, func(after merge.Result) bool {
+		return slices.ContainsFunc(after.Clusters, func(c string) bool { return p.ready[c] > 0 && !lives[c].Silent() })
+	})
 	var silent []string
 	ready := 0
 	for _, c := range merged.Clusters {
-		if life, known := lives[c]; known && life.Joined && !life.Alive {
+		if lives[c].Silent() {
 			silent = append(silent, c)
 		}
 		ready += p.ready[c]

@@ -1,0 +1,93 @@
+package member
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/seamark-dev/seamark/internal/objects"
+)
+
+// Demotion takes the precedence from clusters that have been stale for long: the living exporters
+// of a service decide about it. Each member lists on its lease which clusters it demotes, and a
+// stale cluster is demoted as soon as one living member lists it. All members learn that from the
+// same watch, so they change at the same time. That watch also shows the renewals, in order: a
+// member that was disconnected observes the renewal of a cluster before its own listing of it.
+//
+// A demoted cluster that returns makes its exports the youngest (see Heartbeat.Yield), so that it
+// does not disturb what runs.
+
+// ObserveDemoted records which clusters a member demotes, as received from the watch with its
+// lease.
+func (l *Liveness) ObserveDemoted(cluster string, demotes []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lease := l.leases[cluster]; lease != nil {
+		lease.demotes = demotes
+	}
+}
+
+// JudgeDemoted decides which clusters are demoted, and returns those for which that changed.
+func (l *Liveness) JudgeDemoted(now time.Time) (changed []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	demoted := map[string]bool{}
+	for member, lease := range l.leases {
+		if _, stale := l.verdicts[member]; stale {
+			continue
+		}
+		for _, cluster := range lease.demotes {
+			if l.mayDemote(cluster, now) {
+				demoted[cluster] = true
+			}
+		}
+	}
+	for cluster := range demoted {
+		if !l.demoted[cluster] {
+			changed = append(changed, cluster)
+		}
+	}
+	for cluster := range l.demoted {
+		if !demoted[cluster] {
+			changed = append(changed, cluster)
+		}
+	}
+	l.demoted = demoted
+	slices.Sort(changed)
+	return changed
+}
+
+// mayDemote reports whether a cluster may lose its precedence: it is stale here too, because
+// another member might lie, or it returned a moment ago and its records may still seem to be old.
+func (l *Liveness) mayDemote(cluster string, now time.Time) bool {
+	lease := l.leases[cluster]
+	if lease == nil || cluster == l.self {
+		return false
+	}
+	_, stale := l.verdicts[cluster]
+	return stale || l.demoted[cluster] && now.Sub(lease.returned) < lease.duration
+}
+
+// Demoted returns the clusters that have no precedence over living ones.
+func (l *Liveness) Demoted() map[string]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.demoted)
+}
+
+// ToDemote returns the clusters that this member lists as demoted: those that have been stale for
+// long, and those that another member demoted, so that they stay demoted without that one.
+func (l *Liveness) ToDemote(now time.Time) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clusters := maps.Clone(l.demoted)
+	for cluster, verdict := range l.verdicts {
+		if !l.watchLive {
+			break // the cluster may have renewed its lease
+		}
+		if lease := l.leases[cluster]; lease != nil && now.Sub(verdict.Since) >= objects.DemoteAfter(lease.duration) {
+			clusters[cluster] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(clusters))
+}

@@ -1,0 +1,81 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/test/fleet"
+	"github.com/seamark-dev/seamark/test/harness"
+)
+
+// The oldest exporter of a service is headless and dies. While it decides, the living exporter is
+// left out. After a while the living one decides, and it still does when the other returns.
+func TestLivingExportersDecide(t *testing.T) {
+	f := clusterset(t)
+	ns := fleet.NewNamespace(t, f.Members...)
+	east, west, north := f.Members[0], f.Members[1], f.Members[2]
+	east.Serve(t, fleet.NewService(ns, "db", func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), "10.1.0.1")
+	east.Export(t, ns, "db")
+	north.AwaitImport(t, ns, "db", sources{"east": {"10.1.0.1"}})
+	serve(t, west, ns, "db", "10.2.0.1")
+	west.Awaits(t, ns, "db", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonTypeConflict)
+	must(t, north.CheckAddresses(ns, "db", sources{"east": {"10.1.0.1"}}))
+
+	east.Stop()
+	t.Cleanup(func() { east.Stop(); start(t, east) })
+	north.AwaitImport(t, ns, "db", sources{"west": {"10.2.0.1"}})
+	decided := awaitClusterSetIP(t, north, ns, "db")
+	west.Awaits(t, ns, "db", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported)
+
+	start(t, east)
+	east.Awaits(t, ns, "db", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonTypeConflict)
+	harness.Eventually(t, "no member demotes east", func() error {
+		leases := &coordinationv1.LeaseList{}
+		if err := f.Admin.List(context.Background(), leases, client.InNamespace(objects.DefaultNamespace)); err != nil {
+			return err
+		}
+		for i := range leases.Items {
+			if slices.Contains(objects.DemotedOn(&leases.Items[i]), "east") {
+				return fmt.Errorf("%s does", leases.Items[i].Name)
+			}
+		}
+		return nil
+	})
+	harness.Consistently(t, "the service stays as it was", observationPeriod, func() error {
+		si, err := north.Import(ns, "db")
+		if err != nil {
+			return err
+		}
+		if si.Spec.Type != decided.Spec.Type || !slices.Equal(si.Spec.IPs, decided.Spec.IPs) {
+			return fmt.Errorf("it is %s %v, and was %s %v", si.Spec.Type, si.Spec.IPs, decided.Spec.Type, decided.Spec.IPs)
+		}
+		return north.CheckAddresses(ns, "db", sources{"west": {"10.2.0.1"}})
+	})
+	if si, err := north.Import(ns, "db"); err != nil || si.UID != decided.UID {
+		t.Errorf("the ServiceImport was created anew: %v", err)
+	}
+	// East takes part again when it agrees.
+	must(t, client.IgnoreNotFound(east.Client.Delete(context.Background(), fleet.NewService(ns, "db"))))
+	east.Create(t, fleet.NewService(ns, "db"))
+	north.AwaitImport(t, ns, "db", sources{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}})
+}
+
+func awaitClusterSetIP(t *testing.T, m *fleet.Member, ns, name string) (si *mcsv1beta1.ServiceImport) {
+	t.Helper()
+	harness.Eventually(t, name+" has a clusterset IP in "+m.ID, func() (err error) {
+		if si, err = m.Import(ns, name); err == nil && (si.Spec.Type != mcsv1beta1.ClusterSetIP || len(si.Spec.IPs) == 0) {
+			err = fmt.Errorf("it is %s %v", si.Spec.Type, si.Spec.IPs)
+		}
+		return err
+	})
+	return si
+}

@@ -14,6 +14,10 @@ const (
 	LabelSchemaRevision = "seamark.dev/schema-revision"
 )
 
+// PropertyClusterSetIPRanges is the ClusterProperty with which a member's agent publishes the
+// clusterset's ranges of clusterset IPs, separated by commas, for the data plane of its nodes.
+const PropertyClusterSetIPRanges = "clusterset-ip-ranges.seamark.dev"
+
 // Annotations that users put on a ServiceExport.
 const (
 	// AnnotationUseClusterSetIP ("true" or "false") requests a clusterset IP or classic mode for one

@@ -86,7 +86,7 @@ type agent struct {
 	// restartWatches makes all watches of the broker start over.
 	restartWatches func()
 
-	exportPush, importPush, aggregatePush *trigger.Push
+	exportPush, importPush, aggregatePush, identityPush *trigger.Push
 	burst                                 trigger.Burst
 
 	metrics        *telemetry.Metrics
@@ -131,7 +131,7 @@ func newAgent(o Options) *agent {
 	o.PollEvery = cmp.Or(o.PollEvery, pollInterval)
 	a := &agent{
 		Options: o, brokerTransport: member.NewTransport(), pool: vip.NewPool(), owners: vip.NewOwners(), metrics: telemetry.New(),
-		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{},
+		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{}, identityPush: &trigger.Push{},
 		resync: make(chan struct{}, 1),
 	}
 	a.restartWatches = a.brokerTransport.RestartWatches

@@ -202,13 +202,29 @@ func (a *agent) addIdentity() error {
 		err := a.localDirect.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
 		return err == nil && secret.DeletionTimestamp == nil && objects.RemovedAt(secret) == "", client.IgnoreNotFound(err)
 	}
-	keys := []types.NamespacedName{{Name: a.membership.ClusterID}} // all identity objects are reconciled together
-	identity := &member.IdentityReconciler{Local: a.manager.GetClient(), Membership: a.membership, StillMember: stillMember}
+	keys := []types.NamespacedName{a.identityKey()}
+	identity := &member.IdentityReconciler{
+		Local: a.manager.GetClient(), Membership: a.membership, StillMember: stillMember, Ranges: a.clusterSetRanges,
+	}
 	local := a.manager.GetCache()
 	return a.addController("identity", identity, "identity", nil,
 		trigger.Watch(local, &aboutv1beta1.ClusterProperty{}, func(*aboutv1beta1.ClusterProperty) []types.NamespacedName { return keys }),
 		trigger.Watch(local, &claimsv1.ClusterClaim{}, func(*claimsv1.ClusterClaim) []types.NamespacedName { return keys }),
+		a.identityPush.Source(),
 	)
+}
+
+// identityKey is the key of all identity objects, which are reconciled together.
+func (a *agent) identityKey() types.NamespacedName {
+	return types.NamespacedName{Name: a.membership.ClusterID}
+}
+
+// clusterSetRanges returns the ranges of clusterset IPs, none until the broker has been reached.
+func (a *agent) clusterSetRanges() []v1alpha1.CIDR {
+	if set := a.state.ClusterSet(); set != nil {
+		return set.Spec.ClusterSetIP.Ranges
+	}
+	return nil
 }
 
 func keysFrom[T client.Object](keyOf func(T) (types.NamespacedName, bool)) trigger.KeysOf[T] {
@@ -253,6 +269,7 @@ func (a *agent) brokerServices(ctx context.Context, list client.ObjectList, opts
 // broker. It also finds orphans of earlier runs, which no event points at.
 func (a *agent) resyncAll(ctx context.Context) {
 	a.updateBlocks()
+	a.identityPush.Push(a.identityKey())
 	named := func(o metav1.Object) (types.NamespacedName, bool) {
 		return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}, true
 	}

@@ -184,7 +184,7 @@ func (l *LeaveResult) deleteLocalObjects(ctx context.Context, c client.Client) e
 			return err
 		}
 	}
-	toDelete := slices.Concat(claims, memberPolicies)
+	toDelete := append(slices.Concat(claims, memberPolicies), objects.RangesProperty(nil))
 	inAgentNamespace := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: name}
 	}

@@ -1,10 +1,13 @@
 package objects
 
 import (
+	"strings"
+
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
 // Identity returns a member's identity objects: its id under the names of both kinds, and its
@@ -26,6 +29,16 @@ func MembershipClaims(clusterSet string) []client.Object {
 		clusterProperty(aboutv1beta1.PropertyClusterSet, clusterSet),
 		clusterClaim(claimsv1.ClaimClusterSet, clusterSet),
 	}
+}
+
+// RangesProperty returns the property that publishes the clusterset's ranges in a member. It is no
+// part of the identity: admission does not guard it.
+func RangesProperty(ranges []v1alpha1.CIDR) client.Object {
+	texts := make([]string, len(ranges))
+	for i, r := range ranges {
+		texts[i] = string(r)
+	}
+	return clusterProperty(v1alpha1.PropertyClusterSetIPRanges, strings.Join(texts, ","))
 }
 
 func clusterProperty(name, value string) *aboutv1beta1.ClusterProperty {

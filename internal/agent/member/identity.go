@@ -11,17 +11,21 @@ import (
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // IdentityReconciler restores identity objects that were changed or deleted while the cluster is a
-// member.
+// member, and publishes the clusterset's ranges.
 type IdentityReconciler struct {
 	Local      client.Client
 	Membership objects.Membership
 	// StillMember reports whether the membership Secret exists and does not say that the cluster
 	// was removed: leaving deletes it before the identity, and a removed agent marks it before.
 	StillMember func(ctx context.Context) (bool, error)
+	// Ranges returns the clusterset's ranges, none until they are known. The last known ones stay
+	// published.
+	Ranges func() []v1alpha1.CIDR
 }
 
 // Reconcile checks all identity objects, whichever changed: they are few.
@@ -30,7 +34,11 @@ func (r *IdentityReconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctr
 	if err != nil || !member {
 		return ctrl.Result{}, err
 	}
-	for _, want := range objects.Identity(r.Membership) {
+	wanted := objects.Identity(r.Membership)
+	if ranges := r.Ranges(); len(ranges) > 0 {
+		wanted = append(wanted, objects.RangesProperty(ranges))
+	}
+	for _, want := range wanted {
 		if err := r.ensure(ctx, want); err != nil {
 			return ctrl.Result{}, fmt.Errorf("restore identity object %s: %w", want.GetName(), err)
 		}

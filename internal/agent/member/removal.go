@@ -177,5 +177,9 @@ func deleteClaims(ctx context.Context, c client.Client) error {
 			errs = append(errs, fmt.Errorf("delete %s: %w", claim.GetName(), err))
 		}
 	}
+	ranges := objects.RangesProperty(nil)
+	if err := c.Delete(ctx, ranges); client.IgnoreNotFound(err) != nil {
+		errs = append(errs, fmt.Errorf("delete %s: %w", ranges.GetName(), err))
+	}
 	return errors.Join(errs...)
 }

@@ -335,6 +335,9 @@ func TestLeave(t *testing.T) {
 			&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "web"}})
 	}
 	prepare()
+	if err := east.Create(ctx, objects.RangesProperty([]v1alpha1.CIDR{"243.0.0.0/8"})); err != nil { // as the agent does
+		t.Fatal(err)
+	}
 	left := decode[brokeradmin.LeaveResult](env, "leave --context east")
 	want := brokeradmin.LeaveResult{
 		Member: true, ClusterID: "east", ClusterSet: "clusterset", Withdrawn: true,
@@ -361,6 +364,7 @@ func TestLeave(t *testing.T) {
 	for _, gone := range []string{
 		"ServiceImport leaving/web", "EndpointSlice leaving/web.west.1", "Secret seamark-system/seamark-broker",
 		"ClusterProperty /clusterset.k8s.io", "ClusterClaim /clusterset.k8s.io",
+		"ClusterProperty /" + v1alpha1.PropertyClusterSetIPRanges,
 	} {
 		if here[gone] != "" {
 			t.Errorf("%s is left", gone)

@@ -23,6 +23,7 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -276,12 +277,18 @@ func withoutServerFields(obj client.Object) client.Object {
 }
 
 // The agent restores the objects of a cluster's identity, if admission allows their deletion at
-// all.
+// all, and the ranges of the clusterset that it publishes.
 func TestIdentityIsRestored(t *testing.T) {
 	f := clusterset(t)
 	west := f.Members[1]
-	for _, obj := range objects.Identity(membershipOf(t, west)) {
+	set := &v1alpha1.ClusterSet{}
+	key := types.NamespacedName{Namespace: objects.DefaultNamespace, Name: brokeradmin.DefaultClusterSet}
+	must(t, f.Admin.Get(context.Background(), key, set))
+	for _, obj := range append(objects.Identity(membershipOf(t, west)), objects.RangesProperty(set.Spec.ClusterSetIP.Ranges)) {
 		want := objects.IdentityValue(obj)
+		harness.Eventually(t, obj.GetName()+" is published", func() error {
+			return west.Client.Get(context.Background(), client.ObjectKeyFromObject(obj), emptyLike(obj))
+		})
 		err := west.Client.Delete(context.Background(), obj)
 		if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 			t.Fatalf("delete %T %s: %v", obj, obj.GetName(), err)

@@ -10,6 +10,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/proxy"
+	"github.com/seamark-dev/seamark/internal/proxy/kernel"
 )
 
 func main() { daemon.Main(command()) }
@@ -31,12 +32,18 @@ func command() *cobra.Command {
 	flags := cmd.Flags()
 	common := daemon.AddFlags(flags, &options.Options)
 	flags.StringVar(&options.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of the Node this runs on (default: $NODE_NAME)")
+	flags.StringVar((*string)(&options.Masquerade), "masquerade", string(kernel.MasqueradeHost),
+		"clients of clusterset IPs whose source becomes the node's address on the outgoing interface: none, host (processes and pods "+
+			"in the node's network) or all")
 	flags.BoolVar(&options.CleanupOnExit, "cleanup-on-exit", false,
 		"remove the nftables table when this process ends; clusterset IPs stop working then")
 	flags.BoolVar(&cleanup, "cleanup", false, "remove the nftables table and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cleanup {
 			return proxy.Cleanup()
+		}
+		if err := options.Masquerade.Validate(); err != nil {
+			return err
 		}
 		if err := common.Begin(); err != nil {
 			return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -68,7 +70,7 @@ func cacheOptions(nodeName string) cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&mcsv1beta1.ServiceImport{}:     {Label: local, Transform: stripImport},
 			&discoveryv1.EndpointSlice{}:    {Label: imported, Transform: stripSlice},
-			&aboutv1beta1.ClusterProperty{}: {Field: named(aboutv1beta1.PropertyClusterID), Transform: cache.TransformStripManagedFields()},
+			&aboutv1beta1.ClusterProperty{}: {Transform: stripProperty},
 			&corev1.Node{}:                  {Field: named(nodeName), Transform: stripNode},
 		},
 	}
@@ -79,6 +81,21 @@ func mustSelector(s labels.Selector, err error) labels.Selector {
 		panic(err) // the text is a constant
 	}
 	return s
+}
+
+// isUsed reports whether the proxy uses a property. A selector of fields can name only one.
+func isUsed(property string) bool {
+	return property == aboutv1beta1.PropertyClusterID || property == v1alpha1.PropertyClusterSetIPRanges
+}
+
+func stripProperty(obj any) (any, error) {
+	if p, ok := obj.(*aboutv1beta1.ClusterProperty); ok {
+		p.ManagedFields = nil
+		if !isUsed(p.Name) {
+			p.Labels, p.Annotations, p.Spec.Value = nil, nil, ""
+		}
+	}
+	return obj, nil
 }
 
 func stripImport(obj any) (any, error) {
@@ -118,13 +135,16 @@ func (p *proxy) watch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("index EndpointSlices: %w", err)
 	}
-	anyChange := func(client.Object) { p.markAllChanged() }
 	kinds := map[client.Object]func(client.Object){
 		&mcsv1beta1.ServiceImport{}: func(o client.Object) { p.markChanged(client.ObjectKeyFromObject(o)) },
 		&discoveryv1.EndpointSlice{}: func(o client.Object) {
 			p.markChanged(types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[mcsv1beta1.LabelServiceName]})
 		},
-		&aboutv1beta1.ClusterProperty{}: anyChange,
+		&aboutv1beta1.ClusterProperty{}: func(o client.Object) {
+			if isUsed(o.GetName()) {
+				p.markAllChanged()
+			}
+		},
 	}
 	if p.NodeName != "" {
 		// A node's status changes every few seconds; only its zone and region matter here.
@@ -176,14 +196,31 @@ func (p *proxy) nodeChanged(o client.Object) {
 	}
 }
 
+// readProperty returns the value of a ClusterProperty, empty if it does not exist.
+func (p *proxy) readProperty(ctx context.Context, name string) (string, error) {
+	property := &aboutv1beta1.ClusterProperty{}
+	if err := p.reader().Get(ctx, types.NamespacedName{Name: name}, property); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("read ClusterProperty %s: %w", name, err)
+	}
+	return property.Spec.Value, nil
+}
+
+// readRanges returns the clusterset's ranges, as far as the agent has published them.
+func (p *proxy) readRanges(ctx context.Context) ([]netip.Prefix, error) {
+	text, err := p.readProperty(ctx, v1alpha1.PropertyClusterSetIPRanges)
+	if err != nil || text == "" {
+		return nil, err
+	}
+	return model.UsableRanges(strings.Split(text, ",")), nil
+}
+
 // readLocation returns this node's location, as far as the API server has it.
 func (p *proxy) readLocation(ctx context.Context) (model.Location, error) {
 	location := model.Location{Node: p.NodeName}
-	id := &aboutv1beta1.ClusterProperty{}
-	if err := p.reader().Get(ctx, types.NamespacedName{Name: aboutv1beta1.PropertyClusterID}, id); client.IgnoreNotFound(err) != nil {
-		return location, fmt.Errorf("read ClusterProperty %s: %w", aboutv1beta1.PropertyClusterID, err)
+	var err error
+	if location.Cluster, err = p.readProperty(ctx, aboutv1beta1.PropertyClusterID); err != nil {
+		return location, err
 	}
-	location.Cluster = id.Spec.Value
 	p.ReportClusterID(location.Cluster)
 	if p.NodeName == "" {
 		return location, nil

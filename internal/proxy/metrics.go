@@ -34,14 +34,22 @@ var (
 		Help: "Addresses, ports and endpoints of imported services that cannot be used; the log names them.",
 	})
 	metricDeletedFlows = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "seamark_proxy_forgotten_udp_flows_total",
-		Help: "Tracked UDP connections that were deleted because their endpoint was removed.",
+		Name: "seamark_proxy_deleted_flows_total",
+		Help: "Tracked connections that were deleted: UDP to an endpoint that no longer serves, or from before the rules.",
+	})
+	metricFlowErrors = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "seamark_proxy_flow_errors_total",
+		Help: "Failed attempts to delete stale tracked connections. The rules are right; each attempt is repeated.",
+	})
+	metricReplaced = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "seamark_proxy_replaced_tables_total",
+		Help: "How often the whole table was replaced: it did not exist, or another program changed its rules.",
 	})
 )
 
 func init() {
 	metrics.Registry.MustRegister(metricElements, metricDuration, metricLastSync, metricErrors, metricChanged, metricRefused,
-		metricDeletedFlows)
+		metricDeletedFlows, metricFlowErrors, metricReplaced)
 }
 
 var kindNames = map[ruleset.Kind]string{
@@ -58,6 +66,12 @@ func observe(s *Syncer, o Outcome, seconds float64) {
 	metricChanged.WithLabelValues("add").Add(float64(o.Added))
 	metricChanged.WithLabelValues("delete").Add(float64(o.Deleted))
 	metricDeletedFlows.Add(float64(o.DeletedFlows))
+	if o.FlowsError != nil {
+		metricFlowErrors.Inc()
+	}
+	if o.Replaced != "" {
+		metricReplaced.Inc()
+	}
 	for kind, name := range kindNames {
 		metricElements.WithLabelValues(name).Set(float64(s.Elements(kind)))
 	}

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -41,6 +42,8 @@ type Options struct {
 	// NodeName is the Node this process runs on. Without it no endpoint counts as near, and
 	// internalTrafficPolicy Local has no endpoints.
 	NodeName string
+	// Masquerade selects the clients whose source address is changed.
+	Masquerade kernel.Masquerade
 	// CleanupOnExit removes the table when ctx ends. Otherwise the table stays and connections go on
 	// while this process does not run.
 	CleanupOnExit bool
@@ -50,6 +53,12 @@ const (
 	// fullSyncInterval is how often the whole table is compared, to restore what other programs
 	// changed.
 	fullSyncInterval = 10 * time.Minute
+	// rulesCheckInterval is how often the rules are compared, without the services: a rule that is
+	// missing affects all of them.
+	rulesCheckInterval = 30 * time.Second
+	// minSyncPause is the shortest pause between two syncs. After a longer sync the pause is as long
+	// as the sync was.
+	minSyncPause = 10 * time.Millisecond
 	// minRetryDelay and maxRetryDelay bound the delay after a failed sync, which doubles each time.
 	minRetryDelay = 200 * time.Millisecond
 	maxRetryDelay = 10 * time.Second
@@ -80,19 +89,15 @@ type proxy struct {
 // if a listen address is in use. If the API server is unreachable or the kernel refuses a
 // transaction, it retries; until the first sync the process is not ready.
 func Run(ctx context.Context, o Options) error {
-	table, err := kernel.Open(0)
-	if err != nil {
-		return err
-	}
 	p := &proxy{
-		Options: o, syncer: NewSyncer(table, o.Log), changed: map[types.NamespacedName]struct{}{}, wake: make(chan struct{}, 1),
-		requests: make(chan func()),
+		Options: o, syncer: NewSyncer(kernel.Open(0, o.Masquerade), kernel.OpenConntrack(0), o.Log), changed: map[types.NamespacedName]struct{}{},
+		wake: make(chan struct{}, 1), requests: make(chan func()),
 	}
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
 	p.Log.Info("starting")
-	err = p.manager.Start(ctx)
+	err := p.manager.Start(ctx)
 	if p.CleanupOnExit && ctx.Err() != nil {
 		return errors.Join(err, p.syncer.Remove())
 	}
@@ -101,11 +106,7 @@ func Run(ctx context.Context, o Options) error {
 
 // Cleanup removes the table of this network namespace, if there is one.
 func Cleanup() error {
-	table, err := kernel.Open(0)
-	if err != nil {
-		return err
-	}
-	return table.Remove()
+	return kernel.Open(0, kernel.MasqueradeNone).Remove()
 }
 
 func (p *proxy) connect(ctx context.Context) error {
@@ -146,74 +147,111 @@ func (p *proxy) loop(ctx context.Context) error {
 		return nil // the process ends
 	}
 	p.markAllChanged()
-	fullSync := time.NewTicker(fullSyncInterval)
-	defer fullSync.Stop()
-	delay := minRetryDelay
+	full, rules := time.NewTicker(fullSyncInterval), time.NewTicker(rulesCheckInterval)
+	defer full.Stop()
+	defer rules.Stop()
+	var pace pacer
 	for {
-		var retry <-chan time.Time
-		if err := p.sync(ctx); err != nil {
+		started := time.Now()
+		wait, err := p.sync(ctx)
+		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			metricErrors.Inc()
-			p.Log.Error(err, "cannot sync the kernel", "retry in", delay.String())
-			retry = time.After(delay)
-			delay = min(2*delay, maxRetryDelay)
-		} else {
-			delay = minRetryDelay
 		}
-		if !p.waitForWork(ctx, retry, fullSync.C) {
+		next := pace.after(time.Since(started), wait, err)
+		if err != nil {
+			p.Log.Error(err, "cannot sync the kernel", "retry in", next.pause.String())
+		}
+		if !p.waitForWork(ctx, next, full.C, rules.C) {
 			return nil
 		}
 	}
 }
 
-// waitForWork waits until a sync is needed and serves requests in the meantime. It returns false
-// when the process ends.
-func (p *proxy) waitForWork(ctx context.Context, retry, fullSync <-chan time.Time) bool {
-	for {
+// waitForWork waits until a sync is needed and may begin, and serves requests in the meantime. It
+// returns false when the process ends.
+func (p *proxy) waitForWork(ctx context.Context, next schedule, full, rules <-chan time.Time) bool {
+	earliest := time.NewTimer(next.pause)
+	defer earliest.Stop()
+	var due <-chan time.Time
+	if next.due > 0 {
+		due = time.After(next.due)
+	}
+	var needed, allowed bool
+	for !needed || !allowed {
 		select {
 		case <-ctx.Done():
 			return false
+		case <-earliest.C:
+			allowed = true
 		case <-p.wake:
-		case <-retry:
-		case <-fullSync:
+			needed = true
+		case <-due:
+			needed = true
+		case <-full:
 			p.syncer.RequireFullSync()
+			needed = true
+		case <-rules:
+			p.checkRules()
 		case serve := <-p.requests:
 			serve()
-			continue
 		}
-		return true
+	}
+	return true
+}
+
+// checkRules requests a full sync if other programs changed the rules.
+func (p *proxy) checkRules() {
+	damage, err := p.syncer.CheckRules()
+	if err != nil {
+		damage = err.Error()
+	}
+	if damage != "" {
+		p.repair(damage)
 	}
 }
 
+// repair makes the loop compare the whole table and restore it.
+func (p *proxy) repair(damage string) {
+	p.Log.Info("the kernel's table was changed by another program", "difference", damage)
+	p.syncer.RequireFullSync()
+	p.changeAndWake(func() {})
+}
+
 // sync rebuilds the changed services and applies the differences to the kernel.
-func (p *proxy) sync(ctx context.Context) error {
+// It returns after how long another sync is needed to delete stale connections, zero if none is.
+func (p *proxy) sync(ctx context.Context) (wait time.Duration, err error) {
 	started := time.Now()
 	names, err := p.takeChanged(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for name := range names {
 		if err := p.updateService(ctx, name); err != nil {
 			p.markChanged(slices.Collect(maps.Keys(names))...) // rebuilding a service twice does no harm
-			return err
+			return 0, err
 		}
 	}
 	o, err := p.syncer.Sync()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	observe(p.syncer, o, time.Since(started).Seconds())
 	metricLastSync.SetToCurrentTime()
 	p.markSynced()
+	log := p.Log.V(4)
 	if o.Full || o.DeletedFlows > 0 {
-		p.Log.Info("synced", "full", o.Full, "added", o.Added, "deleted", o.Deleted, "deleted UDP flows", o.DeletedFlows, "took",
-			time.Since(started).String())
-	} else {
-		p.Log.V(4).Info("synced", "services", len(names), "added", o.Added, "deleted", o.Deleted, "took", time.Since(started).String())
+		log = p.Log
 	}
-	return nil
+	log.Info("synced", "full", o.Full, "replaced", o.Replaced, "services", len(names), "added", o.Added, "deleted", o.Deleted,
+		"deleted connections", o.DeletedFlows, "took", time.Since(started).String())
+	if o.FlowsError != nil {
+		// The rules are right, so this process stays ready.
+		p.Log.Error(o.FlowsError, "cannot delete stale tracked connections", "retry in", o.FlowsWait.String())
+	}
+	return o.FlowsWait, nil
 }
 
 // takeChanged returns the services to rebuild: those that changed, or all of them if the node's
@@ -230,6 +268,11 @@ func (p *proxy) takeChanged(ctx context.Context) (map[types.NamespacedName]struc
 	if err == nil {
 		p.location = location
 		err = p.addAllNames(ctx, names)
+	}
+	if err == nil {
+		var ranges []netip.Prefix
+		ranges, err = p.readRanges(ctx)
+		p.syncer.SetRanges(ranges)
 	}
 	if err != nil {
 		p.markAllChanged()

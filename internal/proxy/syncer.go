@@ -18,15 +18,16 @@ import (
 
 // Syncer keeps the kernel's table up to date with the services. It is not safe for concurrent use.
 type Syncer struct {
-	table *kernel.Table
-	log   logr.Logger
+	table   *kernel.Table
+	cleaner flowCleaner
+	log     logr.Logger
 
 	services  map[types.NamespacedName]*serviceState
 	vipClaims vipClaims
 
 	rules        *ruleset.Table // nil while the kernel's state is unknown
+	ranges       []netip.Prefix
 	dirty        map[types.NamespacedName]struct{}
-	staleUDP     map[ruleset.Frontend]struct{}
 	refusedCount int
 }
 
@@ -44,16 +45,29 @@ type Outcome struct {
 	Full bool
 	// Added and Deleted count elements; a changed element counts in both.
 	Added, Deleted int
-	// DeletedFlows counts tracked UDP connections that were deleted.
+	// Replaced is why the kernel's table was replaced; empty if it was not.
+	Replaced string
+	// DeletedFlows counts tracked connections that were deleted. FlowsError is why that failed, and
+	// FlowsWait after how long another Sync continues; zero if nothing is left.
 	DeletedFlows int
+	FlowsError   error
+	FlowsWait    time.Duration
 }
 
 // NewSyncer returns a Syncer without services. Its first Sync compares the kernel's table with the
 // services, so set all of them before.
-func NewSyncer(table *kernel.Table, log logr.Logger) *Syncer {
+func NewSyncer(table *kernel.Table, flows Flows, log logr.Logger) *Syncer {
 	return &Syncer{
-		table: table, log: log, services: map[types.NamespacedName]*serviceState{}, vipClaims: vipClaims{},
-		dirty: map[types.NamespacedName]struct{}{}, staleUDP: map[ruleset.Frontend]struct{}{},
+		table: table, cleaner: flowCleaner{flows: flows}, log: log, services: map[types.NamespacedName]*serviceState{},
+		vipClaims: vipClaims{}, dirty: map[types.NamespacedName]struct{}{},
+	}
+}
+
+// SetRanges replaces the clusterset's ranges. The next Sync applies the change.
+func (s *Syncer) SetRanges(ranges []netip.Prefix) {
+	if s.table.SetRanges(ranges) {
+		s.ranges = ranges
+		s.RequireFullSync()
 	}
 }
 
@@ -132,51 +146,60 @@ func (s *Syncer) Sync() (Outcome, error) {
 		return o, err
 	}
 	clear(s.dirty)
-	// The rules are in force already. Deleting stale tracked connections is retried until it succeeds.
-	o.DeletedFlows, err = s.deleteStaleUDP()
-	return o, err
+	// The rules are in force already.
+	o.DeletedFlows, o.FlowsWait, o.FlowsError = s.cleaner.clean(s.rules.Serving)
+	return o, nil
 }
 
 // RequireFullSync makes the next Sync read the kernel's table and restore what other programs
 // changed.
 func (s *Syncer) RequireFullSync() { s.rules = nil }
 
+// CheckRules returns how the rules in the kernel differ from those of this program, apart from the
+// services. It returns nothing before the first Sync.
+func (s *Syncer) CheckRules() (damage string, err error) {
+	if s.rules == nil {
+		return "", nil
+	}
+	return s.table.CheckRules()
+}
+
 func (s *Syncer) syncDirty() (Outcome, error) {
 	for name := range s.dirty {
 		s.program(name)
 	}
-	c := s.rules.Changes()
-	s.addStaleUDP(c)
-	o := Outcome{Added: len(c.Add), Deleted: len(c.Delete)}
-	if len(c.Add)+len(c.Delete)+len(c.NewClasses)+len(c.OldClasses) == 0 {
-		return o, nil
-	}
-	return o, s.table.Apply(c, false)
+	return s.apply(s.rules.Changes(), Outcome{})
 }
 
 func (s *Syncer) syncAll() (Outcome, error) {
-	elements, classes, intact, err := s.table.Read()
+	content, err := s.table.Read()
 	if err != nil {
 		return Outcome{Full: true}, err
 	}
-	s.rules = ruleset.NewTable()
-	if intact {
-		if err := s.rules.Load(elements, classes); err != nil {
-			s.log.Info("replacing the table: it was not written by this program", "reason", err.Error())
-			s.rules, intact = ruleset.NewTable(), false
+	s.rules = ruleset.NewTable(s.ranges)
+	if content.Damage == "" {
+		if err := s.rules.Load(content.Elements, content.Classes); err != nil {
+			content.Damage = err.Error()
+			s.rules = ruleset.NewTable(s.ranges)
 		}
 	}
 	for name := range s.services {
 		s.program(name)
 	}
 	s.rules.Sweep()
-	c := s.rules.Changes()
-	s.addStaleUDP(c)
-	o := Outcome{Full: true, Added: len(c.Add), Deleted: len(c.Delete)}
-	if intact && len(c.Add)+len(c.Delete)+len(c.NewClasses)+len(c.OldClasses) == 0 {
+	changes := s.rules.Changes()
+	changes.Stale.Add(s.rules.AllFlows()) // packets may have passed without these rules
+	return s.apply(changes, Outcome{Full: true, Replaced: content.Damage})
+}
+
+// apply applies changes in one transaction, which replaces the table if the outcome says so.
+func (s *Syncer) apply(c ruleset.Changes, o Outcome) (Outcome, error) {
+	s.cleaner.stale.Add(c.Stale)
+	o.Added, o.Deleted = len(c.Add), len(c.Delete)
+	if o.Replaced == "" && c.Empty() {
 		return o, nil
 	}
-	return o, s.table.Apply(c, !intact)
+	return o, s.table.Apply(c, o.Replaced != "")
 }
 
 func (s *Syncer) program(name types.NamespacedName) {
@@ -187,29 +210,6 @@ func (s *Syncer) program(name types.NamespacedName) {
 	}
 	service := s.vipClaims.ownedPart(name, h.service)
 	s.rules.Set(name.String(), &service)
-}
-
-// addStaleUDP records frontends whose tracked connections must be checked, until that has
-// succeeded.
-func (s *Syncer) addStaleUDP(c ruleset.Changes) {
-	for _, f := range c.StaleUDP {
-		s.staleUDP[f] = struct{}{}
-	}
-}
-
-func (s *Syncer) deleteStaleUDP() (int, error) {
-	if len(s.staleUDP) == 0 {
-		return 0, nil
-	}
-	frontends := make([]ruleset.Frontend, 0, len(s.staleUDP))
-	for f := range s.staleUDP {
-		frontends = append(frontends, f)
-	}
-	n, err := s.table.DeleteStaleUDP(frontends, s.rules.Endpoints)
-	if err == nil {
-		clear(s.staleUDP)
-	}
-	return n, err
 }
 
 // Elements returns how many elements of a kind the kernel holds.

@@ -25,6 +25,9 @@ var (
 	NodeIPv6 = netip.MustParseAddr("fd30::1")
 	podNet4  = netip.MustParsePrefix("10.77.0.0/16")
 	podNet6  = netip.MustParsePrefix("fd77::/64")
+	// tunnelNet4 and tunnelNet6 are the networks of the tunnel to a remote pod.
+	tunnelNet4 = netip.MustParsePrefix("10.88.0.0/24")
+	tunnelNet6 = netip.MustParsePrefix("fd88::/64")
 )
 
 // Pod is a namespace with one interface on its node's bridge.
@@ -120,6 +123,31 @@ func (n *Node) AddPod(name string) (*Pod, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up pod %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// AddRemotePod adds a pod beyond a tunnel, as in another cluster: it has a route to the node's end
+// of the tunnel, and none to other addresses of the node or to its pods. A node has at most one.
+func (n *Node) AddRemotePod(name string) (*Pod, error) {
+	ns, err := NewNamespace()
+	if err != nil {
+		return nil, err
+	}
+	p := &Pod{Namespace: ns, Name: name, IPv4: nthAddress(tunnelNet4, 2), IPv6: nthAddress(tunnelNet6, 2)}
+	n.pods = append(n.pods, p)
+	err = n.Do(func() error {
+		link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "tunnel"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(p.FD())}
+		if err := netlink.LinkAdd(link); err != nil {
+			return err
+		}
+		return configureLink("tunnel", gateway(tunnelNet4), tunnelNet4.Bits(), gateway(tunnelNet6), tunnelNet6.Bits())
+	})
+	if err == nil {
+		err = p.Do(func() error { return configureLink("eth0", p.IPv4, tunnelNet4.Bits(), p.IPv6, tunnelNet6.Bits()) })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect remote pod %s: %w", name, err)
 	}
 	return p, nil
 }

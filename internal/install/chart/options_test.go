@@ -169,6 +169,8 @@ func TestOptions(t *testing.T) {
 			same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "1Gi")},
 		{"dns.resources.requests.cpu=2", same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", "50m"),
 			same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", int64(2))},
+		{"dataPlane=nftables,proxy.masquerade=all", exists(),
+			holds("DaemonSet seamark-proxy", agentContainer+"/args", "--masquerade=all")},
 		{"dataPlane=nftables,proxy.resources.requests.memory=99Mi", exists(),
 			same("DaemonSet seamark-proxy", agentContainer+"/resources/requests/memory", "99Mi")},
 		{"metrics.serviceMonitor.enabled=true", exists("no ServiceMonitor seamark", "no Service seamark-metrics"),

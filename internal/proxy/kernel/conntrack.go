@@ -4,79 +4,154 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 
-	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
 
-// DeleteStaleUDP deletes tracked UDP connections to the given frontends whose endpoint is not one
-// of the frontend's. TCP clients notice that their server is gone; UDP clients that go on sending
-// would keep the connection for ever. It returns how many it deleted, and fails if connections
-// cannot be listed or one cannot be deleted.
-func (t *Table) DeleteStaleUDP(frontends []ruleset.Frontend, endpoints func(ruleset.Frontend) []netip.AddrPort) (int, error) {
-	stale := map[bool]staleUDP{}
-	for _, f := range frontends {
-		if f.Protocol != ruleset.UDP {
-			continue
-		}
-		if stale[f.VIP.Is6()] == nil {
-			stale[f.VIP.Is6()] = staleUDP{}
-		}
-		current := map[netip.AddrPort]struct{}{}
-		for _, e := range endpoints(f) {
-			current[e] = struct{}{}
-		}
-		stale[f.VIP.Is6()][netip.AddrPortFrom(f.VIP, f.Port)] = current
-	}
-	if len(stale) == 0 {
-		return 0, nil
-	}
-	handle, err := t.conntrackHandle()
+// Conntrack is the table of tracked connections of one network namespace.
+type Conntrack struct{ netns int }
+
+// OpenConntrack returns the tracked connections of the network namespace with the given file
+// descriptor, or of this process's if it is zero. It does not access the kernel yet.
+func OpenConntrack(netns int) Conntrack { return Conntrack{netns} }
+
+// genericHeader is the length of struct nfgenmsg, which precedes the attributes of a message.
+const genericHeader = 4
+
+// Delete deletes the tracked connections for which stale is true, and returns how many. It reads
+// the table once for each family and keeps none of it: a node can have a million connections. It
+// fails if connections cannot be listed or one cannot be deleted.
+func (c Conntrack) Delete(stale func(ruleset.Flow) bool) (int, error) {
+	list, err := c.socket()
 	if err != nil {
 		return 0, fmt.Errorf("open netlink: %w", err)
 	}
-	defer handle.Close()
+	defer list.Close()
+	del, err := c.socket()
+	if err != nil {
+		return 0, fmt.Errorf("open netlink: %w", err)
+	}
+	defer del.Close()
 	var deleted int
 	var errs []error
-	for ipv6, filter := range stale {
-		family := netlink.InetFamily(unix.AF_INET)
-		if ipv6 {
-			family = unix.AF_INET6
-		}
-		n, err := handle.ConntrackDeleteFilters(netlink.ConntrackTable, family, filter)
-		deleted += int(n)
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		var failed error
+		err := request(list, family, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP).ExecuteIter(unix.NETLINK_NETFILTER, 0, func(message []byte) bool {
+			flow, ok := parseFlow(message)
+			if !ok || !stale(flow) {
+				return true
+			}
+			req := request(del, family, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
+			req.AddRawData(message[genericHeader:])
+			if _, err := req.Execute(unix.NETLINK_NETFILTER, 0); err != nil && !errors.Is(err, syscall.ENOENT) {
+				failed = err
+				return true
+			}
+			deleted++
+			return true
+		})
 		if err != nil {
-			errs = append(errs, fmt.Errorf("delete tracked UDP connections of removed endpoints: %w", err))
+			errs = append(errs, fmt.Errorf("list tracked connections: %w", err))
+		}
+		if failed != nil {
+			errs = append(errs, fmt.Errorf("delete tracked connections: %w", failed))
 		}
 	}
 	return deleted, errors.Join(errs...)
 }
 
-func (t *Table) conntrackHandle() (*netlink.Handle, error) {
-	if t.netns == 0 {
-		return netlink.NewHandle(unix.NETLINK_NETFILTER)
+func (c Conntrack) socket() (*nl.SocketHandle, error) {
+	at := netns.None()
+	if c.netns != 0 {
+		at = netns.NsHandle(c.netns)
 	}
-	return netlink.NewHandleAt(netns.NsHandle(t.netns), unix.NETLINK_NETFILTER)
+	socket, err := nl.GetNetlinkSocketAt(at, netns.None(), unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, err
+	}
+	return &nl.SocketHandle{Socket: socket}, nil
 }
 
-// staleUDP are frontends with their current endpoints.
-type staleUDP map[netip.AddrPort]map[netip.AddrPort]struct{}
+func request(socket *nl.SocketHandle, family uint8, operation, flags int) *nl.NetlinkRequest {
+	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|operation, flags)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: socket}
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
+	return req
+}
 
-// MatchConntrackFlow reports whether a connection goes to one of the frontends but to none of its
-// endpoints.
-func (s staleUDP) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
-	if flow.Forward.Protocol != uint8(ruleset.UDP) {
-		return false
+// parseFlow returns the connection of a message. ok is false for a protocol without ports.
+func parseFlow(message []byte) (flow ruleset.Flow, ok bool) {
+	var original, reply []byte
+	eachAttribute(message[min(genericHeader, len(message)):], func(kind uint16, value []byte) {
+		switch kind {
+		case nl.CTA_TUPLE_ORIG:
+			original = value
+		case nl.CTA_TUPLE_REPLY:
+			reply = value
+		}
+	})
+	_, to, protocol := parseTuple(original)
+	from, _, _ := parseTuple(reply)
+	flow.VIP, flow.Port, flow.Protocol, flow.Endpoint = to.Addr(), to.Port(), protocol, from
+	return flow, to.IsValid() && from.IsValid()
+}
+
+func parseTuple(tuple []byte) (from, to netip.AddrPort, protocol ruleset.Protocol) {
+	var source, destination netip.Addr
+	var sourcePort, destinationPort uint16
+	var hasPorts bool
+	port := func(value []byte) uint16 {
+		if len(value) < 2 {
+			return 0
+		}
+		return uint16(value[0])<<8 | uint16(value[1])
 	}
-	vip, _ := netip.AddrFromSlice(flow.Forward.DstIP)
-	current, known := s[netip.AddrPortFrom(vip.Unmap(), flow.Forward.DstPort)]
-	if !known {
-		return false
+	eachAttribute(tuple, func(kind uint16, value []byte) {
+		switch kind {
+		case nl.CTA_TUPLE_IP:
+			eachAttribute(value, func(kind uint16, value []byte) {
+				switch kind {
+				case nl.CTA_IP_V4_SRC, nl.CTA_IP_V6_SRC:
+					source, _ = netip.AddrFromSlice(value)
+				case nl.CTA_IP_V4_DST, nl.CTA_IP_V6_DST:
+					destination, _ = netip.AddrFromSlice(value)
+				}
+			})
+		case nl.CTA_TUPLE_PROTO:
+			eachAttribute(value, func(kind uint16, value []byte) {
+				switch kind {
+				case nl.CTA_PROTO_NUM:
+					if len(value) > 0 {
+						protocol = ruleset.Protocol(value[0])
+					}
+				case nl.CTA_PROTO_SRC_PORT:
+					sourcePort, hasPorts = port(value), true
+				case nl.CTA_PROTO_DST_PORT:
+					destinationPort = port(value)
+				}
+			})
+		}
+	})
+	if !source.IsValid() || !destination.IsValid() || !hasPorts {
+		return netip.AddrPort{}, netip.AddrPort{}, protocol
 	}
-	endpoint, _ := netip.AddrFromSlice(flow.Reverse.SrcIP)
-	_, ok := current[netip.AddrPortFrom(endpoint.Unmap(), flow.Reverse.SrcPort)]
-	return !ok
+	return netip.AddrPortFrom(source, sourcePort), netip.AddrPortFrom(destination, destinationPort), protocol
+}
+
+// eachAttribute calls f for every netlink attribute, and ends at the first that is cut off.
+func eachAttribute(b []byte, f func(kind uint16, value []byte)) {
+	for len(b) >= unix.SizeofNlAttr {
+		length, kind := int(nl.NativeEndian().Uint16(b)), nl.NativeEndian().Uint16(b[2:])
+		if length < unix.SizeofNlAttr || length > len(b) {
+			return
+		}
+		f(kind&nl.NLA_TYPE_MASK, b[unix.SizeofNlAttr:length])
+		aligned := (length + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1)
+		b = b[min(aligned, len(b)):]
+	}
 }

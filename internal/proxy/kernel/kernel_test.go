@@ -1,43 +1,40 @@
 package kernel
 
 import (
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
+
+var testRanges = []netip.Prefix{netip.MustParsePrefix("243.0.0.0/8"), netip.MustParsePrefix("fd00:243::/48")}
 
 // Tests with traffic and the real kernel are in test/integration/proxy.
 
 func TestLayoutIsTheSameEachTime(t *testing.T) {
-	a, err := newLayout()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := newLayout()
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, b := newLayout(MasqueradeHost, testRanges), newLayout(MasqueradeHost, testRanges)
 	if a.fingerprintChain.Name != b.fingerprintChain.Name || !strings.HasPrefix(a.fingerprintChain.Name, "layout-") {
 		t.Errorf("%s and %s: each start would replace the table", a.fingerprintChain.Name, b.fingerprintChain.Name)
 	}
 	// One more rule is another layout.
 	a.addRule(a.chains[0], a.families[0].dispatch())
-	if name, err := a.fingerprint(); err != nil || "layout-"+name == b.fingerprintChain.Name {
-		t.Errorf("another layout has the same fingerprint %s: %v", name, err)
+	if name := a.fingerprint(); "layout-"+name == b.fingerprintChain.Name {
+		t.Errorf("another layout has the same fingerprint %s", name)
+	}
+	if name := newLayout(MasqueradeHost, testRanges[:1]).fingerprintChain.Name; name == b.fingerprintChain.Name {
+		t.Error("other ranges have the same fingerprint")
+	}
+	for _, policy := range []Masquerade{MasqueradeNone, MasqueradeAll} {
+		if name := newLayout(policy, testRanges).fingerprintChain.Name; name == b.fingerprintChain.Name {
+			t.Errorf("masquerade %s has the same fingerprint as %s", policy, MasqueradeHost)
+		}
 	}
 }
 
 // The kernel has sixteen registers of four bytes and refuses a rule that uses a seventeenth.
 func TestRegistersSuffice(t *testing.T) {
-	l, err := newLayout()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLayout(MasqueradeHost, testRanges)
 	for _, f := range l.families {
 		if last := f.regEndpointPort() - reg(0); last > 15 {
 			t.Errorf("family %s uses register %d", f.suffix, last)
@@ -47,10 +44,7 @@ func TestRegistersSuffice(t *testing.T) {
 
 // The kernel allows 255 characters in a chain's name; users read them in `nft list ruleset`.
 func TestClassChains(t *testing.T) {
-	l, err := newLayout()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLayout(MasqueradeHost, testRanges)
 	for want, class := range map[string]ruleset.Class{
 		"pick4-3": {Count: 3}, "pick6-32767": {IPv6: true, Count: ruleset.MaxEndpoints}, "keep4-3-10800s": {Count: 3, Affinity: 10800},
 	} {
@@ -60,32 +54,39 @@ func TestClassChains(t *testing.T) {
 	}
 }
 
-func TestStaleUDP(t *testing.T) {
-	vip, current := netip.MustParseAddrPort("243.0.0.1:53"), netip.MustParseAddrPort("10.0.0.1:5353")
-	stale := staleUDP{vip: {current: {}}}
-	flow := func(protocol uint8, to, answers string) *netlink.ConntrackFlow {
-		d, s := netip.MustParseAddrPort(to), netip.MustParseAddrPort(answers)
-		return &netlink.ConntrackFlow{
-			// The library returns IPv4 addresses in either form.
-			Forward: netlink.IPTuple{Protocol: protocol, DstIP: net.ParseIP(d.Addr().String()), DstPort: d.Port()},
-			Reverse: netlink.IPTuple{Protocol: protocol, SrcIP: s.Addr().AsSlice(), SrcPort: s.Port()},
+func TestMasqueradePolicies(t *testing.T) {
+	for _, policy := range []Masquerade{MasqueradeNone, MasqueradeHost, MasqueradeAll} {
+		if err := policy.Validate(); err != nil {
+			t.Error(err)
 		}
 	}
-	for _, test := range []struct {
-		name string
-		flow *netlink.ConntrackFlow
-		want bool
-	}{
-		{"to a current endpoint", flow(17, "243.0.0.1:53", "10.0.0.1:5353"), false},
-		{"to a removed endpoint", flow(17, "243.0.0.1:53", "10.0.0.2:5353"), true},
-		{"to another port of a current endpoint", flow(17, "243.0.0.1:53", "10.0.0.1:53"), true},
-		{"never translated", flow(17, "243.0.0.1:53", "243.0.0.1:53"), true},
-		{"another port of the VIP", flow(17, "243.0.0.1:54", "10.0.0.2:5353"), false},
-		{"to an address of another program", flow(17, "10.96.0.10:53", "10.0.0.2:5353"), false},
-		{"TCP", flow(6, "243.0.0.1:53", "10.0.0.2:5353"), false},
-	} {
-		if got := stale.MatchConntrackFlow(test.flow); got != test.want {
-			t.Errorf("%s: stale is %t", test.name, got)
+	if Masquerade("on").Validate() == nil {
+		t.Error("a policy that does not exist is valid")
+	}
+}
+
+// A message that is cut off anywhere is no reason to crash.
+func TestParseFlowOfShortMessages(t *testing.T) {
+	whole := []byte{
+		2, 0, 0, 0, // family, version
+		52, 0, 1, 0x80, // CTA_TUPLE_ORIG
+		20, 0, 1, 0x80, 8, 0, 1, 0, 10, 0, 0, 1, 8, 0, 2, 0, 243, 0, 0, 1, // addresses
+		28, 0, 2, 0x80, 5, 0, 1, 0, 17, 0, 0, 0, 6, 0, 2, 0, 4, 0, 0, 0, 6, 0, 3, 0, 0, 53, 0, 0, // ports
+		52, 0, 2, 0x80, // CTA_TUPLE_REPLY
+		20, 0, 1, 0x80, 8, 0, 1, 0, 10, 0, 0, 2, 8, 0, 2, 0, 10, 0, 0, 1,
+		28, 0, 2, 0x80, 5, 0, 1, 0, 17, 0, 0, 0, 6, 0, 2, 0, 20, 233, 0, 0, 6, 0, 3, 0, 4, 0, 0, 0,
+	}
+	flow, ok := parseFlow(whole)
+	want := ruleset.Flow{
+		Frontend: ruleset.Frontend{VIP: netip.MustParseAddr("243.0.0.1"), Protocol: ruleset.UDP, Port: 53},
+		Endpoint: netip.MustParseAddrPort("10.0.0.2:5353"),
+	}
+	if !ok || flow != want {
+		t.Errorf("parsed %+v, %t", flow, ok)
+	}
+	for n := range whole {
+		if flow, ok := parseFlow(whole[:n]); ok && flow != want {
+			t.Errorf("%d bytes give %+v", n, flow)
 		}
 	}
 }

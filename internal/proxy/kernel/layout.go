@@ -3,11 +3,13 @@ package kernel
 import (
 	"crypto/sha256"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
@@ -51,22 +53,21 @@ type layout struct {
 	fingerprintChain *nftables.Chain
 }
 
-func newLayout() (*layout, error) {
+func newLayout(masquerade Masquerade, ranges []netip.Prefix) *layout {
 	l := &layout{table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}}
 	l.families[0] = &family{suffix: "4", proto: unix.NFPROTO_IPV4, width: 1, addr: nftables.TypeIPAddr, saddr: 12, daddr: 16}
 	l.families[1] = &family{ipv6: true, suffix: "6", proto: unix.NFPROTO_IPV6, width: 4, addr: nftables.TypeIP6Addr, saddr: 8, daddr: 24}
 	for _, f := range l.families {
 		f.declareSets(l.table)
 	}
-	l.addChains()
-	name, err := l.fingerprint()
-	l.fingerprintChain = &nftables.Chain{Name: "layout-" + name, Table: l.table}
-	return l, err
+	l.addChains(masquerade, ranges)
+	l.fingerprintChain = &nftables.Chain{Name: "layout-" + l.fingerprint(), Table: l.table}
+	return l
 }
 
 // fingerprint returns a hash of the layout. The table carries it in the name of an empty chain, so
 // that another version of this program replaces a table with other rules.
-func (l *layout) fingerprint() (string, error) {
+func (l *layout) fingerprint() string {
 	sum := sha256.New()
 	rules := slices.Clone(l.rules)
 	for _, f := range l.families {
@@ -78,19 +79,15 @@ func (l *layout) fingerprint() (string, error) {
 		}
 	}
 	for _, r := range rules {
-		fmt.Fprintf(sum, "%s ", r.Chain.Name)
-		for _, e := range r.Exprs {
-			b, err := expr.Marshal(byte(l.table.Family), e)
-			if err != nil {
-				return "", fmt.Errorf("encode the rules of chain %s: %w", r.Chain.Name, err)
-			}
-			sum.Write(b)
-		}
+		fmt.Fprintf(sum, "%s %s;", r.Chain.Name, r.UserData)
 	}
 	for _, c := range l.chains {
-		fmt.Fprintf(sum, "%s %d %d;", c.Name, *c.Hooknum, *c.Priority)
+		fmt.Fprintf(sum, "%s;", c.Name)
+		if c.Hooknum != nil {
+			fmt.Fprintf(sum, "%d %d;", *c.Hooknum, *c.Priority)
+		}
 	}
-	return fmt.Sprintf("%x", sum.Sum(nil)[:6]), nil
+	return fmt.Sprintf("%x", sum.Sum(nil)[:6])
 }
 
 func (l *layout) family(ipv6 bool) *family {
@@ -128,15 +125,22 @@ func (f *family) allSets() []*nftables.Set {
 	return append(f.sets[:], f.classes, f.clients)
 }
 
-// addChains adds the base chains and their rules. The package documentation shows a packet's path
-// through them.
-func (l *layout) addChains() {
-	base := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority) *nftables.Chain {
-		c := &nftables.Chain{Name: name, Table: l.table, Type: kind, Hooknum: hook, Priority: &priority}
+// addChains adds the chains that do not depend on services, and their rules. The package
+// documentation shows a packet's path through them.
+func (l *layout) addChains(masquerade Masquerade, ranges []netip.Prefix) {
+	add := func(c *nftables.Chain) *nftables.Chain {
+		c.Table = l.table
 		l.chains = append(l.chains, c)
 		return c
 	}
+	base := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority) *nftables.Chain {
+		return add(&nftables.Chain{Name: name, Type: kind, Hooknum: hook, Priority: &priority})
+	}
 	nat, filter := nftables.ChainTypeNAT, nftables.ChainTypeFilter
+	refuse := add(&nftables.Chain{Name: "refuse"})
+	for _, rule := range l.refuse() {
+		l.addRule(refuse, rule)
+	}
 	for _, c := range []*nftables.Chain{
 		base("prerouting", nat, nftables.ChainHookPrerouting, priorityDNAT),
 		base("output", nat, nftables.ChainHookOutput, priorityDNAT),
@@ -149,21 +153,45 @@ func (l *layout) addChains() {
 	for _, f := range l.families {
 		l.addRule(postrouting, f.hairpin())
 	}
+	for _, r := range ranges {
+		if masquerade != MasqueradeNone {
+			l.addRule(postrouting, l.family(r.Addr().Is6()).masquerade(masquerade, r))
+		}
+	}
 	for _, c := range []*nftables.Chain{
 		base("filter-forward", filter, nftables.ChainHookForward, priorityFilter),
 		base("filter-input", filter, nftables.ChainHookInput, priorityFilter),
 		base("filter-output", filter, nftables.ChainHookOutput, priorityFilter),
 	} {
 		for _, f := range l.families {
-			for _, rule := range f.refuse() {
-				l.addRule(c, rule)
-			}
+			l.addRule(c, f.toVIP(refuse.Name))
+		}
+		for _, r := range ranges {
+			l.addRule(c, l.family(r.Addr().Is6()).intoRange(r, refuse.Name))
 		}
 	}
 }
 
 func (l *layout) addRule(c *nftables.Chain, exprs []expr.Any) {
-	l.rules = append(l.rules, &nftables.Rule{Table: l.table, Chain: c, Exprs: exprs})
+	l.rules = append(l.rules, l.newRule(c, exprs))
+}
+
+// newRule returns a rule whose comment is a hash of its expressions. The comment tells the rule
+// from those of other programs when the table is read: the kernel returns expressions in another
+// form than it gets them.
+func (l *layout) newRule(c *nftables.Chain, exprs []expr.Any) *nftables.Rule {
+	sum := sha256.New()
+	for _, e := range exprs {
+		b, err := expr.Marshal(byte(l.table.Family), e)
+		if err != nil {
+			panic(fmt.Sprintf("encode a rule of chain %s: %v", c.Name, err)) // the expressions are constants
+		}
+		sum.Write(b)
+	}
+	comment := fmt.Sprintf("seamark %x", sum.Sum(nil)[:6])
+	return &nftables.Rule{
+		Table: l.table, Chain: c, Exprs: exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, comment),
+	}
 }
 
 // classChain returns the chain of a class. Its name shows what it does.
@@ -179,7 +207,7 @@ func (l *layout) classRules(c ruleset.Class) []*nftables.Rule {
 	chain, f := l.classChain(c), l.family(c.IPv6)
 	var rules []*nftables.Rule
 	add := func(exprs ...expr.Any) {
-		rules = append(rules, &nftables.Rule{Table: l.table, Chain: chain, Exprs: exprs})
+		rules = append(rules, l.newRule(chain, exprs))
 	}
 	if c.Affinity > 0 {
 		add(f.sendRememberedClient(c.Affinity)...)

@@ -2,6 +2,9 @@ package kernel
 
 import (
 	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
 	"time"
 
 	"github.com/google/nftables/expr"
@@ -150,45 +153,126 @@ func (f *family) pickAndRemember(count, timeout uint32) []expr.Any {
 	return append(append(exprs, f.copyThroughMark()...), f.loadMember(), f.updateClient(dynsetAdd, timeout), f.dnat())
 }
 
+// Masquerade selects the connections whose source becomes the node's address on the interface that
+// the packets leave through. A connection from an endpoint to itself is always among them.
+type Masquerade string
+
+// The policies for masquerading.
+const (
+	// MasqueradeNone keeps the source of every client.
+	MasqueradeNone Masquerade = "none"
+	// MasqueradeHost changes the source of the node's own processes and of pods in its network. They
+	// chose the address of the default route, to which remote pods may have no route.
+	MasqueradeHost Masquerade = "host"
+	// MasqueradeAll changes the source of every client.
+	MasqueradeAll Masquerade = "all"
+)
+
+// Validate returns an error for a policy that does not exist.
+func (m Masquerade) Validate() error {
+	switch m {
+	case MasqueradeNone, MasqueradeHost, MasqueradeAll:
+		return nil
+	}
+	return fmt.Errorf("--masquerade %s: choose %s, %s or %s", m, MasqueradeNone, MasqueradeHost, MasqueradeAll)
+}
+
 // hairpin masquerades a connection from an endpoint to itself. Otherwise the endpoint would reply
 // to itself directly, and the reply would not be translated back. A process of the node that
 // connects to itself stays on the loopback interface, where replies are translated anyway.
 func (f *family) hairpin() []expr.Any {
-	lo := make([]byte, interfaceNameLength)
-	copy(lo, "lo")
-	return append(f.matchFamily(),
+	exprs := append(f.matchFamily(),
 		f.loadAddress(f.saddr, reg(0)),
 		f.loadAddress(f.daddr, reg(f.width)),
 		f.lookupSet(ruleset.Hairpin, reg(0)),
+	)
+	return append(append(exprs, f.masqueradeTranslated()...), f.fullyRandom())
+}
+
+// masquerade changes the source of the clients of a range that the policy names.
+func (f *family) masquerade(policy Masquerade, r netip.Prefix) []expr.Any {
+	exprs := f.matchFamily()
+	if policy == MasqueradeHost {
+		exprs = append(exprs,
+			&expr.Fib{Register: reg(0), FlagSADDR: true, ResultADDRTYPE: true},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: number(unix.RTN_LOCAL)})
+	}
+	// The destination of the client's first packet. It is not looked up in the set of VIPs because nft
+	// (1.0.6 and others) aborts in `nft list ruleset` if a rule does that.
+	exprs = append(exprs, &expr.Ct{Key: expr.CtKeyDST, Register: reg(0)})
+	exprs = append(exprs, inRange(reg(0), r)...)
+	return append(append(exprs, f.masqueradeTranslated()...), f.fullyRandom())
+}
+
+// inRange ends a rule for addresses outside a range.
+func inRange(register uint32, r netip.Prefix) []expr.Any {
+	first, mask := r.Masked().Addr().AsSlice(), net.CIDRMask(r.Bits(), r.Addr().BitLen())
+	return []expr.Any{
+		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: first},
+	}
+}
+
+// masqueradeTranslated ends a rule for connections that were not translated and for those on the
+// loopback interface.
+func (f *family) masqueradeTranslated() []expr.Any {
+	lo := make([]byte, interfaceNameLength)
+	copy(lo, "lo")
+	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeySTATUS, Register: reg(0)},
 		&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 4, Mask: number(statusDNAT), Xor: number(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: number(0)},
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: lo},
-		&expr.Masq{},
-	)
+	}
 }
 
-// refuse rejects packets that are still addressed to a VIP after translation: to a port without
-// endpoints or an unknown port.
-func (f *family) refuse() [][]expr.Any {
-	toVIP := func() []expr.Any {
-		return append(f.matchFamily(), f.loadAddress(f.daddr, f.regVIP()), f.lookupSet(ruleset.VIPs, f.regVIP()))
+// fullyRandom masquerades with a random port: two packets that look for a free port at the same
+// time would otherwise find the same one, and the kernel drops the second.
+func (f *family) fullyRandom() expr.Any { return &expr.Masq{FullyRandom: true} }
+
+// refusedStates are the states of packets that are refused. The others belong to a connection that
+// the rules let pass.
+const refusedStates = expr.CtStateBitNEW | expr.CtStateBitINVALID | expr.CtStateBitUNTRACKED
+
+// toVIP sends packets that are still addressed to a VIP after translation to the chain that refuses
+// them: to a port without endpoints, or to an unknown port.
+func (f *family) toVIP(refuse string) []expr.Any {
+	return append(f.stillAddressedTo(), f.lookupSet(ruleset.VIPs, f.regVIP()), &expr.Verdict{Kind: expr.VerdictGoto, Chain: refuse})
+}
+
+// intoRange does the same for all addresses of a range, of which no service may have some.
+func (f *family) intoRange(r netip.Prefix, refuse string) []expr.Any {
+	return append(append(f.stillAddressedTo(), inRange(f.regVIP(), r)...), &expr.Verdict{Kind: expr.VerdictGoto, Chain: refuse})
+}
+
+// stillAddressedTo loads the destination of packets that may have to be refused.
+func (f *family) stillAddressedTo() []expr.Any {
+	return append(append(inState(refusedStates), f.matchFamily()...), f.loadAddress(f.daddr, f.regVIP()))
+}
+
+func inState(mask uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: reg(0)},
+		&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 4, Mask: number(mask), Xor: number(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: number(0)},
 	}
-	return [][]expr.Any{
-		// Invalid packets are not translated. A reset in reply to one would end a working connection.
-		append(toVIP(),
-			&expr.Ct{Key: expr.CtKeySTATE, Register: reg(0)},
-			&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 4, Mask: number(expr.CtStateBitINVALID), Xor: number(0)},
-			&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: number(0)},
-			&expr.Verdict{Kind: expr.VerdictDrop},
-		),
-		append(append(f.matchFamily(), f.loadFrontend()...), f.lookupSet(ruleset.Silent, f.regVIP()), &expr.Verdict{Kind: expr.VerdictDrop}),
-		append(toVIP(),
+}
+
+// refuse drops or rejects a packet.
+func (l *layout) refuse() [][]expr.Any {
+	// Invalid packets are not translated. A reset in reply to one would end a working connection.
+	rules := [][]expr.Any{append(inState(expr.CtStateBitINVALID), &expr.Verdict{Kind: expr.VerdictDrop})}
+	for _, f := range l.families {
+		silent := append(append(f.matchFamily(), f.loadFrontend()...), f.lookupSet(ruleset.Silent, f.regVIP()))
+		rules = append(rules, append(silent, &expr.Verdict{Kind: expr.VerdictDrop}))
+	}
+	return append(rules,
+		[]expr.Any{
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg(0)},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{byte(ruleset.TCP)}},
 			&expr.Reject{Type: rejectTCPReset},
-		),
-		append(toVIP(), &expr.Reject{Type: rejectICMPX, Code: rejectPort}),
-	}
+		},
+		[]expr.Any{&expr.Reject{Type: rejectICMPX, Code: rejectPort}},
+	)
 }

@@ -7,8 +7,10 @@
 //	  pick<n>            VIP . protocol . port . random below n ─► endpoints ─► dnat
 //	  keep<n>-<t>s       client . VIP . protocol . port ─► clients ─► in members? ─► dnat;
 //	                     else pick one of n, remember it for t seconds ─► dnat
-//	filter-*             still addressed to a VIP? ─► drop if silent, else reject
-//	postrouting          from an endpoint to itself through a VIP? ─► masquerade
+//	filter-*             a new connection, still to a VIP or into the ranges? ─► goto refuse
+//	  refuse             drop if silent, else reject
+//	postrouting          through a VIP, from an endpoint to itself or from a client
+//	                     that the policy names? ─► masquerade
 //
 // There is one chain for each class, which is a number of endpoints and an affinity timeout, and
 // none for each service. rules.go has the rules and layout.go the sets and chains.
@@ -22,12 +24,12 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/seamark-dev/seamark/internal/proxy/ruleset"
 )
@@ -44,18 +46,26 @@ const (
 
 // Table is Seamark's table in one network namespace. It is not safe for concurrent use.
 type Table struct {
-	layout *layout
-	netns  int
+	layout     *layout
+	netns      int
+	masquerade Masquerade
+	ranges     []netip.Prefix
 }
 
 // Open returns the table of the network namespace with the given file descriptor, or of this
 // process's if it is zero. It does not access the kernel yet.
-func Open(netns int) (*Table, error) {
-	l, err := newLayout()
-	if err != nil {
-		return nil, err
+func Open(netns int, masquerade Masquerade) *Table {
+	return &Table{layout: newLayout(masquerade, nil), netns: netns, masquerade: masquerade}
+}
+
+// SetRanges sets the clusterset's ranges and reports whether they changed. They are part of the
+// rules: a table with other ranges is replaced by the next Apply after Read.
+func (t *Table) SetRanges(ranges []netip.Prefix) bool {
+	if slices.Equal(t.ranges, ranges) {
+		return false
 	}
-	return &Table{layout: l, netns: netns}, nil
+	t.layout, t.ranges = newLayout(t.masquerade, ranges), slices.Clone(ranges)
+	return true
 }
 
 // connect opens a new socket for each exchange: after a failed transaction the kernel may send
@@ -64,117 +74,6 @@ func (t *Table) connect() (*nftables.Conn, error) {
 	return nftables.New(nftables.WithNetNSFd(t.netns), nftables.WithSockOptions(func(c *netlink.Conn) error {
 		return errors.Join(c.SetWriteBuffer(sendBuffer), c.SetReadBuffer(readBuffer))
 	}))
-}
-
-// Read returns what the table holds. intact is false if there is no table or its rules are not
-// those of this program: the whole table must be replaced then.
-func (t *Table) Read() (elements []ruleset.Element, classes []ruleset.Class, intact bool, err error) {
-	conn, err := t.connect()
-	if err != nil {
-		return nil, nil, false, fmt.Errorf("open netlink: %w", err)
-	}
-	chains, intact, err := t.chains(conn)
-	if err != nil || !intact {
-		return nil, nil, false, err
-	}
-	for _, f := range t.layout.families {
-		for kind, set := range f.sets {
-			found, err := conn.GetSetElements(set)
-			if err != nil {
-				return nil, nil, false, fmt.Errorf("read set %s: %w", set.Name, err)
-			}
-			for _, e := range found {
-				elements = append(elements, ruleset.Element{
-					Set: ruleset.Set{Kind: ruleset.Kind(kind), IPv6: f.ipv6}, Key: string(e.Key), Value: string(e.Val),
-				})
-			}
-		}
-		found, err := conn.GetSetElements(f.classes)
-		if err != nil {
-			return nil, nil, false, fmt.Errorf("read map %s: %w", f.classes.Name, err)
-		}
-		for _, e := range found {
-			c, ok := ruleset.ParseClass(f.ipv6, string(e.Key))
-			if !ok || !slices.Contains(chains, t.layout.classChain(c).Name) {
-				return nil, nil, false, nil // not written by this program: replace the whole table
-			}
-			classes = append(classes, c)
-		}
-	}
-	return elements, classes, true, nil
-}
-
-// chains returns the names of the table's chains, and whether all base chains exist with all their
-// rules.
-func (t *Table) chains(conn *nftables.Conn) ([]string, bool, error) {
-	listed, err := conn.ListChainsOfTableFamily(t.layout.table.Family)
-	if err != nil {
-		return nil, false, fmt.Errorf("list chains: %w", err)
-	}
-	var names []string
-	for _, c := range listed {
-		if c.Table.Name == TableName {
-			names = append(names, c.Name)
-		}
-	}
-	if !slices.Contains(names, t.layout.fingerprintChain.Name) {
-		return nil, false, nil
-	}
-	want := map[string]int{}
-	for _, r := range t.layout.rules {
-		want[r.Chain.Name]++
-	}
-	have, err := t.countRules()
-	if err != nil {
-		return nil, false, fmt.Errorf("count the rules: %w", err)
-	}
-	for chain, n := range want {
-		if have[chain] != n {
-			return nil, false, nil
-		}
-	}
-	return names, true, nil
-}
-
-// countRules counts the rules of each chain. The library would parse them, and cannot parse some of
-// them.
-func (t *Table) countRules() (map[string]int, error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: t.netns})
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close() //nolint:errcheck // nothing was written
-	attributes, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: unix.NFTA_RULE_TABLE, Data: []byte(TableName + "\x00")}})
-	if err != nil {
-		return nil, err
-	}
-	header := []byte{byte(t.layout.table.Family), unix.NFNETLINK_V0, 0, 0}
-	messages, err := conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE, Flags: netlink.Request | netlink.Dump},
-		Data:   append(header, attributes...),
-	})
-	if err != nil {
-		return nil, err
-	}
-	counts := map[string]int{}
-	for _, m := range messages {
-		if len(m.Data) < len(header) {
-			continue
-		}
-		attributes, err := netlink.NewAttributeDecoder(m.Data[len(header):])
-		if err != nil {
-			return nil, err
-		}
-		for attributes.Next() {
-			if attributes.Type() == unix.NFTA_RULE_CHAIN {
-				counts[attributes.String()]++
-			}
-		}
-		if err := attributes.Err(); err != nil {
-			return nil, err
-		}
-	}
-	return counts, nil
 }
 
 // Apply applies the changes in one transaction: all of them take effect between two packets, or
@@ -264,7 +163,7 @@ func (t *Table) stage(conn *nftables.Conn, c ruleset.Changes) error {
 func (t *Table) stageElements(all []ruleset.Element, do func(*nftables.Set, []nftables.SetElement) error) error {
 	bySet := map[ruleset.Set][]nftables.SetElement{}
 	for _, e := range all {
-		bySet[e.Set] = append(bySet[e.Set], nftables.SetElement{Key: []byte(e.Key), Val: []byte(e.Value)})
+		bySet[e.Set] = append(bySet[e.Set], nftables.SetElement{Key: []byte(e.Key), Val: []byte(e.Data()), Comment: e.Comment()})
 	}
 	for set, elements := range bySet {
 		target := t.layout.family(set.IPv6).sets[set.Kind]

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"net/netip"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -66,6 +68,21 @@ func selectEndpoints(all []candidate, p preference) []candidate {
 		}
 	}
 	return pool
+}
+
+// draining returns the endpoints that serve and were not chosen. Both lists are sorted by address.
+func draining(all, chosen []candidate) []netip.AddrPort {
+	var out []netip.AddrPort
+	for i := range all {
+		if len(chosen) > 0 && chosen[0].address == all[i].address {
+			chosen = chosen[1:]
+			continue
+		}
+		if all[i].usable() {
+			out = append(out, all[i].address)
+		}
+	}
+	return out
 }
 
 func filter(all []candidate, keep func(*candidate) bool) []candidate {

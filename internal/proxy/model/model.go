@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -163,6 +164,9 @@ func (b *builder) port(sp servicePort, all []candidate, preferred preference) ru
 		b.refuse("port %d/%s has %d endpoints, of which the first %d are used", p.Port, p.Protocol, len(chosen), ruleset.MaxEndpoints)
 		chosen = chosen[:ruleset.MaxEndpoints]
 	}
+	if p.Protocol == ruleset.UDP {
+		p.Draining = draining(all, chosen)
+	}
 	p.Silent = preferred.localOnly && len(chosen) == 0 && slices.ContainsFunc(all, candidate.usable)
 	for i := range chosen {
 		p.Endpoints = append(p.Endpoints, chosen[i].address)
@@ -176,6 +180,21 @@ func (b *builder) port(sp servicePort, all []candidate, preferred preference) ru
 		}
 	}
 	return p
+}
+
+// UsableRanges returns the clusterset's ranges of which addresses may be clusterset IPs, without
+// spaces around them. Connections to such a range are refused, so a malformed one must not cover
+// other addresses.
+func UsableRanges(texts []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil || prefix.Bits() == 0 || addresses.Unusable(prefix.Masked().Addr()) != "" {
+			continue
+		}
+		out = append(out, prefix.Masked())
+	}
+	return out
 }
 
 // parseAddress returns an IP address, and why it cannot be used if it cannot. The agent refuses

@@ -42,12 +42,33 @@ type Set struct {
 	IPv6 bool
 }
 
-// Element is one element of a set, in the kernel's encoding. Value is empty if the set is not a
-// map.
+// Element is one element of a set, in the kernel's encoding.
 type Element struct {
-	Set   Set
-	Key   string
+	Set Set
+	Key string
+	// Value is what a map has for the key, followed by the comment of the element.
 	Value string
+}
+
+// classBytes is the length of a class in Services.
+const classBytes = 4
+
+// maxComment is the longest comment that nft shows.
+const maxComment = 127
+
+// Data returns what a map has for the key. It is empty if the set is not a map.
+func (e Element) Data() string { return e.Value[:len(e.Value)-len(e.Comment())] }
+
+// Comment returns the name of the element's service. Only elements of VIPs and Services have one:
+// the others begin with a VIP.
+func (e Element) Comment() string {
+	switch e.Set.Kind {
+	case VIPs:
+		return e.Value
+	case Services:
+		return e.Value[min(classBytes, len(e.Value)):]
+	}
+	return ""
 }
 
 // Class is how the endpoint of a connection is chosen: one of Count at random, remembered for
@@ -73,7 +94,7 @@ var errMalformed = errors.New("malformed element: the table was not written by t
 
 // ParseClass is the inverse of Key. ok is false if key has another length.
 func ParseClass(ipv6 bool, key string) (c Class, ok bool) {
-	if len(key) != 4 {
+	if len(key) != classBytes {
 		return Class{}, false
 	}
 	n := binary.NativeEndian.Uint32([]byte(key))
@@ -122,14 +143,16 @@ func parseEndpoint(e Element) (f Frontend, index int, endpoint netip.AddrPort, e
 	return f, int(binary.NativeEndian.Uint32(key[width+8:])), netip.AddrPortFrom(addr, binary.BigEndian.Uint16(value[width:])), nil
 }
 
-// elements returns the elements of a service, given the order of each port's endpoints.
-func (s *Service) elements(order func(Frontend) []netip.AddrPort) []Element {
+// elements returns the elements of a service, given its name and the order of each port's
+// endpoints.
+func (s *Service) elements(name string, order func(Frontend) []netip.AddrPort) []Element {
 	var out []Element
+	comment := name[:min(len(name), maxComment)]
 	for _, vip := range s.VIPs {
-		out = append(out, Element{Set: Set{VIPs, vip.Is6()}, Key: string(vip.AsSlice())})
+		out = append(out, Element{Set: Set{VIPs, vip.Is6()}, Key: string(vip.AsSlice()), Value: comment})
 	}
 	for i := range s.Ports {
-		out = s.Ports[i].elements(out, order(s.Ports[i].Frontend))
+		out = s.Ports[i].elements(out, comment, order(s.Ports[i].Frontend))
 	}
 	for _, addr := range s.Hairpin {
 		key := append(addr.AsSlice(), addr.AsSlice()...)
@@ -138,7 +161,7 @@ func (s *Service) elements(order func(Frontend) []netip.AddrPort) []Element {
 	return out
 }
 
-func (p *Port) elements(out []Element, order []netip.AddrPort) []Element {
+func (p *Port) elements(out []Element, comment string, order []netip.AddrPort) []Element {
 	six := p.VIP.Is6()
 	frontend := string(p.appendKey(make([]byte, 0, maxKey)))
 	if len(order) == 0 {
@@ -147,7 +170,7 @@ func (p *Port) elements(out []Element, order []netip.AddrPort) []Element {
 		}
 		return out
 	}
-	out = append(out, Element{Set: Set{Services, six}, Key: frontend, Value: p.class(order).Key()})
+	out = append(out, Element{Set: Set{Services, six}, Key: frontend, Value: p.class(order).Key() + comment})
 	var numbers []uint32
 	if p.Affinity > 0 {
 		numbers = hashNumbers(order)

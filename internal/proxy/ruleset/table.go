@@ -13,14 +13,22 @@ import (
 type Table struct {
 	elements  map[elementID]*entry
 	services  map[string]*programmedService
-	endpoints map[Frontend][]netip.AddrPort
-	classes   map[Class]int // how many service ports use each; unused ones stay until Sweep
+	frontends map[Frontend]*frontendState
+	ranges    []netip.Prefix // packets into them are refused
+	classes   map[Class]int  // how many service ports use each; unused ones stay until Sweep
 
 	sizes map[Set]int
 
 	originals              map[elementID]original
 	newClasses, oldClasses []Class
 	staleUDP               map[Frontend]struct{}
+}
+
+// frontendState is a frontend with endpoints.
+type frontendState struct {
+	owner    string           // the service that has it; empty after Load
+	order    []netip.AddrPort // endpoints by index
+	draining []netip.AddrPort // see Port.Draining
 }
 
 type elementID struct {
@@ -52,19 +60,19 @@ type Changes struct {
 	// NewClasses need a chain before an element refers to them. No element refers to OldClasses any
 	// more.
 	NewClasses, OldClasses []Class
-	// StaleUDP are frontends with possible tracked connections to endpoints they no longer have.
-	StaleUDP []Frontend
+	// Stale are tracked connections that the rules may not reach any more.
+	Stale StaleFlows
 }
 
 // Empty reports whether there is nothing to apply.
 func (c *Changes) Empty() bool {
-	return len(c.Delete)+len(c.Add)+len(c.NewClasses)+len(c.OldClasses)+len(c.StaleUDP) == 0
+	return len(c.Delete)+len(c.Add)+len(c.NewClasses)+len(c.OldClasses) == 0
 }
 
-// NewTable returns the Table of an empty kernel.
-func NewTable() *Table {
+// NewTable returns the Table of an empty kernel whose rules refuse packets into some ranges.
+func NewTable(ranges []netip.Prefix) *Table {
 	return &Table{
-		elements: map[elementID]*entry{}, services: map[string]*programmedService{}, endpoints: map[Frontend][]netip.AddrPort{},
+		ranges: ranges, elements: map[elementID]*entry{}, services: map[string]*programmedService{}, frontends: map[Frontend]*frontendState{},
 		classes: map[Class]int{}, sizes: map[Set]int{}, originals: map[elementID]original{}, staleUDP: map[Frontend]struct{}{},
 	}
 }
@@ -89,12 +97,15 @@ func (t *Table) Load(elements []Element, classes []Class) error {
 		if index > len(elements) {
 			return errMalformed
 		}
-		order := t.endpoints[f]
-		if missing := index + 1 - len(order); missing > 0 {
-			order = append(order, make([]netip.AddrPort, missing)...)
+		state := t.frontends[f]
+		if state == nil {
+			state = &frontendState{}
+			t.frontends[f] = state
 		}
-		order[index] = endpoint
-		t.endpoints[f] = order
+		if missing := index + 1 - len(state.order); missing > 0 {
+			state.order = append(state.order, make([]netip.AddrPort, missing)...)
+		}
+		state.order[index] = endpoint
 	}
 	return nil
 }
@@ -107,12 +118,9 @@ func (t *Table) Sweep() {
 			t.remove(key)
 		}
 	}
-	for f := range t.endpoints {
-		if !t.hasService(f) {
-			delete(t.endpoints, f)
-			if f.Protocol == UDP {
-				t.staleUDP[f] = struct{}{}
-			}
+	for f, state := range t.frontends {
+		if state.owner == "" {
+			t.setFrontend(f, frontendState{})
 		}
 	}
 	for c, uses := range t.classes {
@@ -129,31 +137,26 @@ func (t *Table) remove(key elementID) {
 	t.sizes[key.set]--
 }
 
-func (t *Table) hasService(f Frontend) bool {
-	_, ok := t.elements[elementID{Set{Services, f.VIP.Is6()}, string(f.appendKey(nil))}]
-	return ok
-}
-
-// Set replaces a service; nil removes it. No two services may have a VIP in common.
+// Set replaces a service; nil removes it. A VIP may move from one service to another between two
+// calls of Changes, in any order of calls. After them no two services may have a VIP in common.
 func (t *Table) Set(name string, service *Service) {
 	old := t.services[name]
 	if service == nil {
 		delete(t.services, name)
-		t.release(old, nil)
+		t.release(name, old, nil)
 		return
 	}
 	next := &programmedService{}
 	for i := range service.Ports {
 		p := &service.Ports[i]
 		next.frontends = append(next.frontends, p.Frontend)
-		if len(p.Endpoints) == 0 {
-			t.setEndpoints(p.Frontend, nil)
-			continue
+		order := assignIndexes(t.Endpoints(p.Frontend), p.Endpoints)
+		t.setFrontend(p.Frontend, frontendState{owner: name, order: order, draining: p.Draining})
+		if len(order) > 0 {
+			next.classes = append(next.classes, p.class(order))
 		}
-		t.setEndpoints(p.Frontend, assignIndexes(t.endpoints[p.Frontend], p.Endpoints))
-		next.classes = append(next.classes, p.class(p.Endpoints))
 	}
-	next.elements = service.elements(func(f Frontend) []netip.AddrPort { return t.endpoints[f] })
+	next.elements = service.elements(name, t.Endpoints)
 	t.services[name] = next
 	for _, c := range next.classes {
 		if _, known := t.classes[c]; !known {
@@ -164,35 +167,33 @@ func (t *Table) Set(name string, service *Service) {
 	for _, e := range next.elements {
 		t.acquire(e)
 	}
-	t.release(old, next.frontends)
+	t.release(name, old, next.frontends)
 }
 
-// setEndpoints sets a frontend's endpoints and records whether connections to others may still be
-// tracked.
-func (t *Table) setEndpoints(f Frontend, order []netip.AddrPort) {
-	old := t.endpoints[f]
-	if f.Protocol == UDP {
-		now := make(map[netip.AddrPort]struct{}, len(order))
-		for _, e := range order {
-			now[e] = struct{}{}
-		}
-		gone := slices.ContainsFunc(old, func(e netip.AddrPort) bool { _, stays := now[e]; return !stays })
-		// A client that sent packets before the VIP was programmed has a tracked connection without
-		// translation.
-		if gone || len(old) == 0 && len(order) > 0 {
-			t.staleUDP[f] = struct{}{}
-		}
+// setFrontend replaces a frontend and records whether flows to endpoints that it no longer has may
+// be tracked.
+func (t *Table) setFrontend(f Frontend, next frontendState) {
+	if f.Protocol == UDP && t.losesEndpoint(f, next) {
+		t.staleUDP[f] = struct{}{}
 	}
-	if len(order) == 0 {
-		delete(t.endpoints, f)
+	if len(next.order)+len(next.draining) == 0 {
+		delete(t.frontends, f)
 	} else {
-		t.endpoints[f] = order
+		t.frontends[f] = &next
 	}
+}
+
+func (t *Table) losesEndpoint(f Frontend, next frontendState) bool {
+	serving := make(map[netip.AddrPort]struct{}, len(next.order)+len(next.draining))
+	for _, e := range slices.Concat(next.order, next.draining) {
+		serving[e] = struct{}{}
+	}
+	return slices.ContainsFunc(t.Serving(f), func(e netip.AddrPort) bool { _, ok := serving[e]; return !ok })
 }
 
 // release removes a service's previous elements and classes, and the endpoints of frontends that it
 // no longer has.
-func (t *Table) release(old *programmedService, kept []Frontend) {
+func (t *Table) release(name string, old *programmedService, kept []Frontend) {
 	if old == nil {
 		return
 	}
@@ -210,8 +211,9 @@ func (t *Table) release(old *programmedService, kept []Frontend) {
 		t.classes[c]--
 	}
 	for _, f := range old.frontends {
-		if !slices.Contains(kept, f) {
-			t.setEndpoints(f, nil)
+		// Another service may have taken the frontend over already.
+		if state := t.frontends[f]; state != nil && state.owner == name && !slices.Contains(kept, f) {
+			t.setFrontend(f, frontendState{})
 		}
 	}
 }
@@ -259,16 +261,54 @@ func (t *Table) Changes() Changes {
 		if now != nil {
 			c.Add = append(c.Add, Element{Set: key.set, Key: key.key, Value: now.value})
 		}
+		if vip, ok := netip.AddrFromSlice([]byte(key.key)); ok && key.set.Kind == VIPs && now != nil && !was.existed && !t.isRefused(vip) {
+			c.Stale.addVIP(vip)
+		}
 	}
-	for f := range t.staleUDP {
-		c.StaleUDP = append(c.StaleUDP, f)
-	}
+	c.Stale.UDP = t.staleUDP
 	t.originals, t.newClasses, t.oldClasses, t.staleUDP = map[elementID]original{}, nil, nil, map[Frontend]struct{}{}
 	return c
 }
 
+// isRefused reports whether the kernel refused packets to an address before the changes. Packets
+// that are refused leave no tracked connection.
+func (t *Table) isRefused(vip netip.Addr) bool {
+	return slices.ContainsFunc(t.ranges, func(r netip.Prefix) bool { return r.Contains(vip) })
+}
+
+// AllFlows returns every connection of the data plane as possibly stale, for a kernel whose past is
+// unknown.
+func (t *Table) AllFlows() StaleFlows {
+	s := StaleFlows{Ranges: slices.Clone(t.ranges), UDP: map[Frontend]struct{}{}}
+	for key := range t.elements {
+		if vip, ok := netip.AddrFromSlice([]byte(key.key)); ok && key.set.Kind == VIPs {
+			s.addVIP(vip)
+		}
+	}
+	for f := range t.frontends {
+		if f.Protocol == UDP {
+			s.UDP[f] = struct{}{}
+		}
+	}
+	return s
+}
+
 // Endpoints returns a frontend's endpoints in the order of their indexes.
-func (t *Table) Endpoints(f Frontend) []netip.AddrPort { return t.endpoints[f] }
+func (t *Table) Endpoints(f Frontend) []netip.AddrPort {
+	if state := t.frontends[f]; state != nil {
+		return state.order
+	}
+	return nil
+}
+
+// Serving returns the endpoints that may have connections from a frontend: those of new connections
+// and those that drain.
+func (t *Table) Serving(f Frontend) []netip.AddrPort {
+	if state := t.frontends[f]; state != nil {
+		return slices.Concat(state.order, state.draining)
+	}
+	return nil
+}
 
 // Size returns the number of elements in a set.
 func (t *Table) Size(set Set) int { return t.sizes[set] }

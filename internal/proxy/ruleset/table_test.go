@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -37,7 +38,7 @@ func (m *fakeKernel) apply(c Changes) error {
 			return fmt.Errorf("add %+v: it is there already", e)
 		}
 		if e.Set.Kind == Services {
-			if class, ok := ParseClass(e.Set.IPv6, e.Value); !ok || !m.classes[class] {
+			if class, ok := ParseClass(e.Set.IPv6, e.Data()); !ok || !m.classes[class] {
 				return fmt.Errorf("service of unknown class %+v", class)
 			}
 		}
@@ -64,6 +65,9 @@ func (m *fakeKernel) dump() (elements []Element, classes []Class) {
 func (m *fakeKernel) check(services map[string]*Service) error {
 	var want int
 	for name, s := range services {
+		if s == nil {
+			continue
+		}
 		for i := range s.Ports {
 			p := &s.Ports[i]
 			value, ok := m.elements[elementID{Set{Services, p.VIP.Is6()}, string(p.appendKey(nil))}]
@@ -77,7 +81,11 @@ func (m *fakeKernel) check(services map[string]*Service) error {
 			if !ok {
 				continue
 			}
-			class, _ := ParseClass(p.VIP.Is6(), value)
+			element := Element{Set{Services, p.VIP.Is6()}, "", value}
+			if element.Comment() != name {
+				return fmt.Errorf("%s: %s has the comment %q", name, p.Frontend, element.Comment())
+			}
+			class, _ := ParseClass(p.VIP.Is6(), element.Data())
 			if int(class.Count) != len(p.Endpoints) || class.Affinity != p.Affinity {
 				return fmt.Errorf("%s: %s has class %+v", name, p.Frontend, class)
 			}
@@ -146,15 +154,41 @@ func drawService(t *rapid.T, number int) *Service {
 	return s
 }
 
+// ownedByOther reports whether an exchange gave the VIP of a number to another service.
+func ownedByOther(services map[string]*Service, name string, number int) bool {
+	for other, s := range services {
+		if other != name && s != nil && s.VIPs[0].As4()[3] == byte(number) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkEndpoints compares what the table answers about its frontends with the services.
+func checkEndpoints(table *Table, services map[string]*Service) error {
+	for name, s := range services {
+		if s == nil {
+			continue
+		}
+		for i := range s.Ports {
+			got := slices.SortedFunc(slices.Values(table.Endpoints(s.Ports[i].Frontend)), netip.AddrPort.Compare)
+			if !slices.Equal(got, s.Ports[i].Endpoints) {
+				return fmt.Errorf("%s: the endpoints of %s are %v, not %v", name, s.Ports[i].Frontend, got, s.Ports[i].Endpoints)
+			}
+		}
+	}
+	return nil
+}
+
 // For any history of services and restarts, the kernel accepts each transaction and has the content
 // of the services afterwards.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		kernel, table := newFakeKernel(), NewTable()
+		kernel, table := newFakeKernel(), NewTable(nil)
 		services := map[string]*Service{}
 		for range rapid.IntRange(1, 15).Draw(t, "steps") {
 			if rapid.IntRange(0, 5).Draw(t, "restart") == 0 {
-				table = NewTable()
+				table = NewTable(nil)
 				if err := table.Load(kernel.dump()); err != nil {
 					t.Fatal(err)
 				}
@@ -162,7 +196,7 @@ func TestHistories(t *testing.T) {
 					table.Set(name, s)
 				}
 				table.Sweep()
-				if c := table.Changes(); len(c.Add)+len(c.Delete)+len(c.StaleUDP) > 0 {
+				if c := table.Changes(); len(c.Add)+len(c.Delete)+len(c.Stale.UDP) > 0 {
 					t.Fatalf("a restart changes %+v", c)
 				} else if err := kernel.apply(c); err != nil {
 					t.Fatal(err)
@@ -171,9 +205,19 @@ func TestHistories(t *testing.T) {
 			for range rapid.IntRange(1, 3).Draw(t, "changes") {
 				number := rapid.IntRange(1, 4).Draw(t, "service")
 				name := fmt.Sprint(number)
+				if rapid.IntRange(0, 3).Draw(t, "exchange") == 0 {
+					other := fmt.Sprint(number%4 + 1)
+					services[name], services[other] = services[other], services[name]
+					table.Set(name, services[name])
+					table.Set(other, services[other])
+					continue
+				}
 				if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
 					delete(services, name)
 					table.Set(name, nil)
+					continue
+				}
+				if ownedByOther(services, name, number) {
 					continue
 				}
 				services[name] = drawService(t, number)
@@ -182,7 +226,7 @@ func TestHistories(t *testing.T) {
 			if err := kernel.apply(table.Changes()); err != nil {
 				t.Fatal(err)
 			}
-			if err := kernel.check(services); err != nil {
+			if err := errors.Join(kernel.check(services), checkEndpoints(table, services)); err != nil {
 				t.Fatal(err)
 			}
 			if c := table.Changes(); !c.Empty() {
@@ -214,25 +258,35 @@ func TestArrangeChangesLittle(t *testing.T) {
 
 // A change of one endpoint changes only its elements.
 func TestOneChangeIsOneElement(t *testing.T) {
-	table := NewTable()
+	table := NewTable(nil)
 	port := func(e ...int) *Service {
 		vip := netip.MustParseAddr("243.0.0.1")
 		return &Service{VIPs: []netip.Addr{vip}, Ports: []Port{{Frontend: Frontend{vip, UDP, 53}, Endpoints: endpoints(false, e...)}}}
 	}
 	table.Set("svc", port(1, 2, 3))
-	if c := table.Changes(); len(c.Add) != 5 || len(c.NewClasses) != 1 || len(c.StaleUDP) != 1 {
+	if c := table.Changes(); len(c.Add) != 5 || len(c.NewClasses) != 1 || len(c.Stale.UDP) != 0 || len(c.Stale.VIPs) != 1 {
 		t.Errorf("a new service: %+v", c)
 	}
 	table.Set("svc", port(1, 3, 4))
-	if c := table.Changes(); len(c.Add) != 1 || len(c.Delete) != 1 || len(c.NewClasses) != 0 || len(c.StaleUDP) != 1 {
+	if c := table.Changes(); len(c.Add) != 1 || len(c.Delete) != 1 || len(c.NewClasses) != 0 || len(c.Stale.UDP) != 1 {
 		t.Errorf("an endpoint replaced: %+v", c)
 	}
 	table.Set("svc", port(1, 3, 4, 5))
-	if c := table.Changes(); len(c.Add) != 2 || len(c.Delete) != 1 || len(c.StaleUDP) != 0 {
+	if c := table.Changes(); len(c.Add) != 2 || len(c.Delete) != 1 || len(c.Stale.UDP) != 0 {
 		t.Errorf("an endpoint added: %+v", c)
 	}
+	draining := port(1, 3, 4)
+	draining.Ports[0].Draining = endpoints(false, 5)
+	table.Set("svc", draining)
+	if c := table.Changes(); len(c.Stale.UDP) != 0 {
+		t.Errorf("an endpoint drains: %+v", c)
+	}
+	table.Set("svc", port(1, 3, 4))
+	if c := table.Changes(); len(c.Stale.UDP) != 1 || !c.Empty() {
+		t.Errorf("an endpoint that drained is gone: %+v", c)
+	}
 	table.Set("svc", nil)
-	if c := table.Changes(); len(c.Add) != 0 || len(c.Delete) != 6 || len(c.StaleUDP) != 1 {
+	if c := table.Changes(); len(c.Add) != 0 || len(c.Delete) != 5 || len(c.Stale.UDP) != 1 {
 		t.Errorf("the service removed: %+v", c)
 	}
 	for kind := range Kinds {
@@ -242,12 +296,28 @@ func TestOneChangeIsOneElement(t *testing.T) {
 	}
 }
 
+// Packets that were refused leave no tracked connection.
+func TestNewVIPInARange(t *testing.T) {
+	table := NewTable([]netip.Prefix{netip.MustParsePrefix("243.0.0.0/8")})
+	table.Set("inside", &Service{VIPs: []netip.Addr{netip.MustParseAddr("243.0.0.2")}})
+	if c := table.Changes(); !c.Stale.Empty() || len(c.Add) != 1 {
+		t.Errorf("a VIP in the range: %+v", c)
+	}
+	table.Set("outside", &Service{VIPs: []netip.Addr{netip.MustParseAddr("244.0.0.2")}})
+	if c := table.Changes(); len(c.Stale.VIPs) != 1 {
+		t.Errorf("a VIP outside the range: %+v", c)
+	}
+	if all := table.AllFlows(); len(all.VIPs) != 2 || len(all.Ranges) != 1 {
+		t.Errorf("all flows: %+v", all)
+	}
+}
+
 func TestLoadRefusesWhatIsNotOurs(t *testing.T) {
 	for _, e := range []Element{
 		{Set{Endpoints, false}, "short", "value"}, {Set{Endpoints, true}, string(make([]byte, 16)), string(make([]byte, 8))},
 		{Set{Endpoints, false}, string(slices.Repeat([]byte{0xff}, 16)), string(make([]byte, 8))},
 	} {
-		if NewTable().Load([]Element{e}, nil) == nil {
+		if NewTable(nil).Load([]Element{e}, nil) == nil {
 			t.Errorf("accepted %+v", e)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/seamark-dev/seamark/internal/proxy/kernel"
 	"github.com/seamark-dev/seamark/internal/proxy/model"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -221,10 +222,21 @@ func (env *testEnv) nft(args ...string) string {
 // Users list the ruleset with nft, which must be able to parse our rules.
 func TestListedByNft(t *testing.T) {
 	env := newTestEnv(t)
-	env.program(service(withAffinity(10)), slicesOf("here", env.pods)...)
-	env.connect(false)
-	if text := env.nft("list", "ruleset"); !strings.Contains(text, "chain keep4-3-10s") || !strings.Contains(text, vip6.String()) {
-		t.Errorf("nft lists:\n%s", text)
+	for _, env.masquerade = range []kernel.Masquerade{kernel.MasqueradeNone, kernel.MasqueradeHost, kernel.MasqueradeAll} {
+		env.syncer = env.newSyncer()
+		env.syncer.SetRanges(clusterSetRanges)
+		env.program(service(withAffinity(10)), slicesOf("here", env.pods)...)
+		env.connect(false)
+		text := env.nft("list", "table", "inet", "seamark")
+		for _, want := range []string{
+			"chain keep4-3-10s", vip6.String(), "ip daddr 243.0.0.0/8 goto refuse", "masquerade fully-random",
+			// Elements name their service.
+			"243.1.2.3 comment \"ns/svc\"", "243.1.2.3 . tcp . 80 comment \"ns/svc\" : ",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("nft does not list %q:\n%s", want, text)
+			}
+		}
 	}
 }
 

@@ -3,10 +3,12 @@
 package proxy_test
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -27,6 +29,8 @@ func TestMain(m *testing.M) { harness.Main(m) }
 var (
 	vip4 = netip.MustParseAddr("243.1.2.3")
 	vip6 = netip.MustParseAddr("fd43::1:2:3")
+	// clusterSetRanges are the ranges of vip4 and vip6.
+	clusterSetRanges = []netip.Prefix{netip.MustParsePrefix("243.0.0.0/8"), netip.MustParsePrefix("fd43::/48")}
 	// families are both run by tests that treat them alike.
 	families = map[string]bool{"IPv4": false, "IPv6": true}
 )
@@ -54,11 +58,14 @@ type testEnv struct {
 	syncer   *proxy.Syncer
 	location model.Location
 	logLines []string
+
+	masquerade kernel.Masquerade
 }
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	env := &testEnv{t: t, location: model.Location{Cluster: "here", Node: "node", Zone: "zone-a", Region: "region-1"}}
+	env := &testEnv{t: t, masquerade: kernel.MasqueradeHost}
+	env.location = model.Location{Cluster: "here", Node: "node", Zone: "zone-a", Region: "region-1"}
 	var err error
 	if env.node, err = netbed.NewNode(); err != nil {
 		t.Fatal(err)
@@ -82,12 +89,11 @@ func newTestEnv(t *testing.T) *testEnv {
 
 func (env *testEnv) newSyncer() *proxy.Syncer {
 	env.t.Helper()
-	table, err := kernel.Open(env.node.FD())
-	if err != nil {
-		env.t.Fatal(err)
-	}
-	log := funcr.New(func(_, args string) { env.logLines = append(env.logLines, args) }, funcr.Options{})
-	return proxy.NewSyncer(table, log)
+	return proxy.NewSyncer(kernel.Open(env.node.FD(), env.masquerade), kernel.OpenConntrack(env.node.FD()), env.log())
+}
+
+func (env *testEnv) log() logr.Logger {
+	return funcr.New(func(_, args string) { env.logLines = append(env.logLines, args) }, funcr.Options{})
 }
 
 func (env *testEnv) addPod(name string) *netbed.Pod {
@@ -170,10 +176,25 @@ func slicesOf(cluster string, pods []*netbed.Pod, change ...func(*discoveryv1.En
 // program rebuilds a service and syncs it to the kernel.
 func (env *testEnv) program(si *mcsv1beta1.ServiceImport, slices ...*discoveryv1.EndpointSlice) proxy.Outcome {
 	env.t.Helper()
+	env.set(si, slices...)
+	return env.sync()
+}
+
+func (env *testEnv) set(si *mcsv1beta1.ServiceImport, slices ...*discoveryv1.EndpointSlice) {
 	env.syncer.Set(types.NamespacedName{Namespace: si.Namespace, Name: si.Name}, si.CreationTimestamp.Time,
 		model.Build(si, slices, env.location))
+}
+
+// sync syncs and continues until no stale connection is left.
+func (env *testEnv) sync() proxy.Outcome {
+	env.t.Helper()
 	o, err := env.syncer.Sync()
-	if err != nil {
+	for next := o; err == nil && next.FlowsWait > 0; {
+		time.Sleep(next.FlowsWait)
+		next, err = env.syncer.Sync()
+		o.FlowsError = next.FlowsError
+	}
+	if err := errors.Join(err, o.FlowsError); err != nil {
 		env.t.Fatal(err)
 	}
 	return o

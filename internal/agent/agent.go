@@ -87,7 +87,7 @@ type agent struct {
 	restartWatches func()
 
 	exportPush, importPush, aggregatePush, identityPush *trigger.Push
-	burst                                 trigger.Burst
+	burst                                               trigger.Burst
 
 	metrics        *telemetry.Metrics
 	pool           *vip.Pool

@@ -44,8 +44,8 @@ type Options struct {
 	NodeName string
 	// Masquerade selects the clients whose source address is changed.
 	Masquerade kernel.Masquerade
-	// CleanupOnExit removes the table when ctx ends. Otherwise the table stays and connections go on
-	// while this process does not run.
+	// CleanupOnExit removes the table when ctx ends. Otherwise the table stays and connections go
+	// on while this process does not run.
 	CleanupOnExit bool
 }
 
@@ -56,8 +56,8 @@ const (
 	// rulesCheckInterval is how often the rules are compared, without the services: a rule that is
 	// missing affects all of them.
 	rulesCheckInterval = 30 * time.Second
-	// minSyncPause is the shortest pause between two syncs. After a longer sync the pause is as long
-	// as the sync was.
+	// minSyncPause is the shortest pause between two syncs. After a longer sync the pause is as
+	// long as the sync was.
 	minSyncPause = 10 * time.Millisecond
 	// minRetryDelay and maxRetryDelay bound the delay after a failed sync, which doubles each time.
 	minRetryDelay = 200 * time.Millisecond

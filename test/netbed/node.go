@@ -108,8 +108,8 @@ func (n *Node) AddPod(name string) (*Pod, error) {
 		if err != nil {
 			return err
 		}
-		// As CNI's bridge plugin does for Kubernetes: with br_netfilter a translated packet is bridged,
-		// not routed.
+		// As CNI's bridge plugin does for Kubernetes: with br_netfilter a translated packet is
+		// bridged, not routed.
 		return errors.Join(netlink.LinkSetMaster(link, bridge), netlink.LinkSetHairpin(link, true), netlink.LinkSetUp(link))
 	})
 	if err != nil {

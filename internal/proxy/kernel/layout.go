@@ -215,8 +215,8 @@ func (l *layout) classRules(c ruleset.Class) []*nftables.Rule {
 		add(f.pickAndRemember(c.Count, c.Affinity)...)
 	}
 	add(f.pick(c.Count)...)
-	// During the commit of a transaction, a packet can see the old count and the new endpoints. Index
-	// 0 exists in both.
+	// During the commit of a transaction, a packet can see the old count and the new endpoints.
+	// Index 0 exists in both.
 	add(f.pick(1)...)
 	return rules
 }

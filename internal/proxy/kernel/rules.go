@@ -161,8 +161,8 @@ type Masquerade string
 const (
 	// MasqueradeNone keeps the source of every client.
 	MasqueradeNone Masquerade = "none"
-	// MasqueradeHost changes the source of the node's own processes and of pods in its network. They
-	// chose the address of the default route, to which remote pods may have no route.
+	// MasqueradeHost changes the source of the node's own processes and of pods in its network.
+	// They chose the address of the default route, to which remote pods may have no route.
 	MasqueradeHost Masquerade = "host"
 	// MasqueradeAll changes the source of every client.
 	MasqueradeAll Masquerade = "all"
@@ -197,8 +197,8 @@ func (f *family) masquerade(policy Masquerade, r netip.Prefix) []expr.Any {
 			&expr.Fib{Register: reg(0), FlagSADDR: true, ResultADDRTYPE: true},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: number(unix.RTN_LOCAL)})
 	}
-	// The destination of the client's first packet. It is not looked up in the set of VIPs because nft
-	// (1.0.6 and others) aborts in `nft list ruleset` if a rule does that.
+	// The destination of the client's first packet. It is not looked up in the set of VIPs because
+	// nft (1.0.6 and others) aborts in `nft list ruleset` if a rule does that.
 	exprs = append(exprs, &expr.Ct{Key: expr.CtKeyDST, Register: reg(0)})
 	exprs = append(exprs, inRange(reg(0), r)...)
 	return append(append(exprs, f.masqueradeTranslated()...), f.fullyRandom())

@@ -38,8 +38,8 @@ const (
 	// perMessage is how many elements go into one netlink message, whose attributes may be 64 KiB
 	// long.
 	perMessage = 400
-	// sendBuffer holds the largest transaction, about 100 bytes for each element. The kernel allocates
-	// only what is used.
+	// sendBuffer holds the largest transaction, about 100 bytes for each element. The kernel
+	// allocates only what is used.
 	sendBuffer = 512 << 20
 	readBuffer = 8 << 20
 )

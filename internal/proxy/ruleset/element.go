@@ -18,15 +18,15 @@ const (
 	VIPs Kind = iota
 	// Services maps VIP, protocol and port to the class of the service port.
 	Services
-	// Endpoints maps VIP, protocol, port and an index below the class's count to an endpoint's address
-	// and port.
+	// Endpoints maps VIP, protocol, port and an index below the class's count to an endpoint's
+	// address and port.
 	Endpoints
-	// Slots maps the key of Endpoints to an endpoint's number, by which clients are remembered. It is
-	// filled for service ports with affinity.
+	// Slots maps the key of Endpoints to an endpoint's number, by which clients are remembered. It
+	// is filled for service ports with affinity.
 	Slots
-	// Members maps VIP, protocol, port and an endpoint's number to its address and port. It is filled
-	// for service ports with affinity. A remembered number that is not in it belongs to a removed
-	// endpoint.
+	// Members maps VIP, protocol, port and an endpoint's number to its address and port. It is
+	// filled for service ports with affinity. A remembered number that is not in it belongs to a
+	// removed endpoint.
 	Members
 	// Hairpin is the set of pairs of an address with itself.
 	Hairpin

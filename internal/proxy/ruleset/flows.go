@@ -13,9 +13,9 @@ type StaleFlows struct {
 	// place. A connection to one of them that is tracked without translation is stale.
 	VIPs   map[netip.Addr]struct{}
 	Ranges []netip.Prefix
-	// UDP are frontends that lost endpoints. A flow to an endpoint that the frontend does not have is
-	// stale. TCP clients notice that their server is gone; UDP clients that go on sending would keep
-	// the flow for ever.
+	// UDP are frontends that lost endpoints. A flow to an endpoint that the frontend does not have
+	// is stale. TCP clients notice that their server is gone; UDP clients that go on sending would
+	// keep the flow for ever.
 	UDP map[Frontend]struct{}
 }
 

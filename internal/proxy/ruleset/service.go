@@ -49,16 +49,17 @@ func (f Frontend) String() string {
 // Port is one port of a service on one of its addresses, with the endpoints that this node uses.
 type Port struct {
 	Frontend
-	// Endpoints are of the frontend's family, each once. If there are none, connections are rejected.
+	// Endpoints are of the frontend's family, each once. If there are none, connections are
+	// rejected.
 	Endpoints []netip.AddrPort
-	// Draining are other endpoints that still serve: they keep their flows and get no new ones. Only
-	// UDP ports have them, because only UDP flows are deleted.
+	// Draining are other endpoints that still serve: they keep their flows and get no new ones.
+	// Only UDP ports have them, because only UDP flows are deleted.
 	Draining []netip.AddrPort
 	// Affinity is for how many seconds after its last connection a client keeps its endpoint; zero
 	// means no affinity.
 	Affinity uint32
-	// Silent drops connections instead of rejecting them while there are no endpoints: the service has
-	// some, but none that this node may use.
+	// Silent drops connections instead of rejecting them while there are no endpoints: the service
+	// has some, but none that this node may use.
 	Silent bool
 }
 

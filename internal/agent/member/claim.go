@@ -64,10 +64,11 @@ func (c *claim) observe(lease *coordinationv1.Lease, now time.Time) {
 	if !first && (renewed.Equal(c.renewTime) || renewed.Equal(c.ownRenewTime)) {
 		return
 	}
-	c.renewTime, c.otherRenewal = renewed, now
-	if !first && c.nonce != "" && lease.Annotations[v1alpha1.AnnotationNonce] != c.nonce {
+	// A renewal that is older than the one before is of a broker that was restored.
+	if !first && renewed.After(c.renewTime) && c.nonce != "" && lease.Annotations[v1alpha1.AnnotationNonce] != c.nonce {
 		c.foreign++
 	}
+	c.renewTime, c.otherRenewal = renewed, now
 }
 
 // renewed records a renewal by this process.

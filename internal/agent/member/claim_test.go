@@ -116,6 +116,21 @@ func TestClaimAfterStandingIn(t *testing.T) {
 
 // A cluster with the same uid is alive: this one stops, also while the other one elects a new
 // leader, and takes over when the lease has expired.
+// A broker that is restored again and again shows earlier renewals of this cluster's former leaders.
+// They are no twins.
+func TestClaimOnARestoredBroker(t *testing.T) {
+	p := newProcess(t, "uid", "before")
+	p.look(4, true)
+	p.lead("me", p.now)
+	for range 4 {
+		p.lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(p.lease.Spec.RenewTime.Add(-time.Minute)))
+		p.look(2, false)
+		p.want(undecided)
+	}
+	p.look(3, false)
+	p.want(mayRenew)
+}
+
 func TestClaimOfATwin(t *testing.T) {
 	p := newProcess(t, "uid", "twin")
 	p.look(8, true) // as a standby it cannot distinguish a twin from its own leader

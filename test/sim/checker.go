@@ -44,6 +44,7 @@ type importHistory struct {
 	expired   map[string]bool // addresses of an earlier service of that name
 	families  []corev1.IPFamily
 	sources   map[string]bool // the clusters whose ready endpoints it has
+	demoted   map[string]bool // at the last check
 	dropped   map[string]bool // dead clusters whose endpoints it had, and has not any more
 	// excused is true from when a user deleted a part of it until it is complete again.
 	excused   bool
@@ -265,24 +266,23 @@ type offer struct {
 	port   corev1.ServicePort
 }
 
-// counts reports whether the offer takes part in the service. With demoted clusters it may have
-// lost its port, and the status of the import lists its cluster a moment longer. A cluster may also
-// have died before it published its endpoints.
+// counts reports whether the offer takes part in the service. The status of the import lists its
+// cluster a moment too long, and a cluster may have died before it published its endpoints.
 func (o offer) counts(w *world, service string) bool {
+	gone := !o.member.deadSince.IsZero() || w.demoted()[o.member.id]
+	return (!gone || w.published(service, o)) && w.carriesPort(service, o.member.id, o.port.Name, o.port.Protocol)
+}
+
+// carriesPort reports whether a cluster serves a port of a service whether or not the demotion of
+// clusters counts already: it may lose or gain the port by that.
+func (w *world) carriesPort(service, cluster, port string, protocol corev1.Protocol) bool {
 	demoted := w.demoted()
-	if (!o.member.deadSince.IsZero() || demoted[o.member.id]) && !w.published(service, o) {
-		return false
-	}
 	if len(demoted) == 0 {
 		return true
 	}
 	records := w.records(service)
-	for _, merged := range []merge.Result{merge.Merge(records), merge.Merge(merge.Demote(records, demoted))} {
-		if !merged.CarriesPort(o.member.id, o.port.Name, o.port.Protocol) {
-			return false
-		}
-	}
-	return true
+	return merge.Merge(records).CarriesPort(cluster, port, protocol) &&
+		merge.Merge(merge.Demote(records, demoted)).CarriesPort(cluster, port, protocol)
 }
 
 // demoted returns the clusters that any member demotes.
@@ -347,7 +347,7 @@ func (c *checker) checkDead(p place, si *mcsv1beta1.ServiceImport, imported []*d
 	for _, m := range c.world.members {
 		dead := !m.deadSince.IsZero() && time.Since(m.deadSince) > verdictTime
 		switch {
-		case m.deadSince.IsZero():
+		case m.deadSince.IsZero(), c.world.demoted()[m.id] && !h.demoted[m.id]: // ports may change hands
 			delete(h.dropped, m.id)
 		case dead && h.sources[m.id] && !now[m.id] && si != nil && p.member.alive(): // not by a user
 			h.dropped[m.id] = true
@@ -355,7 +355,7 @@ func (c *checker) checkDead(p place, si *mcsv1beta1.ServiceImport, imported []*d
 			c.world.fail(ruleDead, "endpoints of %s from the dead cluster %s came back in %s", p.service, m.id, p.member.id)
 		}
 	}
-	h.sources = now
+	h.sources, h.demoted = now, c.world.demoted()
 }
 
 // replaceable reports whether living clusters serve every port of a cluster's slices, as far as the

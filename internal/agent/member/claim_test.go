@@ -116,8 +116,8 @@ func TestClaimAfterStandingIn(t *testing.T) {
 
 // A cluster with the same uid is alive: this one stops, also while the other one elects a new
 // leader, and takes over when the lease has expired.
-// A broker that is restored again and again shows earlier renewals of this cluster's former leaders.
-// They are no twins.
+// A broker that is restored again and again shows earlier renewals by former leaders of this
+// cluster. They are no twins.
 func TestClaimOnARestoredBroker(t *testing.T) {
 	p := newProcess(t, "uid", "before")
 	p.look(4, true)

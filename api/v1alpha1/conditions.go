@@ -31,6 +31,9 @@ const (
 	ServiceExportReasonWaitingForBroker mcsv1beta1.ServiceExportConditionReason = "WaitingForBroker"
 	// ServiceExportReasonNotMember means that the cluster left its clusterset.
 	ServiceExportReasonNotMember mcsv1beta1.ServiceExportConditionReason = "NotMember"
+	// ServiceExportReasonWithdrawalHeld means that the Service is gone together with most others,
+	// and the agent saw no user delete it. What was published stays for a while.
+	ServiceExportReasonWithdrawalHeld mcsv1beta1.ServiceExportConditionReason = "WithdrawalHeld"
 )
 
 // ServiceExportReasonClusterSetIPConflict is a reason of Conflict=True on a ServiceExport: the
@@ -59,6 +62,10 @@ const (
 	// ServiceImportConditionAddressesRefused means that some endpoints were not imported because
 	// of their addresses. The message names them.
 	ServiceImportConditionAddressesRefused mcsv1beta1.ServiceImportConditionType = "AddressesRefused"
+	// ServiceImportConditionWithdrawalHeld means that the service disappeared from its exporter or
+	// from the broker, together with most services of that cluster. Nothing shows that this is
+	// meant, so the import is kept for a while.
+	ServiceImportConditionWithdrawalHeld mcsv1beta1.ServiceImportConditionType = "WithdrawalHeld"
 )
 
 // Reasons of these conditions.
@@ -67,4 +74,10 @@ const (
 	ServiceImportReasonNoOtherCluster mcsv1beta1.ServiceImportConditionReason = "NoOtherCluster"
 	// ServiceImportReasonAddressNotAllowed is the reason of AddressesRefused.
 	ServiceImportReasonAddressNotAllowed mcsv1beta1.ServiceImportConditionReason = "AddressNotAllowed"
+	// ServiceImportReasonHeldByExporter is the reason of WithdrawalHeld while the exporter itself
+	// keeps what it published.
+	ServiceImportReasonHeldByExporter mcsv1beta1.ServiceImportConditionReason = "HeldByExporter"
+	// ServiceImportReasonRecordsLost is the reason of WithdrawalHeld while the broker lacks the
+	// records of a cluster, and this cluster saw no deletion.
+	ServiceImportReasonRecordsLost mcsv1beta1.ServiceImportConditionReason = "RecordsLost"
 )

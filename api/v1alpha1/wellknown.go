@@ -83,6 +83,10 @@ const (
 	AnnotationMergeVersion = "seamark.dev/merge-version"
 )
 
+// AnnotationWithdrawalHeld is, on an ExportRecord, since when its cluster holds the withdrawal of
+// the service (RFC 3339): most of what it exported is gone, and its agent saw no user delete it.
+const AnnotationWithdrawalHeld = "seamark.dev/withdrawal-held-since"
+
 // Annotations on a member's Lease on the broker.
 const (
 	// AnnotationNonce identifies the process that is the leader of the agents of the cluster that

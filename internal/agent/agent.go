@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,12 +35,15 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/limits"
 	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/agent/vip"
+	"github.com/seamark-dev/seamark/internal/agent/withdrawal"
 	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -58,6 +62,9 @@ type Options struct {
 	// PollEvery is how often the connection to the broker and the liveness of members are checked;
 	// zero means pollInterval.
 	PollEvery time.Duration
+	// WithdrawalHold is how long withdrawals are held that nobody is known to have asked for; zero
+	// means objects.WithdrawalHold.
+	WithdrawalHold time.Duration
 }
 
 // agent holds what the parts share while they are assembled.
@@ -86,6 +93,10 @@ type agent struct {
 	// restartWatches makes all watches of the broker start over.
 	restartWatches func()
 
+	withdrawals    exports.Withdrawals
+	heldImports    imports.Withdrawals
+	warnExportKind sync.Once
+
 	exportPush, importPush, aggregatePush, identityPush *trigger.Push
 	burst                                               trigger.Burst
 
@@ -95,6 +106,8 @@ type agent struct {
 	addressesKnown func() bool
 
 	resync chan struct{} // requests a resync of all services
+
+	unreadable sync.Map // from kinds of this cluster that could never be listed to the error
 }
 
 // Run runs the agent until ctx ends. It returns an error if it cannot start because the cluster is
@@ -117,6 +130,7 @@ func Run(ctx context.Context, o Options) error {
 func runMember(ctx context.Context, o Options) error {
 	a := newAgent(o)
 	a.control = a.runController
+	a.withdrawals.Kind = &withdrawal.Reading[*metav1.PartialObjectMetadata]{Read: a.readExportKind}
 	if err := a.run(ctx, a.readMembership, a.connect, a.readClusterFacts, a.assemble, a.addProbes, a.addMetrics); err != nil {
 		return err
 	}
@@ -129,6 +143,7 @@ func newAgent(o Options) *agent {
 	o.RenewEvery = cmp.Or(o.RenewEvery, objects.RenewEvery)
 	o.LeaseDuration = cmp.Or(o.LeaseDuration, objects.LeaseDuration)
 	o.PollEvery = cmp.Or(o.PollEvery, pollInterval)
+	o.WithdrawalHold = cmp.Or(o.WithdrawalHold, objects.WithdrawalHold)
 	a := &agent{
 		Options: o, brokerTransport: member.NewTransport(), pool: vip.NewPool(), owners: vip.NewOwners(), metrics: telemetry.New(),
 		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{}, identityPush: &trigger.Push{},
@@ -149,7 +164,7 @@ func (a *agent) run(ctx context.Context, steps ...func(context.Context) error) e
 
 // assemble adds everything between the two API servers to the manager.
 func (a *agent) assemble(ctx context.Context) error {
-	return a.run(ctx, a.watchClusterSet, a.watchAddresses, a.addReconcilers, a.addRunnables)
+	return a.run(ctx, a.watchClusterSet, a.watchAddresses, a.guardWithdrawals, a.addReconcilers, a.addRunnables)
 }
 
 // readMembership reads the membership of this cluster.
@@ -184,10 +199,12 @@ func (a *agent) connect(context.Context) error {
 	if err != nil {
 		return err
 	}
+	local := localCache()
+	local.DefaultWatchErrorHandler = a.watchFailed
 	a.manager, err = ctrl.NewManager(a.Local, ctrl.Options{
 		Scheme:         scheme,
 		MapperProvider: staticMapper,
-		Cache:          localCache(),
+		Cache:          local,
 		Logger:         a.Log,
 		Metrics: metricsserver.Options{
 			BindAddress: a.MetricsAddress, ExtraHandlers: map[string]http.Handler{objects.WaitingPath: &a.metrics.Waiting},

@@ -114,10 +114,11 @@ func (a *agent) addExport() error {
 		Admits: a.usages.admitsOwn, OverLimit: a.overLimit,
 		Recorder: a.manager.GetEventRecorder("seamark-agent"),
 		Deferred: deferred, Observed: a.observeExport, Stale: a.state.Liveness.Stale, Demoted: a.state.Liveness.Demoted,
-		Pool: a.pool, Accepts: a.acceptsFor, Remembered: a.lastKnownAddresses,
+		Pool: a.pool, Accepts: a.acceptsFor, Remembered: a.lastKnownAddresses, Withdrawals: &a.withdrawals,
 	}, "publish", map[string]*apply.Writer{serverLocal: localWriter, serverBroker: brokerWriter},
-		trigger.Watch(local, &mcsv1beta1.ServiceExport{}, trigger.Name),
-		trigger.Watch(local, &corev1.Service{}, trigger.Name),
+		trigger.WatchWith(local, &mcsv1beta1.ServiceExport{}, trigger.Name,
+			trigger.Hooks[*mcsv1beta1.ServiceExport]{Changed: a.withdrawals.ExportChanged}),
+		trigger.WatchWith(local, &corev1.Service{}, trigger.Name, trigger.Hooks[*corev1.Service]{Changed: a.withdrawals.ServiceChanged}),
 		trigger.Watch(local, &discoveryv1.EndpointSlice{}, keysFrom(objects.SourceService)),
 		trigger.Watch(remote, &v1alpha1.ExportRecord{}, a.claimKeys),
 		trigger.Watch(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
@@ -150,6 +151,8 @@ func (a *agent) addImport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
 	lost, deferred := imports.NewLost(), trigger.NewDeferred(&a.burst)
 	writer := a.newWriter(a.manager.GetClient())
+	records := recordLost[*v1alpha1.ExportRecord](lost)
+	records.Changed = a.heldImports.RecordChanged
 	return a.addController(importReconciler, &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
 		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale, Demoted: a.state.Liveness.Demoted,
@@ -157,9 +160,10 @@ func (a *agent) addImport() error {
 		IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Deferred: deferred,
 		Observed: a.observeImport, Accepts: a.acceptsFor, BlockOwner: a.owners.Of, Remembered: a.lastKnownAddresses,
+		Withdrawals: &a.heldImports,
 	}, "import", map[string]*apply.Writer{serverLocal: writer},
-		trigger.WatchLost(remote, &v1alpha1.ExportRecord{}, a.claimKeys, recordLost[*v1alpha1.ExportRecord](lost)),
-		trigger.WatchLost(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
+		trigger.WatchWith(remote, &v1alpha1.ExportRecord{}, a.claimKeys, records),
+		trigger.WatchWith(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
 			if s.Labels[mcsv1beta1.LabelSourceCluster] == a.membership.ClusterID {
 				return nil // endpoints of this cluster come from its own slices
 			}
@@ -167,7 +171,7 @@ func (a *agent) addImport() error {
 		}, recordLost[*discoveryv1.EndpointSlice](lost)),
 		// Agents of an earlier version have their clusterset IPs only here; see lastKnownAddresses. A
 		// lost aggregate also announces lost records, whose list may be read later.
-		trigger.WatchLost(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport],
+		trigger.WatchWith(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport],
 			recordLost[*mcsv1beta1.ServiceImport](lost)),
 		trigger.Watch(local, &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport) []types.NamespacedName {
 			if _, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]; onBroker {
@@ -188,12 +192,12 @@ func (a *agent) addImport() error {
 }
 
 // recordLost records the services of objects that the broker may have lost.
-func recordLost[T client.Object](lost *imports.Lost) func(T) {
-	return func(obj T) {
+func recordLost[T client.Object](lost *imports.Lost) trigger.Hooks[T] {
+	return trigger.Hooks[T]{Lost: func(obj T) {
 		if service, ok := objects.ServiceOf(obj); ok {
 			lost.Note(service)
 		}
-	}
+	}}
 }
 
 func (a *agent) addIdentity() error {

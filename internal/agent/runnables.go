@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -137,8 +139,26 @@ func cidrs(in []string) []v1alpha1.CIDR {
 func (a *agent) cachesSynced(req *http.Request) error {
 	ctx, cancel := context.WithTimeout(req.Context(), time.Second)
 	defer cancel()
-	if !a.manager.GetCache().WaitForCacheSync(ctx) {
-		return errors.New("the caches of this cluster have not synced yet")
+	if a.manager.GetCache().WaitForCacheSync(ctx) {
+		return nil
 	}
-	return nil
+	errs := []error{errors.New("the caches of this cluster have not synced yet")}
+	a.unreadable.Range(func(_, err any) bool {
+		errs = append(errs, err.(error))
+		return true
+	})
+	return errors.Join(errs...)
+}
+
+// watchFailed handles the error of a watch of this cluster. A kind that is not served, or that the
+// agent may not read, must not look like one without objects: the agent waits until it can list it.
+func (a *agent) watchFailed(ctx context.Context, r *toolscache.Reflector, err error) {
+	toolscache.DefaultWatchErrorHandler(ctx, r, err)
+	if r.LastSyncResourceVersion() != "" || (!apierrors.IsForbidden(err) && !apierrors.IsNotFound(err)) {
+		return
+	}
+	if _, known := a.unreadable.Swap(r.TypeDescription(), err); !known {
+		a.Log.Error(err, "cannot read objects of this cluster: the agent is not ready, and changes nothing that depends on them, before it can",
+			"kind", r.TypeDescription())
+	}
 }

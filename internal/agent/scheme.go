@@ -51,5 +51,6 @@ func newMapper() meta.RESTMapper {
 	add(v1alpha1.GroupVersion, meta.RESTScopeNamespace, "ClusterSet", "Cluster", "ExportRecord")
 	add(aboutv1beta1.GroupVersion, meta.RESTScopeRoot, "ClusterProperty")
 	add(claimsv1.GroupVersion, meta.RESTScopeRoot, "ClusterClaim")
+	add(kindOfCRDs.GroupVersion(), meta.RESTScopeRoot, kindOfCRDs.Kind)
 	return mapper
 }

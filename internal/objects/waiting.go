@@ -38,7 +38,13 @@ const (
 	WaitForConflict WaitReason = "write-conflict"
 	// WaitForService: the Service of an export was deleted a moment ago and may be replaced.
 	WaitForService WaitReason = "service-being-replaced"
+	// WaitForIntent: most services of a cluster are gone, and nothing shows that this is meant.
+	WaitForIntent WaitReason = "withdrawal-held"
 )
+
+// WithdrawalHold is how long the withdrawal of services is held when most services of a cluster
+// disappear and nothing shows that this is meant. A person who is alerted has time to look.
+const WithdrawalHold = 10 * time.Minute
 
 // Waiting is the state of a reconciler that waits.
 type Waiting struct {

@@ -284,14 +284,24 @@ func BuildAgent(dir string) (string, error) {
 	return path, nil
 }
 
-// openLog opens the log of the member's agent: beside those of its control plane, or in the folder
-// that SEAMARK_AGENT_LOGS names.
-func (m *Member) openLog() (*os.File, error) {
+// Log returns what the member's agents have logged so far.
+func (m *Member) Log() (string, error) {
+	text, err := os.ReadFile(m.logPath())
+	return string(text), err
+}
+
+// logPath returns the file of the log of the member's agent: beside those of its control plane, or
+// in the folder that SEAMARK_AGENT_LOGS names.
+func (m *Member) logPath() string {
 	dir := os.Getenv("SEAMARK_AGENT_LOGS")
 	if dir == "" {
 		dir = filepath.Dir(m.CP.Logs()[0])
 	}
-	log, err := os.OpenFile(filepath.Join(dir, "agent-"+m.ID+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	return filepath.Join(dir, "agent-"+m.ID+".log")
+}
+
+func (m *Member) openLog() (*os.File, error) {
+	log, err := os.OpenFile(m.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of the agent of %s: %w", m.ID, err)
 	}

@@ -9,6 +9,7 @@ package exports
 import (
 	"fmt"
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +61,8 @@ type Plan struct {
 	// Valid and Conflict are conditions of the ServiceExport; Ready depends on the result of writing.
 	Valid    metav1.Condition
 	Conflict *metav1.Condition
+	// heldUntil is until when the withdrawal of the service is held; zero if it is not.
+	heldUntil time.Time
 	// leftOut is why this cluster takes no part in the service although it may export it, nil if it
 	// takes part.
 	leftOut *merge.Conflict

@@ -3,6 +3,7 @@ package exports
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,8 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, result error) metav1
 		return condition(ready, metav1.ConditionFalse, reason, message)
 	}
 	switch {
+	case result == nil && !plan.heldUntil.IsZero():
+		return notReady(v1alpha1.ServiceExportReasonWithdrawalHeld, heldMessage(plan))
 	case plan.Valid.Status != metav1.ConditionTrue:
 		return notReady(mcsv1beta1.ServiceExportReasonFailed, "not exported: "+plan.Valid.Message)
 	case result == nil && plan.leftOut != nil:
@@ -55,6 +58,12 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, result error) metav1
 	}
 	return notReady(v1alpha1.ServiceExportReasonWaitingForBroker,
 		fmt.Sprintf("waiting for the broker: %s; the export completes by itself", cause(result)))
+}
+
+// heldMessage says why a service without its Service is still published.
+func heldMessage(plan Plan) string {
+	return fmt.Sprintf("%s; what was published before stays until %s, because most exported Services are gone and no user was seen to delete them",
+		plan.Valid.Message, plan.heldUntil.UTC().Format(time.RFC3339))
 }
 
 // leftOutMessage says why a valid export is not exported. The record is published nevertheless: all

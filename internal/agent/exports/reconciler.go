@@ -72,6 +72,8 @@ type Reconciler struct {
 	Observed func(types.NamespacedName, *mcsv1beta1.ServiceExport)
 	// Deferred postpones conditions while services are being published.
 	Deferred *trigger.Deferred
+	// Withdrawals decides which withdrawals are held.
+	Withdrawals *Withdrawals
 
 	replacements trigger.Delays // of exports whose Service is missing
 	takeovers    trigger.Delays // of clusterset IPs that another exporter should claim
@@ -86,6 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: apply.CacheTimeout}, nil
 	}
 	settings, connected := r.Settings()
+	read := time.Now()
 	in, existing, err := r.gather(ctx, key, settings, connected)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -102,12 +105,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, r.report(ctx, key, in.Export, Plan{Valid: validityOffline(in)}, cmp.Or(taken, errNotConnected))
 	}
 	plan, wait := r.decide(ctx, key, in)
-	remaining := r.keepRecordFor(key, plan, existing)
-	if remaining > 0 {
+	held, err := r.Withdrawals.judge(ctx, key, existing.record, missingPart(in, plan), read)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	remaining := max(r.keepRecordFor(key, plan, existing), held.recheck)
+	changes := apply.Changes{}
+	switch {
+	case held.keep:
+		telemetry.Wait(ctx, objects.WaitForIntent)
+		changes = heldChanges(in, existing, held)
+		plan.Record, plan.heldUntil = existing.record, held.until
+	case remaining > 0:
 		telemetry.Wait(ctx, objects.WaitForService)
 		plan.Record = existing.record
+		fallthrough
+	default:
+		changes = diff(existing, plan)
 	}
-	changes := diff(existing, plan)
 	if !changes.Empty() {
 		r.Deferred.MarkUrgent()
 	}
@@ -116,7 +131,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		logChange(ctx, existing, plan)
 	}
 	if in.Export == nil || in.Export.DeletionTimestamp != nil {
-		return ctrl.Result{}, applyErr
+		return ctrl.Result{RequeueAfter: held.recheck}, applyErr
 	}
 	if err := r.report(ctx, key, in.Export, plan, applyErr); err != nil {
 		return ctrl.Result{}, err
@@ -184,10 +199,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 		return in, have, err
 	}
 	if in.Export != nil {
-		if in.Service, err = index.GetOrNil(ctx, r.Local, key, &corev1.Service{}); err != nil {
-			return in, have, err
-		}
-		if in.Slices, err = index.SourceSlices(ctx, r.Local, key); err != nil {
+		if err := r.readService(ctx, key, &in); err != nil {
 			return in, have, err
 		}
 	}
@@ -207,6 +219,11 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 		},
 	}
 	have.record = recordFrom(in.Records, settings.ClusterID)
+	if in.Export == nil && have.record != nil { // its withdrawal may be held
+		if err := r.readService(ctx, key, &in); err != nil {
+			return in, have, err
+		}
+	}
 	in.Records = merge.Demote(objects.AdmittedRecords(in.Records, r.ClusterOf), r.Demoted())
 	all, err := index.BrokerSlices(ctx, r.Broker, key)
 	if err != nil {
@@ -218,6 +235,15 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 		}
 	}
 	return in, have, nil
+}
+
+// readService reads the Service and its slices.
+func (r *Reconciler) readService(ctx context.Context, key types.NamespacedName, in *Input) (err error) {
+	if in.Service, err = index.GetOrNil(ctx, r.Local, key, &corev1.Service{}); err != nil {
+		return err
+	}
+	in.Slices, err = index.SourceSlices(ctx, r.Local, key)
+	return err
 }
 
 // diff returns the writes that turn what the broker has into what it should have.

@@ -16,6 +16,7 @@ import (
 // optionalConditions are present only while they are True.
 var optionalConditions = []mcsv1beta1.ServiceImportConditionType{
 	v1alpha1.ServiceImportConditionStaleEndpointsKept, v1alpha1.ServiceImportConditionAddressesRefused,
+	v1alpha1.ServiceImportConditionWithdrawalHeld,
 }
 
 // maxRefusedLength bounds how many refused addresses a condition or an event names.
@@ -31,6 +32,9 @@ func conditions(in Input, plan Plan, si *mcsv1beta1.ServiceImport) []metav1.Cond
 	if len(plan.Refused) > 0 {
 		out = append(out, condition(v1alpha1.ServiceImportConditionAddressesRefused, metav1.ConditionTrue,
 			v1alpha1.ServiceImportReasonAddressNotAllowed, fmt.Sprintf("not imported: %.*s", maxRefusedLength, strings.Join(plan.Refused, "; "))))
+	}
+	if held := heldCondition(in.Held, in.Records); held != nil {
+		out = append(out, *held)
 	}
 	return out
 }

@@ -64,6 +64,8 @@ type Input struct {
 	Stale map[string]bool
 	// Demoted are the stale clusters that have lost their precedence.
 	Demoted map[string]bool
+	// Held are clusters without a record whose endpoints stay. Their slices are left as they are.
+	Held HeldSources
 	// IsNodeAddress reports whether a node of this cluster has an address. Endpoints of other clusters
 	// must not.
 	IsNodeAddress func(netip.Addr) bool
@@ -165,7 +167,7 @@ func importOf(in Input, plan Plan) *mcsv1beta1.ServiceImport {
 		keepForeign(si, in.Existing)
 	}
 	si.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
-	for _, c := range slices.Sorted(slices.Values(merged.Clusters)) {
+	for _, c := range slices.Sorted(slices.Values(slices.Concat(merged.Clusters, in.Held.Clusters))) {
 		si.Status.Clusters = append(si.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
 	}
 	si.Status.Conditions = conditions(in, plan, si)

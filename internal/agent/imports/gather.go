@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -37,32 +38,38 @@ func (r *Reconciler) existing(ctx context.Context, key types.NamespacedName) (ha
 	return have, err
 }
 
-// gather reads everything that Decide needs.
-func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, settings Settings, have imported) (Input, error) {
+// gather reads everything that Decide needs, and decides which missing clusters are held.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, settings Settings, have imported) (Input, heldImport, error) {
+	read := time.Now()
 	in := Input{
 		Settings: settings, Service: key, Existing: have.serviceImport, Derived: have.derived,
 		Stale: r.Stale(), Demoted: r.Demoted(), IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode, WhyNot: r.WhyNot,
 		Accepts: r.Accepts(ctx, key), BlockOwner: r.BlockOwner,
 	}
+	var held heldImport
 	var err error
 	if in.Records, err = index.Records(ctx, r.Broker, key); err != nil {
-		return in, err
+		return in, held, err
 	}
+	if held, err = r.Withdrawals.judge(ctx, key, have.serviceImport, in.Records, in.Stale, read); err != nil {
+		return in, held, err
+	}
+	in.Held = held.HeldSources
 	in.Records = slices.DeleteFunc(objects.AdmittedRecords(in.Records, r.ClusterOf), func(rec *v1alpha1.ExportRecord) bool {
 		return !r.Admits(string(rec.Spec.ClusterID), key)
 	})
 	if len(in.Records) == 0 {
-		return in, nil
+		return in, held, nil
 	}
 	if in.Slices, err = index.BrokerSlices(ctx, r.Broker, key); err != nil {
-		return in, err
+		return in, held, err
 	}
 	in.Slices = objects.AdmittedSlices(in.Slices, r.ClusterOf)
 	in.Remembered = r.Remembered(ctx, key, in.Records)
 	if slices.ContainsFunc(in.Records, func(rec *v1alpha1.ExportRecord) bool { return string(rec.Spec.ClusterID) == settings.ClusterID }) {
 		in.Own, err = r.own(ctx, key, settings.ClusterID)
 	}
-	return in, err
+	return in, held, err
 }
 
 // own reads what this cluster itself has of a service that it exports.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -59,6 +61,8 @@ type Reconciler struct {
 	Recorder         events.EventRecorder
 	// Lost holds the services whose records disappeared while the broker's watch was interrupted.
 	Lost *Lost
+	// Withdrawals decides whose endpoints stay although the broker has no record of them.
+	Withdrawals *Withdrawals
 	// Observed is called with each import as it is decided, with nil if there is none.
 	Observed func(types.NamespacedName, *mcsv1beta1.ServiceImport)
 	// Deferred postpones writes that no client waits for while services are being imported.
@@ -80,20 +84,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	settings, connected := r.Settings()
-	remaining := r.Lost.Remaining(key)
-	if !connected || remaining > 0 {
-		reason := objects.WaitForRecords
-		if !connected {
-			reason = objects.NotConnectedReason(r.Taken()) // reconciled again when the broker is reached
-		}
-		telemetry.Wait(ctx, reason)
-		return ctrl.Result{RequeueAfter: remaining}, r.refreshOwn(ctx, key, settings, have)
+	if !connected { // reconciled again when the broker is reached
+		telemetry.Wait(ctx, objects.NotConnectedReason(r.Taken()))
+		return ctrl.Result{}, r.refreshOwn(ctx, key, settings, have)
 	}
-	in, err := r.gather(ctx, key, settings, have)
+	in, held, err := r.gather(ctx, key, settings, have)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if remaining := max(r.Lost.Remaining(key), held.settling); remaining > 0 {
+		telemetry.Wait(ctx, objects.WaitForRecords)
+		return ctrl.Result{RequeueAfter: remaining}, r.keep(ctx, key, settings, have, in.Held)
+	}
 	plan := Decide(in)
+	if len(in.Held.Clusters) > 0 {
+		telemetry.Wait(ctx, objects.WaitForIntent)
+		if plan.Import == nil {
+			return ctrl.Result{RequeueAfter: held.recheck}, r.keep(ctx, key, settings, have, in.Held)
+		}
+		have.slices = slices.DeleteFunc(slices.Clone(have.slices), func(s *discoveryv1.EndpointSlice) bool {
+			return slices.Contains(in.Held.Clusters, s.Labels[mcsv1beta1.LabelSourceCluster])
+		})
+	}
 	if plan.Waits != "" {
 		telemetry.Wait(ctx, plan.Waits)
 	}
@@ -116,7 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		telemetry.Wait(ctx, objects.WaitForConflict)
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
-	return ctrl.Result{}, err
+	return ctrl.Result{RequeueAfter: held.recheck}, err
 }
 
 // defers reports whether a write that no client waits for is postponed.
@@ -276,5 +288,6 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 	if refused := newlyRefused(current.Status.Conditions, updated.Status.Conditions); refused != "" {
 		r.Recorder.Eventf(updated, nil, corev1.EventTypeWarning, "AddressRefused", "Import", "%s", refused)
 	}
+	r.announceHeld(current, updated)
 	return nil
 }

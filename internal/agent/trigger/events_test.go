@@ -19,25 +19,25 @@ func TestEventsEnqueueServicesAndReportLostObjects(t *testing.T) {
 	for name, test := range map[string]struct {
 		event    func(toolscache.ResourceEventHandler)
 		enqueued []string
-		lost     []string
+		hooks    []string
 	}{
-		"added":    {func(h toolscache.ResourceEventHandler) { h.OnAdd(serviceAt("web", "1"), false) }, []string{"web"}, nil},
+		"added":    {func(h toolscache.ResourceEventHandler) { h.OnAdd(serviceAt("web", "1"), false) }, []string{"web"}, []string{"added web"}},
 		"updated":  {func(h toolscache.ResourceEventHandler) { h.OnUpdate(serviceAt("web", "1"), serviceAt("web", "2")) }, []string{"web"}, nil},
 		"resynced": {func(h toolscache.ResourceEventHandler) { h.OnUpdate(serviceAt("web", "1"), serviceAt("web", "1")) }, nil, nil},
 		"restored": {
 			func(h toolscache.ResourceEventHandler) { h.OnUpdate(serviceAt("web", "2"), serviceAt("web", "1")) },
-			[]string{"web"}, []string{"web"},
+			[]string{"web"}, []string{"lost web"},
 		},
 		"now of another service": {
 			func(h toolscache.ResourceEventHandler) { h.OnUpdate(serviceAt("web", "1"), serviceAt("db", "2")) },
 			[]string{"web", "db"}, nil,
 		},
-		"deleted": {func(h toolscache.ResourceEventHandler) { h.OnDelete(serviceAt("web", "1")) }, []string{"web"}, nil},
+		"deleted": {func(h toolscache.ResourceEventHandler) { h.OnDelete(serviceAt("web", "1")) }, []string{"web"}, []string{"deleted web"}},
 		"deletion missed": {
 			func(h toolscache.ResourceEventHandler) {
 				h.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "shop/web", Obj: serviceAt("web", "1")})
 			},
-			[]string{"web"}, []string{"web"},
+			[]string{"web"}, []string{"lost web"},
 		},
 		"of another type": {func(h toolscache.ResourceEventHandler) {
 			h.OnAdd(&corev1.Pod{}, false)
@@ -47,15 +47,20 @@ func TestEventsEnqueueServicesAndReportLostObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 			defer queue.ShutDown()
-			var lost []string
-			test.event(enqueueing(queue, Name[*corev1.Service], func(s *corev1.Service) { lost = append(lost, s.Name) }))
+			var hooks []string
+			test.event(enqueueing(queue, Name[*corev1.Service], Hooks[*corev1.Service]{
+				Lost: func(s *corev1.Service) { hooks = append(hooks, "lost "+s.Name) },
+				Changed: func(s *corev1.Service, deleted bool) {
+					hooks = append(hooks, map[bool]string{true: "deleted ", false: "added "}[deleted]+s.Name)
+				},
+			}))
 			var enqueued []string
 			for queue.Len() > 0 {
 				request, _ := queue.Get()
 				enqueued = append(enqueued, request.Name)
 			}
-			if !slices.Equal(enqueued, test.enqueued) || !slices.Equal(lost, test.lost) {
-				t.Errorf("enqueued %v and lost %v, want %v and %v", enqueued, lost, test.enqueued, test.lost)
+			if !slices.Equal(enqueued, test.enqueued) || !slices.Equal(hooks, test.hooks) {
+				t.Errorf("enqueued %v and called hooks %v, want %v and %v", enqueued, hooks, test.enqueued, test.hooks)
 			}
 		})
 	}

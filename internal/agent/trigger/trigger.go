@@ -23,42 +23,59 @@ type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // KeysOf returns the services that an object matters to.
 type KeysOf[T client.Object] func(T) []types.NamespacedName
 
-// Watch enqueues the services of every object of T's kind that is added, updated or deleted in c.
-func Watch[T client.Object](c cache.Cache, obj T, keys KeysOf[T]) source.Source {
-	return WatchLost(c, obj, keys, nil)
+// Hooks are called with an object before its services are enqueued. Functions that are nil are not
+// called.
+type Hooks[T client.Object] struct {
+	// Lost is called for objects that the server may have lost. Those are objects whose deletion
+	// the watch missed, which may be a deletion or a loss, and objects that are older than they
+	// were, because the server was restored from a backup.
+	Lost func(T)
+	// Changed is called for objects that were added, and for those whose deletion the watch showed.
+	Changed func(obj T, deleted bool)
 }
 
-// WatchLost is Watch that also calls lost for objects that the server may have lost. Those are
-// objects whose deletion the watch missed, which may be a deletion or a loss, and objects that are
-// older than they were, because the server was restored from a backup.
-func WatchLost[T client.Object](c cache.Cache, obj T, keys KeysOf[T], lost func(T)) source.Source {
+// Watch enqueues the services of every object of T's kind that is added, updated or deleted in c.
+func Watch[T client.Object](c cache.Cache, obj T, keys KeysOf[T]) source.Source {
+	return WatchWith(c, obj, keys, Hooks[T]{})
+}
+
+// WatchWith is Watch that also calls hooks.
+func WatchWith[T client.Object](c cache.Cache, obj T, keys KeysOf[T], hooks Hooks[T]) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		_, err := Handle(ctx, c, obj, enqueueing(queue, keys, lost))
+		_, err := Handle(ctx, c, obj, enqueueing(queue, keys, hooks))
 		return err
 	})
 }
 
-func enqueueing[T client.Object](queue Queue, keys KeysOf[T], lost func(T)) EventHandler[T] {
+func enqueueing[T client.Object](queue Queue, keys KeysOf[T], hooks Hooks[T]) EventHandler[T] {
 	enqueue := func(obj T) {
 		for _, key := range keys(obj) {
 			queue.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
 	return EventHandler[T]{
-		Add: enqueue,
+		Add: func(obj T) {
+			if hooks.Changed != nil {
+				hooks.Changed(obj, false)
+			}
+			enqueue(obj)
+		},
 		Update: func(before, after T) {
 			if before.GetResourceVersion() == after.GetResourceVersion() {
 				return // a resync: nothing changed
 			}
-			if lost != nil && objects.OlderVersion(after, before) {
-				lost(after)
+			if hooks.Lost != nil && objects.OlderVersion(after, before) {
+				hooks.Lost(after)
 			}
 			enqueue(before) // it may have belonged to another service
 			enqueue(after)
 		},
 		Delete: func(obj T, observed bool) {
-			if lost != nil && !observed {
-				lost(obj)
+			switch {
+			case observed && hooks.Changed != nil:
+				hooks.Changed(obj, true)
+			case !observed && hooks.Lost != nil:
+				hooks.Lost(obj)
 			}
 			enqueue(obj)
 		},

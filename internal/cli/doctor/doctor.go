@@ -67,6 +67,7 @@ var Checks = []Check{
 	{"agent-versions", "the members run the same version", checkVersions},
 	{"grants", "the members publish only what the broker's admin grants them", checkGrants},
 	{"exports", "every export is published", checkExports},
+	{"withdrawal-held", "no member holds the withdrawal of services", checkHeld},
 	{"dns-server", "seamark-dns runs", checkDNSServer},
 	{"dns-forward", "the cluster's DNS forwards the zone of the clusterset", checkForward},
 	{"dns-answer", "DNS answers for the clusterset", checkAnswer},

@@ -71,6 +71,8 @@ type Cluster struct {
 	ProxyErrors float64
 	// BadExports are exports with a condition that something is wrong, as namespace/name.
 	BadExports []string
+	// HeldImports are imports whose exporters' records the broker has lost, as namespace/name.
+	HeldImports []string
 	// Probes are the attempts to reach pods of other clusters; ProbeSkipped is why there were none.
 	Probes       []Probe
 	ProbeSkipped string
@@ -100,6 +102,8 @@ type Broker struct {
 	// Problem is why it cannot be read; then the rest is empty.
 	Problem string
 	Server  string
+	// Namespace is that of the clusterset's objects.
+	Namespace string
 	// Kinds are the CRDs that a broker needs; KindsProblem is why they cannot be read: a member may
 	// not.
 	Kinds        []Kind
@@ -110,6 +114,8 @@ type Broker struct {
 	// Ignored are the services, as namespace/name, of which importers ignore a record, by the
 	// member that published it: the broker's admin does not grant it.
 	Ignored map[string][]string
+	// Held are the services, as namespace/name, whose withdrawal a member holds, by that member.
+	Held map[string][]string
 	// Used are the clusterset IPs that services have.
 	Used []netip.Addr
 }

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -99,6 +102,25 @@ func checkGrants(f *Facts) []Result {
 		out = append(out, pass("all of it is granted").at("broker"))
 	}
 	return out
+}
+
+// checkHeld reports withdrawals that members hold. It says nothing where there is none.
+func checkHeld(f *Facts) []Result {
+	var out []Result
+	for _, id := range slices.Sorted(maps.Keys(f.Broker.Held)) {
+		services := f.Broker.Held[id]
+		out = append(out, warn(explain.WithdrawalCure(id, f.Broker.Namespace),
+			"most exports of %s are gone there, and its agent saw no user delete them: it still publishes %s for %s: %s",
+			id, text.Plural(len(services), "service"), duration.HumanDuration(objects.WithdrawalHold), firstNames(services)).at(id))
+	}
+	return append(out, each(f, func(c *Cluster) Result {
+		if len(c.HeldImports) == 0 {
+			return Result{}
+		}
+		return warn("seamark explain SERVICE -n NAMESPACE names the clusters: see why their agents do not publish again",
+			"the broker has lost most records of a cluster: %s kept for %s: %s", text.Plural(len(c.HeldImports), "import"),
+			duration.HumanDuration(objects.WithdrawalHold), firstNames(c.HeldImports))
+	})...)
 }
 
 // checkClusterSetIPRanges compares the ranges of clusterset IPs with those of pods and Services,

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,6 +49,11 @@ func (e *explainer) explainExporters() {
 			x.Service = describeRecord(&record.Spec)
 			x.Ready, x.Total = CountReady(e.slicesOf(id))
 			x.State = e.judgeRecord(c, id)
+		}
+		if record != nil && record.Annotations[v1alpha1.AnnotationWithdrawalHeld] != "" {
+			since := record.Annotations[v1alpha1.AnnotationWithdrawalHeld]
+			e.withdrawalHeld(id, fmt.Sprintf("most exports of cluster %s are gone there, and its agent saw no user delete them: "+
+				"it keeps what it published for %s (since %s)", id, duration.HumanDuration(objects.WithdrawalHold), since))
 		}
 		if e.stale(id) {
 			e.findAs(e.unlessOthers(id), agentSilent, id, fmt.Sprintf("cluster %s renewed its lease %s ago: its agent does not run, "+
@@ -102,6 +108,19 @@ func (e *explainer) slicesOf(id string) []discoveryv1.EndpointSlice {
 		}
 	}
 	return out
+}
+
+// withdrawalHeld adds that a cluster holds the withdrawal of its export.
+func (e *explainer) withdrawalHeld(id, detail string) {
+	e.find(withdrawalHeld, id, detail, WithdrawalCure(id, e.Broker.Namespace))
+}
+
+// WithdrawalCure returns what to do about withdrawals that a cluster holds. namespace is the
+// broker's; empty means the default.
+func WithdrawalCure(id, namespace string) string {
+	return fmt.Sprintf("apply its ServiceExports and Services again; if they are meant to be gone, wait, "+
+		"or have the broker's admin delete its records: kubectl -n %s delete exportrecords -l %s=%s",
+		cmp.Or(namespace, objects.DefaultNamespace), mcsv1beta1.LabelSourceCluster, id)
 }
 
 func (e *explainer) notExported() {
@@ -207,6 +226,9 @@ func (e *explainer) judgeReady(c *Cluster, record *v1alpha1.ExportRecord) string
 		return "not exported, left out: " + ready.Reason // explainConflict adds the finding
 	case v1alpha1.ServiceExportReasonNoClusterSetIPLeft:
 		return "published, without a clusterset IP" // explainAddress adds the finding
+	case v1alpha1.ServiceExportReasonWithdrawalHeld:
+		e.withdrawalHeld(c.ID, ready.Message)
+		return "published, withdrawal held"
 	case v1alpha1.ServiceExportReasonNotMember:
 		e.find(agentNotRunning, c.ID,
 			fmt.Sprintf("no agent has reconciled the ServiceExport since %s joined again: %s", c.ID, ready.Message), c.agentCure())

@@ -59,8 +59,8 @@ type Finding struct {
 
 // Problems are all kinds of findings.
 var Problems = []Problem{
-	notExported, noService, externalName, namespaceNotAllowed, limitExceeded, notMember, agentSilent, agentNotRunning, refusedByBroker, idTaken,
-	noReadyEndpoints,
+	notExported, noService, externalName, namespaceNotAllowed, limitExceeded, withdrawalHeld, notMember, agentSilent, agentNotRunning,
+	refusedByBroker, idTaken, noReadyEndpoints,
 	clusterUnreachable, brokerUnreachable, notPublished, waitingForBroker,
 	typeConflict, portConflict, familyConflict, otherConflict,
 	noClusterSetIPLeft, noClusterSetIP, clusterSetIPRejected,
@@ -76,6 +76,7 @@ var (
 	externalName        = Problem{"external-name", "a Service of type ExternalName cannot be exported", Fail, HopExport}
 	namespaceNotAllowed = Problem{"namespace-not-allowed", "the cluster may not export from this namespace", Fail, HopExport}
 	limitExceeded       = Problem{"limit-exceeded", "the cluster exports more than it may", Fail, HopExport}
+	withdrawalHeld      = Problem{"withdrawal-held", "most services of a cluster are gone, and nothing shows that this is meant", Warn, HopExport}
 	notMember           = Problem{"not-a-member", "the cluster is not a member of the clusterset", Fail, HopExport}
 	agentSilent         = Problem{"agent-silent", "the cluster's heartbeat has stopped", Fail, HopBroker}
 	agentNotRunning     = Problem{"agent-not-running", "no agent has reconciled the export", Fail, HopExport}

@@ -84,6 +84,7 @@ func (e *explainer) judgeImport(c *Cluster) string {
 		e.addWaits(c, importReconciler)
 		return "being imported"
 	}
+	e.judgeHeld(c)
 	refused := e.judgeRefused(c)
 	if ready.Status != metav1.ConditionTrue {
 		return e.judgeNotReady(c, ready)
@@ -159,6 +160,17 @@ func (e *explainer) judgeRefused(c *Cluster) bool {
 	e.find(addressesRefused, c.ID, refused.Message,
 		"a cluster must publish addresses that other clusters can reach: correct the endpoints of the Service where it is exported")
 	return true
+}
+
+// judgeHeld adds that a cluster keeps endpoints whose records the broker has lost. If the exporter
+// itself holds the withdrawal, the finding is the exporter's.
+func (e *explainer) judgeHeld(c *Cluster) {
+	held := c.condition(v1alpha1.ServiceImportConditionWithdrawalHeld)
+	if held == nil || held.Reason == string(v1alpha1.ServiceImportReasonHeldByExporter) {
+		return
+	}
+	e.find(withdrawalHeld, c.ID, held.Message, "see why the agents of these clusters do not publish again (seamark doctor with their contexts); "+
+		"if a cluster is gone for good: seamark cluster remove ID")
 }
 
 func (e *explainer) reportedIPs() []string {

@@ -70,6 +70,8 @@ func TestReasonsLeadToFindings(t *testing.T) {
 		string(v1alpha1.ServiceExportReasonClusterSetIPConflict): "merge reports it, and explain merges itself",
 		string(v1alpha1.ServiceImportReasonNoOtherCluster):       "the condition's type says it",
 		string(v1alpha1.ServiceImportReasonAddressNotAllowed):    "the condition's type says it",
+		string(v1alpha1.ServiceImportReasonRecordsLost):          "the condition's type says it",
+		string(v1alpha1.ServiceImportReasonHeldByExporter):       "the exporter's record says it",
 	}
 	tests := []struct {
 		value string
@@ -96,6 +98,8 @@ func TestReasonsLeadToFindings(t *testing.T) {
 		{"OfAnotherVersion", ready, "waiting-for-broker"},
 		{string(v1alpha1.ServiceImportConditionStaleEndpointsKept), extra, "stale-endpoints-kept"},
 		{string(v1alpha1.ServiceImportConditionAddressesRefused), extra, "addresses-refused"},
+		{string(v1alpha1.ServiceImportConditionWithdrawalHeld), extra, "withdrawal-held"},
+		{string(v1alpha1.ServiceExportReasonWithdrawalHeld), ready, "withdrawal-held"},
 	}
 	tested := map[string]bool{}
 	for _, test := range tests {

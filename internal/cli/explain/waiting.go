@@ -40,6 +40,7 @@ var waitTexts = map[objects.WaitReason]string{
 	objects.WaitForOther:      "another member with precedence is expected to write the aggregate",
 	objects.WaitForConflict:   "another client changed the object at the same time; the agent retries",
 	objects.WaitForService:    "the Service was deleted a moment ago and may be replaced",
+	objects.WaitForIntent:     "most services of a cluster are gone, and nothing shows that this is meant",
 }
 
 // addWaits adds to the last finding what the given reconcilers of a cluster's agent wait for. A

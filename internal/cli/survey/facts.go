@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,7 +65,7 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 	if b.Problem != nil {
 		return doctor.Broker{Problem: b.Problem.Error()}
 	}
-	out := doctor.Broker{Server: b.Config.Host, Set: b.ClusterSet}
+	out := doctor.Broker{Server: b.Config.Host, Namespace: b.Namespace, Set: b.ClusterSet}
 	var (
 		members v1alpha1.ClusterList
 		leases  coordinationv1.LeaseList
@@ -88,7 +89,7 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 		}
 		out.Members = append(out.Members, m)
 	}
-	out.Ignored = ignored(members.Items, records.Items)
+	out.Ignored, out.Held = ignored(members.Items, records.Items), held(records.Items)
 	used := map[netip.Addr]bool{}
 	for i := range records.Items {
 		for _, addr := range objects.ParseAddresses(records.Items[i].Spec.ClusterSetIPs) {
@@ -120,6 +121,17 @@ func ignored(members []v1alpha1.Cluster, records []v1alpha1.ExportRecord) map[st
 		published[id]++
 		if !objects.MayExport(byID[id], spec.ServiceNamespace) || published[id] > objects.LimitsOf(byID[id]).Services {
 			out[id] = append(out[id], spec.ServiceNamespace+"/"+spec.ServiceName)
+		}
+	}
+	return out
+}
+
+// held returns the services whose withdrawal their cluster holds.
+func held(records []v1alpha1.ExportRecord) map[string][]string {
+	out := map[string][]string{}
+	for i := range records {
+		if spec := &records[i].Spec; records[i].Annotations[v1alpha1.AnnotationWithdrawalHeld] != "" {
+			out[string(spec.ClusterID)] = append(out[string(spec.ClusterID)], spec.ServiceNamespace+"/"+spec.ServiceName)
 		}
 	}
 	return out
@@ -243,6 +255,13 @@ func (c *Cluster) readServiceFacts(ctx context.Context, out *doctor.Cluster, ser
 		if si := &services.Imports[i]; objects.IsManagedImport(si) && len(si.Spec.IPs) > 0 {
 			out.Asked, out.Expect = objects.DNSName(client.ObjectKeyFromObject(si), out.Zone), si.Spec.IPs
 			break
+		}
+	}
+	for i := range services.Imports {
+		si := &services.Imports[i]
+		held := meta.FindStatusCondition(si.Status.Conditions, string(v1alpha1.ServiceImportConditionWithdrawalHeld))
+		if held != nil && held.Reason == string(v1alpha1.ServiceImportReasonRecordsLost) {
+			out.HeldImports = append(out.HeldImports, si.Namespace+"/"+si.Name)
 		}
 	}
 	out.Answer = c.askDNS(ctx, out.Asked, servers.of(c))

@@ -27,6 +27,7 @@ var shownBy = map[string]string{
 	"external-name":         "TestExplainExternalName",
 	"namespace-not-allowed": "TestExplainNamespaceNotAllowed",
 	"limit-exceeded":        "TestDoctorFinds",
+	"withdrawal-held":       "TestDoctorFinds",
 	"not-a-member":          "TestStatusWhereThereIsNothing",
 	"agent-silent":          "TestExplainStoppedExporterAndBroker",
 	"agent-not-running":     "TestExplainStoppedExporterAndBroker",

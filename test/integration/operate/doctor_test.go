@@ -87,6 +87,7 @@ func TestDoctorFinds(t *testing.T) {
 		name string
 		run  func(*testing.T, *terminal)
 	}{
+		{"withdrawals that are held", doctorHeld},
 		{"a DNS that does not forward", doctorDNSForward},
 		{"a pod that cannot be reached", doctorProbe},
 		{"ranges that overlap", doctorRanges},
@@ -104,6 +105,50 @@ func TestDoctorFinds(t *testing.T) {
 		if !ok {
 			return
 		}
+	}
+}
+
+// The exports of east are gone when its agent starts, and then the broker's records of them.
+func doctorHeld(t *testing.T, term *terminal) {
+	ns := term.namespace(term.east, term.west)
+	names := []string{"web", "db", "api", "cache"}
+	for _, name := range names {
+		term.serve(term.east, ns, name)
+		term.healthy(ns, name, "east,west")
+	}
+	restart := func(m *fleet.Member, meanwhile func() error) {
+		t.Helper()
+		m.Stop()
+		if err := errors.Join(meanwhile(), m.Start()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restart(term.east, func() error {
+		return term.east.Client.DeleteAllOf(t.Context(), &mcsv1beta1.ServiceExport{}, client.InNamespace(ns))
+	})
+	detail, fix := term.diagnosed("doctor", "withdrawal-held", "east", "warn")
+	if !strings.Contains(detail, "it still publishes 4 services for 10m: ") || !strings.Contains(fix, "apply its ServiceExports") {
+		t.Errorf("%s: %s", detail, fix)
+	}
+	term.finds(0, "withdrawal-held", ns, "web", "east,west", "WARN withdrawal-held in east", "delete exportrecords -l")
+	for _, name := range names {
+		term.east.Export(t, ns, name)
+		term.healthy(ns, name, "east,west")
+	}
+
+	term.east.Stop()
+	restart(term.west, func() error {
+		return term.fleet.Admin.DeleteAllOf(t.Context(), &v1alpha1.ExportRecord{}, client.InNamespace(objects.DefaultNamespace),
+			client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns})
+	})
+	term.diagnosed("doctor --context west", "withdrawal-held", "west", "warn")
+	term.finds(1, "withdrawal-held", ns, "web", "west", "WARN withdrawal-held in west", "lost most records of cluster east")
+	if err := term.east.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		term.healthy(ns, name, "east,west")
+		term.east.Unexport(t, ns, name)
 	}
 }
 

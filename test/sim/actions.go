@@ -92,6 +92,10 @@ func (w *world) perform(a action) {
 		at = w.calm + a.service%(len(w.services)-w.calm)
 	}
 	w.logf("%s: %s, service %s", a.name, m.id, w.services[at])
+	w.size.actions++
+	if !definition.config {
+		w.size.faults++
+	}
 	w.rng = newRand(a.random)
 	w.broker.backUp()
 	definition.do(w, m, w.services[at], a.random>>8)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ func TestHistories(t *testing.T) {
 	var next, played atomic.Uint64
 	var failed atomic.Bool
 	found := findings{seeds: map[rule][]uint64{}}
-	start := time.Now()
+	start, cpu := time.Now(), cpuTime(t)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
@@ -55,33 +56,49 @@ func TestHistories(t *testing.T) {
 					return
 				}
 				h := newHistory(*first + n)
-				_, failure := h.play(t, false)
+				out := h.play(t, false)
 				played.Add(1)
-				if failure != nil && *survey {
-					found.add(failure, h.seed)
-				} else if failure != nil && failed.CompareAndSwap(false, true) {
-					explainFailure(t, h, failure, played.Load())
+				found.add(out, h.seed)
+				if out.failure != nil && !*survey && failed.CompareAndSwap(false, true) {
+					explainFailure(t, h, out.failure, played.Load())
 				}
 			}
 		})
 	}
 	workers.Wait()
-	t.Logf("%d histories in %.1f s: %.0f a minute", played.Load(), time.Since(start).Seconds(),
-		float64(played.Load())/time.Since(start).Minutes())
-	found.report(t)
+	n := float64(played.Load())
+	t.Logf("%.0f histories in %.1f s: %.0f a minute; %.1f ms of CPU time each", n, time.Since(start).Seconds(), n/time.Since(start).Minutes(),
+		float64((cpuTime(t)-cpu).Microseconds())/n/1000)
+	t.Logf("a history has on average %v", &found.size)
+	if *survey {
+		found.report(t)
+	}
 }
 
-// findings are the broken rules with the seeds that broke them.
+// cpuTime returns the CPU time of this process. Unlike wall time it says something on a machine
+// that others use too.
+func cpuTime(t *testing.T) time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// findings are the broken rules with the seeds that broke them, and how much happened.
 type findings struct {
 	mu    sync.Mutex
 	seeds map[rule][]uint64
+	size  size
 }
 
-func (f *findings) add(failure error, seed uint64) {
+func (f *findings) add(out outcome, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	broken := brokenRule(failure)
-	f.seeds[broken] = append(f.seeds[broken], seed)
+	f.size.add(out.size)
+	if broken := brokenRule(out.failure); broken != "" {
+		f.seeds[broken] = append(f.seeds[broken], seed)
+	}
 }
 
 func (f *findings) report(t *testing.T) {
@@ -93,20 +110,20 @@ func (f *findings) report(t *testing.T) {
 
 func explainFailure(t *testing.T, h history, failure error, played uint64) {
 	h = h.shrink(t, brokenRule(failure))
-	trace, failure := h.play(t, true)
-	t.Errorf("seed %d, after %d histories: %s", h.seed, played, h.report(failure, trace))
+	out := h.play(t, true)
+	t.Errorf("seed %d, after %d histories: %s", h.seed, played, h.report(out.failure, out.trace))
 }
 
 func playOne(t *testing.T, seed uint64) {
 	h := newHistory(seed)
-	trace, failure := h.play(t, true)
+	out := h.play(t, true)
 	if *verbose {
-		for _, line := range trace {
+		for _, line := range out.trace {
 			fmt.Println(line)
 		}
 	}
-	if failure != nil {
-		explainFailure(t, h, failure, 1)
+	if out.failure != nil {
+		explainFailure(t, h, out.failure, 1)
 	}
 }
 
@@ -115,11 +132,11 @@ func TestReplay(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	for seed := range uint64(4) {
 		h := newHistory(seed)
-		first, firstFailure := h.play(t, true)
-		second, secondFailure := h.play(t, true)
-		if brokenRule(firstFailure) != brokenRule(secondFailure) {
-			t.Errorf("seed %d: %v the first time, %v the second", seed, firstFailure, secondFailure)
+		a, b := h.play(t, true), h.play(t, true)
+		if brokenRule(a.failure) != brokenRule(b.failure) {
+			t.Errorf("seed %d: %v the first time, %v the second", seed, a.failure, b.failure)
 		}
+		first, second := a.trace, b.trace
 		for i := range min(len(first), len(second)) {
 			if first[i] != second[i] {
 				t.Fatalf("seed %d: event %d is\n%s\nthe first time, and\n%s\nthe second", seed, i, first[i], second[i])

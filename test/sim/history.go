@@ -28,16 +28,51 @@ func newHistory(seed uint64) history {
 	return h
 }
 
-// play plays a history and returns what happened, and the rule that was broken, nil if none was.
-func (h history) play(t *testing.T, tracing bool) (trace []string, failure error) {
+// size is how much happened in a history.
+type size struct {
+	histories, members, actions, faults, processes, deliveries, reconciles, writes int
+	simulated                                                                      time.Duration
+}
+
+func (s *size) add(o size) {
+	s.histories++
+	s.members += o.members
+	s.actions += o.actions
+	s.faults += o.faults
+	s.processes += o.processes
+	s.deliveries += o.deliveries
+	s.reconciles += o.reconciles
+	s.writes += o.writes
+	s.simulated += o.simulated
+}
+
+func (s *size) String() string {
+	n := float64(max(s.histories, 1))
+	return fmt.Sprintf("%.2f members, %.1f actions (%.1f of them faults), %.1f starts of agents, %.0f deliveries, %.0f reconciles, %.0f writes, %.0f s",
+		float64(s.members)/n, float64(s.actions)/n, float64(s.faults)/n, float64(s.processes)/n, float64(s.deliveries)/n, float64(s.reconciles)/n,
+		float64(s.writes)/n, s.simulated.Seconds()/n)
+}
+
+// outcome is what a history came to.
+type outcome struct {
+	failure error    // the rule that was broken; nil if none was
+	trace   []string // what happened, if that was asked for
+	size    size
+}
+
+// play plays a history.
+func (h history) play(t *testing.T, tracing bool) (out outcome) {
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(h.seed)
 		w.tracing = tracing
-		defer func() { failure, trace = w.failure, w.trace }()
+		defer func() {
+			w.size.members, w.size.processes, w.size.writes, w.size.simulated = len(w.members), w.processes, w.writes, time.Since(w.started)
+			out = outcome{failure: w.failure, trace: w.trace, size: w.size}
+		}()
 		defer w.stopAll()
 		h.playIn(w)
 	})
-	return trace, failure
+	return out
 }
 
 func (h history) playIn(w *world) {
@@ -136,7 +171,7 @@ func (h history) shrink(t *testing.T, broken rule) history {
 		for i := len(h.actions) - 1; i >= 0; i-- {
 			shorter := h
 			shorter.actions = append(append([]action{}, h.actions[:i]...), h.actions[i+1:]...)
-			if _, failure := shorter.play(t, false); brokenRule(failure) == broken {
+			if brokenRule(shorter.play(t, false).failure) == broken {
 				h, again = shorter, true
 			}
 		}

@@ -52,6 +52,7 @@ type world struct {
 	tasks     int
 	// writes counts all writes but those of leases.
 	writes  int
+	size    size
 	checker *checker
 	failure error
 	trace   []string
@@ -205,9 +206,11 @@ func (w *world) step() bool {
 	}
 	// Choose the sort of work first: many changes must not keep reconcilers from running.
 	if reconciles == 0 || deliveries > 0 && w.rng.IntN(w.eagerness+1) < w.eagerness {
+		w.size.deliveries++
 		i := w.deliverable[w.rng.IntN(deliveries)]
 		i.deliver(w.staleness())
 	} else {
+		w.size.reconciles++
 		item := w.ready.take(w.rng.IntN(reconciles))
 		item.queue.reconcile(item.request)
 	}

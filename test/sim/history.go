@@ -60,12 +60,19 @@ type outcome struct {
 	size    size
 }
 
-// play plays a history.
+// play plays a history. With tracing it records what happens, and checks that no agent changes
+// what it reads.
 func (h history) play(t *testing.T, tracing bool) (out outcome) {
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(h.seed)
-		w.tracing = tracing
+		if tracing {
+			w.tracing = true
+			w.detectChanges()
+		}
 		defer func() {
+			if err := w.changed(); err != nil {
+				t.Error(err)
+			}
 			w.size.members, w.size.processes, w.size.writes, w.size.simulated = len(w.members), w.processes, w.writes, time.Since(w.started)
 			out = outcome{failure: w.failure, trace: w.trace, size: w.size}
 		}()

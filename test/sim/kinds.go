@@ -20,13 +20,17 @@ import (
 // kind is what the modelled API server has to know about a Go type.
 type kind struct {
 	name string
+	// All copies are shallow, because deep ones would be half of the simulator's work. Nobody may
+	// change what is behind the pointers and maps of an object that was read; see detector.
+
 	// fill sets the items of a list to copies of objects. set replaces what dst points at by a copy
 	// of src.
 	fill func(list client.ObjectList, items []client.Object)
 	set  func(dst, src client.Object)
 	// keepStatus copies the status of src to dst; nil for kinds without a status subresource.
 	keepStatus func(dst, src client.Object)
-	// withoutMeta returns a copy with empty metadata, for the comparison of the rest.
+	// shallow returns a copy, withoutMeta one with empty metadata, for the comparison of the rest.
+	shallow     func(client.Object) client.Object
 	withoutMeta func(client.Object) client.Object
 }
 
@@ -46,7 +50,6 @@ func kindOf(obj client.Object) *kind { return kinds[reflect.TypeOf(obj)] }
 func register[T, L, S any, P interface {
 	*T
 	client.Object
-	DeepCopyInto(*T)
 }](name string, items func(*L) *[]T, status func(*T) *S) {
 	k := &kind{
 		name: name,
@@ -57,16 +60,18 @@ func register[T, L, S any, P interface {
 			}
 			out := make([]T, len(objects))
 			for i, obj := range objects {
-				obj.(P).DeepCopyInto(&out[i])
+				out[i] = *obj.(P)
 			}
 			*items(typed) = out
 		},
-		set: func(dst, src client.Object) { src.(P).DeepCopyInto((*T)(dst.(P))) },
+		set: func(dst, src client.Object) { *dst.(P) = *src.(P) },
+		shallow: func(obj client.Object) client.Object {
+			out := *obj.(P)
+			return P(&out)
+		},
 	}
 	k.withoutMeta = func(obj client.Object) client.Object {
-		var bare T
-		obj.(P).DeepCopyInto(&bare)
-		out := P(&bare)
+		out := k.shallow(obj)
 		out.SetName("")
 		out.SetNamespace("")
 		out.SetUID("")
@@ -79,9 +84,7 @@ func register[T, L, S any, P interface {
 	}
 	if status != nil {
 		k.keepStatus = func(dst, src client.Object) {
-			var copied T
-			src.(P).DeepCopyInto(&copied)
-			*status((*T)(dst.(P))) = *status((*T)((P)(&copied)))
+			*status((*T)(dst.(P))) = *status((*T)(src.(P)))
 		}
 	}
 	kinds[reflect.TypeFor[P]()] = k
@@ -115,7 +118,6 @@ func init() {
 func plain[T, L any, P interface {
 	*T
 	client.Object
-	DeepCopyInto(*T)
 }](name string, items func(*L) *[]T) {
 	register[T, L, struct{}, P](name, items, nil)
 }

@@ -39,8 +39,9 @@ type server struct {
 	// orphans is true if an object was deleted since collectGarbage last found none.
 	orphans bool
 	// onWrite is called after each change, with the object as it is or, if it was deleted, was.
-	onWrite func(verb string, obj client.Object)
-	backups []backup
+	onWrite  func(verb string, obj client.Object)
+	backups  []backup
+	detector *detector
 }
 
 type store struct {
@@ -48,6 +49,7 @@ type store struct {
 	base     map[types.NamespacedName]client.Object // the objects before the first change of the log
 	log      []change
 	watchers []*informer
+	cached   map[cacheKey]*cached // the objects as caches have them
 }
 
 type change struct {
@@ -75,7 +77,9 @@ func (s *server) store(t reflect.Type) *store {
 		if kinds[t] == nil {
 			panic(fmt.Sprintf("kind %s is not modelled: add it to kinds.go", t))
 		}
-		st = &store{objects: map[types.NamespacedName]client.Object{}, base: map[types.NamespacedName]client.Object{}}
+		st = &store{
+			objects: map[types.NamespacedName]client.Object{}, base: map[types.NamespacedName]client.Object{}, cached: map[cacheKey]*cached{},
+		}
 		s.stores[t] = st
 	}
 	return st
@@ -121,6 +125,7 @@ func (s *server) commit(verb string, st *store, obj client.Object, deleted bool)
 	if !ok {
 		panic("not an object")
 	}
+	s.detector.watch(stored)
 	key := client.ObjectKeyFromObject(stored)
 	if deleted {
 		delete(st.objects, key)
@@ -167,7 +172,7 @@ func (s *server) update(obj client.Object, status bool) error {
 		return apierrors.NewConflict(resource(obj), obj.GetName(), errors.New("the object has been modified"))
 	}
 	if status {
-		wanted := obj.DeepCopyObject().(client.Object)
+		wanted := k.shallow(obj)
 		k.set(obj, current)
 		k.keepStatus(obj, wanted)
 	} else {
@@ -211,8 +216,7 @@ func (s *server) remove(obj client.Object, preconditions *metav1.Preconditions) 
 		p.ResourceVersion != nil && *p.ResourceVersion != current.GetResourceVersion()) {
 		return apierrors.NewConflict(resource(obj), obj.GetName(), errors.New("the precondition does not hold"))
 	}
-	last := current.DeepCopyObject().(client.Object)
-	s.commit("delete", st, last, true)
+	s.commit("delete", st, kindOf(current).shallow(current), true)
 	return nil
 }
 

@@ -28,8 +28,10 @@ type view struct {
 
 	server *server
 	agent  *agentProcess
-	// transform is what the agent's cache does with objects before it stores them.
-	transform func(reflect.Type) toolscache.TransformFunc
+	// transforms are what the agent's cache does with objects before it stores them, by the type.
+	// All members do the same with the other types.
+	transforms map[reflect.Type]toolscache.TransformFunc
+	transform  toolscache.TransformFunc
 	// cut is true while the watches are interrupted.
 	cut bool
 
@@ -48,12 +50,7 @@ func newView(s *server, a *agentProcess, options cache.Options) *view {
 	}
 	return &view{
 		server: s, agent: a, informers: map[reflect.Type]*informer{}, indexers: map[reflect.Type]map[string]client.IndexerFunc{},
-		transform: func(t reflect.Type) toolscache.TransformFunc {
-			if f, ok := byType[t]; ok {
-				return f
-			}
-			return options.DefaultTransform
-		},
+		transforms: byType, transform: options.DefaultTransform,
 	}
 }
 
@@ -226,10 +223,27 @@ func (i *informer) replace(at int, obj client.Object) {
 	}
 }
 
-// cache returns an object as the agent's cache has it.
+// cacheKey is an object of a server as the caches of one member have it, or of all if it is "".
+type cacheKey struct {
+	obj    client.Object
+	member string
+}
+
+// cache returns an object as the agent's cache has it. Caches share such objects with those of the
+// same member's other processes, and with those of other members that would do the same with it.
 func (i *informer) cache(key types.NamespacedName, obj client.Object) *cached {
+	at := cacheKey{obj: obj}
+	f, own := i.view.transforms[i.typ]
+	if own {
+		at.member = i.view.agent.member.id
+	} else {
+		f = i.view.transform
+	}
+	if out := i.store.cached[at]; out != nil {
+		return out
+	}
 	var copied any = obj.DeepCopyObject()
-	if f := i.view.transform(i.typ); f != nil {
+	if f != nil {
 		var err error
 		if copied, err = f(copied); err != nil {
 			panic(err)
@@ -242,6 +256,8 @@ func (i *informer) cache(key types.NamespacedName, obj client.Object) *cached {
 		}
 		out.indexed[field] = f(out.obj)
 	}
+	i.store.cached[at] = out
+	i.view.server.detector.watch(out.obj)
 	return out
 }
 

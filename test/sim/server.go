@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/seamark-dev/seamark/internal/agent/apply"
 )
 
 // server models an API server: objects with resource versions and optimistic concurrency, a log of
@@ -193,13 +195,13 @@ func (s *server) update(obj client.Object, status bool) error {
 		s.commit("update", st, obj, false)
 		return nil
 	}
-	if equality.Semantic.DeepEqual(current, obj) {
-		return nil
-	}
 	verb := "update"
-	if status {
+	switch same := equality.Semantic.DeepEqual(k.withoutMeta(current), k.withoutMeta(obj)); {
+	case same && (status || apply.SameMetadata(current, obj) && apply.SameOwners(current.GetOwnerReferences(), obj.GetOwnerReferences())):
+		return nil
+	case status:
 		verb = "update status of"
-	} else if !equality.Semantic.DeepEqual(k.withoutMeta(current), k.withoutMeta(obj)) {
+	case !same:
 		obj.SetGeneration(current.GetGeneration() + 1)
 	}
 	s.commit(verb, st, obj, false)

@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -322,6 +323,10 @@ func (v *view) List(_ context.Context, list client.ObjectList, opts ...client.Li
 func selector(opts []client.ListOption) func(client.Object, map[string][]string) bool {
 	var o client.ListOptions
 	o.ApplyOptions(opts)
+	var required fields.Requirements
+	if o.FieldSelector != nil {
+		required = o.FieldSelector.Requirements()
+	}
 	return func(obj client.Object, indexed map[string][]string) bool {
 		if o.Namespace != "" && obj.GetNamespace() != o.Namespace {
 			return false
@@ -329,15 +334,14 @@ func selector(opts []client.ListOption) func(client.Object, map[string][]string)
 		if o.LabelSelector != nil && !o.LabelSelector.Matches(labels.Set(obj.GetLabels())) {
 			return false
 		}
-		if o.FieldSelector != nil {
-			for _, r := range o.FieldSelector.Requirements() {
-				if r.Field == metav1.ObjectNameField {
-					if obj.GetName() != r.Value {
-						return false
-					}
-				} else if !slices.Contains(indexed[r.Field], r.Value) {
+		for i := range required {
+			r := &required[i]
+			if r.Field == metav1.ObjectNameField {
+				if obj.GetName() != r.Value {
 					return false
 				}
+			} else if !slices.Contains(indexed[r.Field], r.Value) {
+				return false
 			}
 		}
 		return true

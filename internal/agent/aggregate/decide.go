@@ -204,8 +204,8 @@ func isNewer(existing *mcsv1beta1.ServiceImport, records []*v1alpha1.ExportRecor
 
 // sameSpec compares everything but the writer: members that agree write nothing.
 func sameSpec(a, b *mcsv1beta1.ServiceImport) bool {
-	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(withoutWriter(a.Labels), withoutWriter(b.Labels)) &&
-		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+	return maps.Equal(withoutWriter(a.Labels), withoutWriter(b.Labels)) && maps.Equal(a.Annotations, b.Annotations) &&
+		equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
 func withoutWriter(labels map[string]string) map[string]string {

@@ -6,11 +6,11 @@ package apply
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -118,7 +118,7 @@ func (w *Writer) replace(ctx context.Context, obj client.Object, exists error) e
 	}
 	old, ok := obj.DeepCopyObject().(client.Object)
 	if !ok || w.client.Get(ctx, client.ObjectKeyFromObject(obj), old) != nil || old.GetDeletionTimestamp() != nil ||
-		equality.Semantic.DeepEqual(old.GetLabels(), obj.GetLabels()) {
+		maps.Equal(old.GetLabels(), obj.GetLabels()) {
 		return exists
 	}
 	err := w.client.Delete(ctx, old, client.Preconditions{UID: ptr.To(old.GetUID()), ResourceVersion: ptr.To(old.GetResourceVersion())})

@@ -7,7 +7,6 @@ import (
 	"maps"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // DiffSlices adds to c the writes that turn the slices in have into those in want. A slice whose
@@ -43,10 +42,8 @@ func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 
 // sameSlice reports whether a cached slice, whole or with a digest, is what it should be.
 func sameSlice(have, want *discoveryv1.EndpointSlice) bool {
-	return digestOf(have) == digestOf(want) &&
-		equality.Semantic.DeepEqual(have.Labels, want.Labels) &&
-		equality.Semantic.DeepEqual(withoutDigest(have.Annotations), want.Annotations) &&
-		equality.Semantic.DeepEqual(have.OwnerReferences, want.OwnerReferences)
+	return maps.Equal(have.Labels, want.Labels) && maps.Equal(withoutDigest(have.Annotations), want.Annotations) &&
+		SameOwners(have.OwnerReferences, want.OwnerReferences) && digestOf(have) == digestOf(want)
 }
 
 // AnnotationDigest holds the digest of the endpoints and ports that ReplaceByDigest removed. It

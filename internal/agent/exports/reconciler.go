@@ -264,8 +264,7 @@ func diff(have published, want Plan) apply.Changes {
 }
 
 func sameRecord(a, b *v1alpha1.ExportRecord) bool {
-	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
-		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+	return apply.SameMetadata(a, b) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
 // report writes the conditions of the ServiceExport, all in one write and only if one of them

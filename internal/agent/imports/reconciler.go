@@ -270,8 +270,7 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, have 
 }
 
 func sameImport(a, b *mcsv1beta1.ServiceImport) bool {
-	return equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
-		equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+	return apply.SameMetadata(a, b) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, current *mcsv1beta1.ServiceImport, plan Plan) error {

@@ -105,10 +105,10 @@ func (c *apiClient) List(ctx context.Context, list client.ObjectList, opts ...cl
 		panic(fmt.Sprintf("lists of %T are not modelled", list))
 	}
 	var items []client.Object
-	matches := selector(opts)
+	wanted := newSelector(opts)
 	state := c.server.store(typesByKind[k]).objects
 	for _, key := range sortedKeys(state) {
-		if matches(state[key], nil) {
+		if wanted.matches(state[key], nil) {
 			items = append(items, state[key])
 		}
 	}

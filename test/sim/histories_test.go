@@ -42,7 +42,7 @@ func TestHistories(t *testing.T) {
 		playOne(t, *seed)
 		return
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // histories are short and need little memory
+	defer debug.SetGCPercent(debug.SetGCPercent(2000)) // histories are short and need little memory
 	var next, played atomic.Uint64
 	var failed atomic.Bool
 	found := findings{seeds: map[rule][]uint64{}}

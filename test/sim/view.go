@@ -13,7 +13,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -308,10 +307,10 @@ func (v *view) List(_ context.Context, list client.ObjectList, opts ...client.Li
 		panic(fmt.Sprintf("lists of %T are not modelled", list))
 	}
 	i := v.informer(typesByKind[k])
-	var items []client.Object
-	matches := selector(opts)
+	wanted := newSelector(opts)
+	items := make([]client.Object, 0, len(i.objects))
 	for _, c := range i.objects {
-		if matches(c.obj, c.indexed) {
+		if wanted.matches(c.obj, c.indexed) {
 			items = append(items, c.obj)
 		}
 	}
@@ -319,31 +318,48 @@ func (v *view) List(_ context.Context, list client.ObjectList, opts ...client.Li
 	return nil
 }
 
-// selector returns a function that reports whether a list with these options has an object.
-func selector(opts []client.ListOption) func(client.Object, map[string][]string) bool {
-	var o client.ListOptions
-	o.ApplyOptions(opts)
-	var required fields.Requirements
-	if o.FieldSelector != nil {
-		required = o.FieldSelector.Requirements()
+// selector is what the options of a list select.
+type selector struct {
+	namespace string
+	labels    labels.Selector
+	fields    map[string]string
+}
+
+func newSelector(opts []client.ListOption) selector {
+	var s selector
+	var rest client.ListOptions
+	for _, opt := range opts {
+		switch o := opt.(type) { // the usual ones, which need no parsing
+		case client.InNamespace:
+			s.namespace = string(o)
+		case client.MatchingFields:
+			s.fields = o
+		default:
+			o.ApplyToList(&rest)
+		}
 	}
-	return func(obj client.Object, indexed map[string][]string) bool {
-		if o.Namespace != "" && obj.GetNamespace() != o.Namespace {
-			return false
-		}
-		if o.LabelSelector != nil && !o.LabelSelector.Matches(labels.Set(obj.GetLabels())) {
-			return false
-		}
-		for i := range required {
-			r := &required[i]
-			if r.Field == metav1.ObjectNameField {
-				if obj.GetName() != r.Value {
-					return false
-				}
-			} else if !slices.Contains(indexed[r.Field], r.Value) {
+	if rest.FieldSelector != nil || rest.Namespace != "" {
+		panic("these options of lists are not modelled")
+	}
+	s.labels = rest.LabelSelector
+	return s
+}
+
+func (s selector) matches(obj client.Object, indexed map[string][]string) bool {
+	if s.namespace != "" && obj.GetNamespace() != s.namespace {
+		return false
+	}
+	if s.labels != nil && !s.labels.Matches(labels.Set(obj.GetLabels())) {
+		return false
+	}
+	for field, value := range s.fields {
+		if field == metav1.ObjectNameField {
+			if obj.GetName() != value {
 				return false
 			}
+		} else if !slices.Contains(indexed[field], value) {
+			return false
 		}
-		return true
 	}
+	return true
 }

@@ -274,13 +274,15 @@ func sameImport(a, b *mcsv1beta1.ServiceImport) bool {
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, current *mcsv1beta1.ServiceImport, plan Plan) error {
-	updated := current.DeepCopy()
-	updated.Status.Clusters = plan.Import.Status.Clusters
-	updated.Status.EndpointSliceObjects = plan.Import.Status.EndpointSliceObjects
-	mergeConditions(&updated.Status.Conditions, plan.Import.Status.Conditions, current.Generation)
-	if equality.Semantic.DeepEqual(updated.Status, current.Status) || r.defers(ctx, key) {
+	status := current.Status
+	status.Clusters, status.EndpointSliceObjects = plan.Import.Status.Clusters, plan.Import.Status.EndpointSliceObjects
+	status.Conditions = slices.Clone(status.Conditions)
+	mergeConditions(&status.Conditions, plan.Import.Status.Conditions, current.Generation)
+	if equality.Semantic.DeepEqual(status, current.Status) || r.defers(ctx, key) {
 		return nil
 	}
+	updated := current.DeepCopy()
+	updated.Status = status
 	if err := r.Writer.UpdateStatus(ctx, key, updated); err != nil {
 		return err
 	}

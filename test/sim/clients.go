@@ -106,10 +106,10 @@ func (c *apiClient) List(ctx context.Context, list client.ObjectList, opts ...cl
 	}
 	var items []client.Object
 	wanted := newSelector(opts)
-	state := c.server.store(typesByKind[k]).objects
-	for _, key := range sortedKeys(state) {
-		if wanted.matches(state[key], nil) {
-			items = append(items, state[key])
+	state := c.server.store(typesByKind[k])
+	for _, key := range state.keys() {
+		if obj := state.objects[key]; wanted.matches(obj, nil) {
+			items = append(items, obj)
 		}
 	}
 	k.fill(list, items)

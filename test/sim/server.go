@@ -48,6 +48,7 @@ type server struct {
 
 type store struct {
 	objects  map[types.NamespacedName]client.Object
+	sorted   []types.NamespacedName                 // the keys of objects in order; nil if they must be sorted again
 	base     map[types.NamespacedName]client.Object // the objects before the first change of the log
 	log      []change
 	watchers []*informer
@@ -100,10 +101,18 @@ func (s *server) get(t reflect.Type, key types.NamespacedName) client.Object {
 	return s.store(t).objects[key]
 }
 
+// keys returns the keys of all objects in order.
+func (st *store) keys() []types.NamespacedName {
+	if st.sorted == nil {
+		st.sorted = sortedKeys(st.objects)
+	}
+	return st.sorted
+}
+
 // each calls f for all objects of a type in a fixed order.
 func each[P client.Object](s *server, f func(P)) {
 	st := s.store(reflect.TypeFor[P]())
-	for _, key := range slices.SortedFunc(maps.Keys(st.objects), compareNames) {
+	for _, key := range st.keys() {
 		if obj, ok := st.objects[key].(P); ok {
 			f(obj)
 		}
@@ -129,6 +138,9 @@ func (s *server) commit(verb string, st *store, obj client.Object, deleted bool)
 	}
 	s.detector.watch(stored)
 	key := client.ObjectKeyFromObject(stored)
+	if _, existed := st.objects[key]; !existed || deleted {
+		st.sorted = nil
+	}
 	if deleted {
 		delete(st.objects, key)
 		s.orphans = true
@@ -276,7 +288,7 @@ func (s *server) collectGarbage() (found bool) {
 	}
 	for _, t := range ownedTypes {
 		st := s.store(t)
-		for _, key := range slices.SortedFunc(maps.Keys(st.objects), compareNames) {
+		for _, key := range st.keys() {
 			check(st.objects[key])
 		}
 	}
@@ -302,7 +314,7 @@ func (s *server) restore(b backup) {
 		if st.objects == nil {
 			st.objects = map[types.NamespacedName]client.Object{}
 		}
-		st.base, st.log = maps.Clone(st.objects), nil
+		st.base, st.log, st.sorted = maps.Clone(st.objects), nil, nil
 	}
 	s.backups = slices.DeleteFunc(s.backups, func(other backup) bool { return other.version > b.version })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -275,7 +274,7 @@ func (i *informer) list(behind int) {
 			}
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(state), compareNames) {
+	for _, key := range sortedKeys(state) {
 		if at, known := i.find(key); known {
 			i.replace(at, state[key])
 		} else {
@@ -320,9 +319,9 @@ func (v *view) List(_ context.Context, list client.ObjectList, opts ...client.Li
 
 // selector is what the options of a list select.
 type selector struct {
-	namespace string
-	labels    labels.Selector
-	fields    map[string]string
+	namespace    string
+	labels       labels.Selector
+	field, value string
 }
 
 func newSelector(opts []client.ListOption) selector {
@@ -333,7 +332,9 @@ func newSelector(opts []client.ListOption) selector {
 		case client.InNamespace:
 			s.namespace = string(o)
 		case client.MatchingFields:
-			s.fields = o
+			for field, value := range o { // there is only one
+				s.field, s.value = field, value
+			}
 		default:
 			o.ApplyToList(&rest)
 		}
@@ -352,14 +353,11 @@ func (s selector) matches(obj client.Object, indexed map[string][]string) bool {
 	if s.labels != nil && !s.labels.Matches(labels.Set(obj.GetLabels())) {
 		return false
 	}
-	for field, value := range s.fields {
-		if field == metav1.ObjectNameField {
-			if obj.GetName() != value {
-				return false
-			}
-		} else if !slices.Contains(indexed[field], value) {
-			return false
-		}
+	switch s.field {
+	case "":
+		return true
+	case metav1.ObjectNameField:
+		return obj.GetName() == s.value
 	}
-	return true
+	return slices.Contains(indexed[s.field], s.value)
 }

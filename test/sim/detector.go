@@ -29,8 +29,8 @@ func (d *detector) check() error {
 	}
 	for i, obj := range d.objects {
 		if !equality.Semantic.DeepEqual(obj, d.copies[i]) {
-			return fmt.Errorf("an agent changed %s %s, which it had read, without a copy: it is\n%v\nand was\n%v", kindOf(obj).name, obj.GetName(), obj,
-				d.copies[i])
+			return fmt.Errorf("an agent changed %s %s, which it had read, without a copy: it is\n%v\nand was\n%v",
+				kindOf(obj).name, obj.GetName(), obj, d.copies[i])
 		}
 	}
 	return nil

@@ -48,7 +48,8 @@ func (s *size) add(o size) {
 
 func (s *size) String() string {
 	n := float64(max(s.histories, 1))
-	return fmt.Sprintf("%.2f members, %.1f actions (%.1f of them faults), %.1f starts of agents, %.0f deliveries, %.0f reconciles, %.0f writes, %.0f s",
+	return fmt.Sprintf("%.2f members, %.1f actions (%.1f of them faults), %.1f starts of agents, %.0f deliveries, %.0f reconciles, %.0f writes, "+
+		"%.0f simulated seconds",
 		float64(s.members)/n, float64(s.actions)/n, float64(s.faults)/n, float64(s.processes)/n, float64(s.deliveries)/n, float64(s.reconciles)/n,
 		float64(s.writes)/n, s.simulated.Seconds()/n)
 }

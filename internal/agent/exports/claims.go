@@ -3,6 +3,7 @@ package exports
 import (
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -124,4 +125,31 @@ func (in Input) adoptMode(record *v1alpha1.ExportRecord) {
 	case merge.ModeClassic:
 		record.Spec.UseClusterSetIP = false
 	}
+}
+
+// claimed remembers the clusterset IPs that this cluster's records claimed, as long as their
+// services are exported: if a record is deleted on the broker, the service gets the same ones back,
+// although this cluster's import may be gone with the record. The zero value has none.
+type claimed struct {
+	mu  sync.Mutex
+	ips map[types.NamespacedName][]netip.Addr
+}
+
+func (c *claimed) set(service types.NamespacedName, ips []netip.Addr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(ips) == 0 {
+		delete(c.ips, service)
+		return
+	}
+	if c.ips == nil {
+		c.ips = map[types.NamespacedName][]netip.Addr{}
+	}
+	c.ips[service] = ips
+}
+
+func (c *claimed) of(service types.NamespacedName) []netip.Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ips[service]
 }

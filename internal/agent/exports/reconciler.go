@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,6 +78,7 @@ type Reconciler struct {
 
 	replacements trigger.Delays // of exports whose Service is missing
 	takeovers    trigger.Delays // of clusterset IPs that another exporter should claim
+	claimed      claimed
 }
 
 // Reconcile brings the broker's copy of one service up to date, and the conditions of its
@@ -95,6 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if in.Export == nil {
 		r.Observed(key, nil)
+		r.claimed.set(key, nil)
 	}
 	if !connected {
 		taken := r.Taken()
@@ -129,6 +132,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	applyErr := r.BrokerWriter.Apply(ctx, key, changes)
 	if applyErr == nil {
 		logChange(ctx, existing, plan)
+		if plan.Record != nil {
+			r.claimed.set(key, objects.ParseAddresses(plan.Record.Spec.ClusterSetIPs))
+		}
 	}
 	if in.Export == nil || in.Export.DeletionTimestamp != nil {
 		return ctrl.Result{RequeueAfter: held.recheck}, applyErr
@@ -213,7 +219,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 		return in, have, err
 	}
 	in.Addressing = Addressing{
-		Stale: r.Stale(), Accepts: r.Accepts(ctx, key), Remembered: r.Remembered(ctx, key, in.Records),
+		Stale: r.Stale(), Accepts: r.Accepts(ctx, key), Remembered: slices.Concat(r.Remembered(ctx, key, in.Records), r.claimed.of(key)),
 		Offer: func(family corev1.IPFamily, wanted netip.Addr) (netip.Addr, error) {
 			return r.Pool.Reserve(key, family == corev1.IPv6Protocol, wanted)
 		},

@@ -22,6 +22,7 @@ type livenessJudge struct {
 	log   logr.Logger
 
 	saved   map[string]member.Verdict
+	unsaved bool // the last save failed, so it is not known what is stored
 	retryAt time.Time
 }
 
@@ -46,13 +47,13 @@ func (j *livenessJudge) restore(ctx context.Context) bool {
 func (j *livenessJudge) judge(ctx context.Context) (changed []string) {
 	now := time.Now()
 	verdicts, changed := j.Judge(now)
-	if !maps.Equal(verdicts, j.saved) && (len(changed) > 0 || now.After(j.retryAt)) {
+	if (j.unsaved || !maps.Equal(verdicts, j.saved)) && (len(changed) > 0 || now.After(j.retryAt)) {
 		j.retryAt = now.Add(saveRetryInterval)
-		if err := j.store.Save(ctx, verdicts); err != nil {
+		err := j.store.Save(ctx, verdicts)
+		if j.unsaved = err != nil; j.unsaved {
 			j.log.Error(err, "cannot save which members are stale; retrying", "interval", saveRetryInterval)
-		} else {
-			j.saved = verdicts
 		}
+		j.saved = verdicts
 	}
 	j.Adopt(verdicts)
 	for _, cluster := range changed {

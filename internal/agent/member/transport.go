@@ -3,12 +3,15 @@ package member
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -24,7 +27,8 @@ const (
 // Transport sends requests to one API server, the broker's or a member's own. It retries watches
 // soon after an outage and bounds the time of writes. If the server was restored from a backup, it
 // makes watches start over: their resource versions are newer than anything the restored server
-// has, and a watch from such a version stays silent until the server reaches it.
+// has, and a watch from such a version stays silent until the server reaches it. A restore ends all
+// watches, so the server's version is compared when one resumes.
 type Transport struct {
 	mu sync.Mutex
 	// watched are the paths of watched collections. The value is true if the collection must be listed
@@ -54,14 +58,16 @@ func (t *Transport) RestartWatches() {
 	}
 }
 
-// mayResume reports whether a watch of a collection may begin at a resource version. A watch
-// without a version begins with the current objects, as a list does.
-func (t *Transport) mayResume(path, version string) bool {
+// mayResume reports whether a watch of a collection may begin at a resource version, and whether it
+// resumes an earlier watch. A watch without a version begins with the current objects, as a list
+// does.
+func (t *Transport) mayResume(path, version string) (may, resumes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	mustList := t.watched[path] && version != "" && version != "0"
-	t.watched[path] = mustList
-	return !mustList
+	mustList, watched := t.watched[path]
+	hasVersion := version != "" && version != "0"
+	t.watched[path] = mustList && hasVersion
+	return !mustList || !hasVersion, watched && hasVersion
 }
 
 // recordList records that a collection was listed, so its watch may resume.
@@ -119,12 +125,17 @@ func (r *roundTripper) write(req *http.Request) (*http.Response, error) {
 
 // watch retries until the server accepts the watch or the request is canceled.
 func (r *roundTripper) watch(req *http.Request, version string) (*http.Response, error) {
-	for {
-		if !r.transport.mayResume(req.URL.Path, version) {
+	for retries := false; ; retries = true {
+		may, resumes := r.transport.mayResume(req.URL.Path, version)
+		if !may {
 			return expiredResponse(req), nil
 		}
 		resp, err := r.openWatch(req)
 		if err == nil && !isUnavailable(resp.StatusCode) {
+			if (resumes || retries) && r.isOlder(req, version) {
+				_ = resp.Body.Close() // nothing arrives on it
+				return expiredResponse(req), nil
+			}
 			return resp, nil
 		}
 		select {
@@ -136,6 +147,28 @@ func (r *roundTripper) watch(req *http.Request, version string) (*http.Response,
 			_ = resp.Body.Close() // its content does not matter
 		}
 	}
+}
+
+// isOlder reports whether the server's state is older than a resource version: it was restored from
+// a backup. It is false if that cannot be found out.
+func (r *roundTripper) isOlder(watch *http.Request, version string) bool {
+	ctx, cancel := context.WithTimeout(watch.Context(), writeTimeout)
+	defer cancel()
+	list := watch.Clone(ctx)
+	list.URL.RawQuery = "limit=1" // without a version the answer has the current one
+	list.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+	resp, err := r.next.RoundTrip(list)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var current metav1.PartialObjectMetadataList
+	if json.NewDecoder(resp.Body).Decode(&current) != nil {
+		return false
+	}
+	now, err1 := strconv.ParseInt(current.ResourceVersion, 10, 64)
+	before, err2 := strconv.ParseInt(version, 10, 64)
+	return err1 == nil && err2 == nil && now < before
 }
 
 // openWatch starts one watch that RestartWatches can end.

@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -48,7 +49,8 @@ func TestWatchIsRetriedUntilTheServerIsBack(t *testing.T) {
 	t.Cleanup(server.Close)
 	client := &http.Client{Transport: NewTransport().Wrap(http.DefaultTransport)}
 	_, rest := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
-	if body, err := rest(); err != nil || body != "events" || requests.Load() != 3 {
+	// The fourth request finds out whether the server was restored.
+	if body, err := rest(); err != nil || body != "events" || requests.Load() != 4 {
 		t.Errorf("got %q, %v after %d requests", body, err, requests.Load())
 	}
 }
@@ -80,6 +82,39 @@ func TestRestartWatches(t *testing.T) {
 	} {
 		if status, _ := get(t, client, server.URL+next); status != http.StatusOK {
 			t.Errorf("%s: %d", next, status)
+		}
+	}
+}
+
+// A watch that resumes from a version that the server has not reached gets 410 Gone: the server was
+// restored from a backup. The first watch after a list is not checked.
+func TestWatchOfARestoredServer(t *testing.T) {
+	var current, lists atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") == "" {
+			lists.Add(1)
+			_, _ = fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"%d"}}`, current.Load())
+		}
+	}))
+	t.Cleanup(server.Close)
+	client := &http.Client{Transport: NewTransport().Wrap(http.DefaultTransport)}
+	current.Store(7)
+	for i, step := range []struct {
+		current int32
+		query   string
+		status  int
+		lists   int32
+	}{
+		{7, "/records?watch=true&resourceVersion=7", http.StatusOK, 0},
+		{9, "/records?watch=true&resourceVersion=8", http.StatusOK, 1},
+		{5, "/records?watch=true&resourceVersion=8", http.StatusGone, 2},
+		{5, "/records", http.StatusOK, 3},
+		{5, "/records?watch=true&resourceVersion=5", http.StatusOK, 3},
+		{5, "/records?watch=true", http.StatusOK, 3},
+	} {
+		current.Store(step.current)
+		if status, _ := get(t, client, server.URL+step.query); status != step.status || lists.Load() != step.lists {
+			t.Fatalf("step %d: status %d, %d lists, want %+v", i, status, lists.Load(), step)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -94,8 +95,11 @@ func (w *withdrawals) awaitHeld(t *testing.T, want int, reason mcsv1beta1.Servic
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("%d withdrawals are held", want), func() error {
 		marked, err := w.marked(t.Context())
-		if err != nil || marked != want {
-			return fmt.Errorf("%d records are marked, error %v", marked, err)
+		if err != nil {
+			return err
+		}
+		if marked != want {
+			return fmt.Errorf("%d records are marked", marked)
 		}
 		return w.checkSaid(want, reason)
 	})
@@ -218,8 +222,12 @@ func startUnready(t *testing.T, m *fleet.Member, why string, change ...func(*age
 	}
 	start(t, m)
 	harness.Eventually(t, "the agent is not ready and says why", func() error {
-		if log, err := m.Log(); err != nil || !strings.Contains(log, "the agent is not ready") || !strings.Contains(log, why) {
-			return fmt.Errorf("its log does not, error %v", err)
+		log, err := m.Log()
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(log, "the agent is not ready") || !strings.Contains(log, why) {
+			return errors.New("its log does not say so")
 		}
 		response, err := http.Get("http://" + m.Agent.ProbeAddress + "/readyz")
 		if err != nil {
@@ -267,10 +275,10 @@ func TestAgentThatCannotReadItsExports(t *testing.T) {
 	})
 	harness.Consistently(t, "nothing is withdrawn", observationPeriod, func() error {
 		names, err := f.OnBroker(client.MatchingLabels{v1alpha1.LabelServiceNamespace: w.ns})
-		if err != nil || len(names) != 3*heldServices {
-			return fmt.Errorf("the broker has %v, error %v", names, err)
+		if err == nil && len(names) != 3*heldServices {
+			err = fmt.Errorf("the broker has %v", names)
 		}
-		return nil
+		return err
 	})
 	check()
 }

@@ -87,7 +87,9 @@ func (a *agent) addMetrics(context.Context) error {
 		func() float64 { return float64(len(a.state.Liveness.Stale())) })
 	a.metrics.Add("seamark_cluster_duplicated", "Whether a copy of this cluster runs with the same id.", nil,
 		func() float64 { return oneIf(a.heartbeat.HasCopy()) })
-	for side, held := range map[string]func() int{"export": a.withdrawals.Held, "import": a.heldImports.Held} {
+	for side, held := range map[string]func() int{
+		"export": a.withdrawals.Held, "import": func() int { return len(a.heldImports.Held()) },
+	} {
 		a.metrics.Add("seamark_withdrawals_held", "Services whose withdrawal is held, because nothing shows that it is meant.",
 			prometheus.Labels{"side": side}, func() float64 { return float64(held()) })
 	}

@@ -74,6 +74,9 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 			a.importPush.Push(keys...)
 			a.aggregatePush.Push(keys...)
 		}
+		if len(changed) > 0 {
+			a.importPush.Push(a.heldImports.Held()...) // the records of the cluster may be lost
+		}
 	}
 }
 

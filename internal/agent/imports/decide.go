@@ -167,7 +167,7 @@ func importOf(in Input, plan Plan) *mcsv1beta1.ServiceImport {
 		keepForeign(si, in.Existing)
 	}
 	si.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
-	for _, c := range slices.Sorted(slices.Values(slices.Concat(merged.Clusters, in.Held.Clusters))) {
+	for _, c := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(merged.Clusters, in.Held.Clusters)))) {
 		si.Status.Clusters = append(si.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: c})
 	}
 	si.Status.Conditions = conditions(in, plan, si)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -102,9 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if plan.Import == nil {
 			return ctrl.Result{RequeueAfter: held.recheck}, r.keep(ctx, key, settings, have, in.Held)
 		}
-		have.slices = slices.DeleteFunc(slices.Clone(have.slices), func(s *discoveryv1.EndpointSlice) bool {
-			return slices.Contains(in.Held.Clusters, s.Labels[mcsv1beta1.LabelSourceCluster])
-		})
+		have.slices, plan.Slices = in.Held.leaveOut(have.slices), in.Held.leaveOut(plan.Slices)
 	}
 	if plan.Waits != "" {
 		telemetry.Wait(ctx, plan.Waits)

@@ -3,10 +3,13 @@ package imports
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,8 +23,14 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// recheckHeld is how often a held withdrawal is decided again: its cluster may have left meanwhile.
-const recheckHeld = 30 * time.Second
+const (
+	// recheckHeld is how often a held withdrawal is decided again: its cluster may have left
+	// meanwhile.
+	recheckHeld = 30 * time.Second
+	// returnDelay is how long a cluster is still held after its record came back: its slices are
+	// written at the same time, and may arrive later.
+	returnDelay = 5 * time.Second
+)
 
 // Withdrawals decides whose endpoints stay imported although the broker has no record of them.
 type Withdrawals struct {
@@ -36,12 +45,20 @@ type Withdrawals struct {
 	// Left reports whether a cluster left the clusterset or was removed.
 	Left func(ctx context.Context, cluster string) (bool, error)
 
-	held   withdrawal.Services
 	settle trigger.Delays
+
+	mu sync.Mutex
+	// held are the clusters of each import that are held, with when their record came back; zero
+	// while it has not.
+	held map[types.NamespacedName]map[string]time.Time
 }
 
-// Held returns how many imports are held now.
-func (w *Withdrawals) Held() int { return w.held.Len() }
+// Held returns the imports that are held now.
+func (w *Withdrawals) Held() []types.NamespacedName {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.held))
+}
 
 // RecordChanged records a record that was added, or whose deletion the watch showed.
 func (w *Withdrawals) RecordChanged(r *v1alpha1.ExportRecord, deleted bool) {
@@ -56,6 +73,13 @@ type HeldSources struct {
 	Clusters []string
 	// Since is when that was decided first, Until when it ends.
 	Since, Until time.Time
+}
+
+// leaveOut returns the slices without those of held clusters, which stay as they are.
+func (h HeldSources) leaveOut(in []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	return slices.DeleteFunc(slices.Clone(in), func(s *discoveryv1.EndpointSlice) bool {
+		return slices.Contains(h.Clusters, s.Labels[mcsv1beta1.LabelSourceCluster])
+	})
 }
 
 // heldImport is the decision about the sources of one import.
@@ -101,14 +125,18 @@ func (w *Withdrawals) judge(
 		w.Deleted.Forget(key, read)
 	}
 	unexplained, err := w.unexplained(ctx, key, missing, len(records) > 0, stale)
-	if err != nil || len(unexplained) == 0 {
-		w.settle.Remaining(key, 0)
-		w.held.Set(key, false)
+	if err != nil {
 		return heldImport{}, err
+	}
+	returning, wait := w.returning(key, records)
+	if len(unexplained)+len(returning) == 0 {
+		w.settle.Remaining(key, 0)
+		w.setHeld(key, nil)
+		return heldImport{}, nil
 	}
 	now := time.Now().Truncate(time.Second) // as the API server keeps it
 	since, marked := heldSince(si)
-	if !marked {
+	if !marked && len(unexplained) > 0 {
 		if left := w.settle.Remaining(key, withdrawal.Settle); left > 0 {
 			return heldImport{settling: left}, nil
 		}
@@ -117,20 +145,68 @@ func (w *Withdrawals) judge(
 			return heldImport{}, err
 		}
 		unexplained = slices.DeleteFunc(unexplained, func(c string) bool { return !shares[c].IsMost() })
+	}
+	if !marked {
 		since = now
 	}
+	held := slices.Sorted(slices.Values(slices.Concat(unexplained, returning)))
 	left := withdrawal.Remaining(w.Hold, since, now)
-	if len(unexplained) == 0 || left <= 0 {
-		w.held.Set(key, false)
+	if left <= 0 {
+		held = nil
+	}
+	if first := w.setHeld(key, held); first {
+		ctrl.LoggerFrom(ctx).Info("holding imports: the broker has lost most records of a cluster, and nothing shows that it withdrew them",
+			"clusters", held, "hold", w.Hold.String())
+	}
+	if len(held) == 0 {
 		return heldImport{}, nil
 	}
-	if first := w.held.Set(key, true); first {
-		ctrl.LoggerFrom(ctx).Info("holding imports: the broker has lost most records of a cluster, and nothing shows that it withdrew them",
-			"clusters", unexplained, "hold", w.Hold.String())
-	}
 	return heldImport{
-		HeldSources: HeldSources{Clusters: unexplained, Since: since, Until: now.Add(left)}, recheck: min(left, recheckHeld),
+		HeldSources: HeldSources{Clusters: held, Since: since, Until: now.Add(left)}, recheck: min(left, wait),
 	}, nil
+}
+
+// returning returns the held clusters of an import whose record came back a moment ago, and for how
+// long one of them is still held.
+func (w *Withdrawals) returning(key types.NamespacedName, records []*v1alpha1.ExportRecord) (out []string, wait time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, wait := time.Now(), recheckHeld
+	for _, r := range records {
+		cluster := string(r.Spec.ClusterID)
+		back, held := w.held[key][cluster]
+		if !held {
+			continue
+		}
+		if back.IsZero() {
+			back = now
+			w.held[key][cluster] = now
+		}
+		if left := returnDelay - now.Sub(back); left > 0 {
+			out, wait = append(out, cluster), min(wait, left)
+		}
+	}
+	return out, wait
+}
+
+// setHeld sets the held clusters of an import. first reports whether no import was held before.
+func (w *Withdrawals) setHeld(key types.NamespacedName, clusters []string) (first bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(clusters) == 0 {
+		delete(w.held, key)
+		return false
+	}
+	if w.held == nil {
+		w.held = map[types.NamespacedName]map[string]time.Time{}
+	}
+	first = len(w.held) == 0
+	before := w.held[key]
+	w.held[key] = map[string]time.Time{}
+	for _, c := range clusters {
+		w.held[key][c] = before[c]
+	}
+	return first
 }
 
 // unexplained returns those of the missing clusters whose withdrawal nothing explains: no deletion

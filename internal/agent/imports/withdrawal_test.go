@@ -78,7 +78,7 @@ func TestWhichSourcesAreHeld(t *testing.T) {
 					time.Sleep(h.settling)
 					h = judge()
 				}
-				if !slices.Equal(h.Clusters, test.held) || w.Held() != min(1, len(test.held)) || h.settling > 0 {
+				if !slices.Equal(h.Clusters, test.held) || len(w.Held()) != min(1, len(test.held)) || h.settling > 0 {
 					t.Fatalf("%+v", h)
 				}
 				if len(test.held) == 0 {
@@ -91,12 +91,34 @@ func TestWhichSourcesAreHeld(t *testing.T) {
 					t.Errorf("it is held until %s, before until %s", again.Until, h.Until)
 				}
 				time.Sleep(time.Minute + time.Second)
-				if end := judge(); len(end.Clusters) > 0 || w.Held() != 0 {
+				if end := judge(); len(end.Clusters) > 0 || len(w.Held()) != 0 {
 					t.Errorf("it is held for ever: %+v", end)
 				}
 			})
 		})
 	}
+}
+
+// A cluster whose record is back is held until its slices can have arrived.
+func TestReturningSourceIsHeldForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &Withdrawals{Hold: 10 * time.Minute}
+		w.setHeld(web, []string{"a", "b"})
+		want := func(clusters ...string) {
+			t.Helper()
+			got, wait := w.returning(web, []*v1alpha1.ExportRecord{record("a", 1), record("c", 1)})
+			if !slices.Equal(got, clusters) || wait > recheckHeld {
+				t.Errorf("%v return, want %v (%v)", got, clusters, wait)
+			}
+			w.setHeld(web, []string{"a", "b"})
+		}
+		time.Sleep(time.Minute)
+		want("a")
+		time.Sleep(returnDelay - time.Second)
+		want("a")
+		time.Sleep(time.Second)
+		want()
+	})
 }
 
 // An import with a held cluster follows the others, and says so.

@@ -7,10 +7,12 @@ const (
 	// objects of a broker are in one namespace, so an object's own namespace is another.
 	LabelServiceNamespace = "seamark.dev/service-namespace"
 	// LabelWrittenBy is the cluster that last wrote an aggregated ServiceImport. Admission on the
-	// broker finds the writer's grants by it. A difference in this label alone is not worth a write.
+	// broker finds the writer's grants by it. A difference in this label alone is not worth a
+	// write.
 	LabelWrittenBy = "seamark.dev/written-by"
-	// LabelSchemaRevision, on a CRD, marks it as Seamark's and holds the revision of its schema. Every
-	// change of the schema raises it. An installer never replaces a CRD of a higher revision.
+	// LabelSchemaRevision, on a CRD, marks it as Seamark's and holds the revision of its schema.
+	// Every change of the schema raises it. An installer never replaces a CRD of a higher
+	// revision.
 	LabelSchemaRevision = "seamark.dev/schema-revision"
 )
 
@@ -18,20 +20,25 @@ const (
 // clusterset's ranges of clusterset IPs, separated by commas, for the data plane of its nodes.
 const PropertyClusterSetIPRanges = "clusterset-ip-ranges.seamark.dev"
 
+// LabelClusterSetIP, on an imported EndpointSlice, marks endpoints that clients reach through a
+// clusterset IP. No DNS answer contains them, so seamark-dns does not read such slices.
+const LabelClusterSetIP = "seamark.dev/clusterset-ip"
+
 // Annotations that users put on a ServiceExport.
 const (
-	// AnnotationUseClusterSetIP ("true" or "false") requests a clusterset IP or classic mode for one
-	// service.
+	// AnnotationUseClusterSetIP ("true" or "false") requests a clusterset IP or classic mode for
+	// one service.
 	AnnotationUseClusterSetIP = "seamark.dev/use-clusterset-ip"
-	// AnnotationUseClusterSetIPAlias is the same in manifests for Submariner Lighthouse. If both are
-	// set, AnnotationUseClusterSetIP applies.
+	// AnnotationUseClusterSetIPAlias is the same in manifests for Submariner Lighthouse. If both
+	// are set, AnnotationUseClusterSetIP applies.
 	AnnotationUseClusterSetIPAlias = "lighthouse.submariner.io/use-clusterset-ip"
-	// AnnotationPrefer ("region" or "cluster") makes the data plane prefer near endpoints. The value
-	// of the oldest export applies. The ServiceImport in each member carries it for the data plane.
+	// AnnotationPrefer ("region" or "cluster") makes the data plane prefer near endpoints. The
+	// value of the oldest export applies. The ServiceImport in each member carries it for the data
+	// plane.
 	AnnotationPrefer = "seamark.dev/prefer"
-	// AnnotationWeight ("0" to "255") is the weight of this cluster in the DNS answers of a service in
-	// classic mode. The cluster's slices carry it. Without it the weight is 1. With 0 the cluster is
-	// left out while another cluster serves.
+	// AnnotationWeight ("0" to "255") is the weight of this cluster in the DNS answers of a
+	// service in classic mode. The cluster's slices carry it. Without it the weight is 1. With 0
+	// the cluster is left out while another cluster serves.
 	AnnotationWeight = "seamark.dev/weight"
 )
 
@@ -49,23 +56,28 @@ const (
 	AnnotationMode = "seamark.dev/mode"
 	// ModeClassic is the only value of AnnotationMode.
 	ModeClassic = "classic"
-	// AnnotationClusterSetIPs are, on a ServiceImport of a member, the clusterset IPs of the service,
-	// separated by commas. With a data plane that derives Services, spec.ips are the derived
-	// Service's. If the broker loses the records, exporters claim the clusterset IPs of this
-	// annotation again.
+	// AnnotationClusterSetIPs are, on a ServiceImport of a member, the clusterset IPs of the
+	// service, separated by commas. With a data plane that derives Services, spec.ips are the
+	// derived Service's. If the broker loses the records, exporters claim the clusterset IPs of
+	// this annotation again.
 	AnnotationClusterSetIPs = "seamark.dev/clusterset-ips"
 	// AnnotationExportedKeys are, on a ServiceImport of a member and on its derived Service, the
 	// keys of the exported labels, then after a semicolon those of the exported annotations,
 	// separated by commas. The agent removes a key of this list when its export ends, and leaves
 	// others alone.
 	AnnotationExportedKeys = "seamark.dev/exported-keys"
-	// AnnotationRegion is the region of a slice's endpoints: an EndpointSlice has a field for the zone
-	// but none for the region.
+	// AnnotationRegion is the region of a slice's endpoints: an EndpointSlice has a field for the
+	// zone but none for the region.
 	AnnotationRegion = "seamark.dev/region"
-	// AnnotationNodeRegions is, on a slice, a JSON object from node to region, for nodes that are in
-	// another region than AnnotationRegion.
+	// AnnotationNodeRegions is, on a slice, a JSON object from node to region, for nodes that are
+	// in another region than AnnotationRegion.
 	AnnotationNodeRegions = "seamark.dev/node-regions"
 )
+
+// AnnotationNamedSlices, on the ClusterSet, tells agents that the broker's policies accept the
+// label kubernetes.io/service-name on slices, if its value contains a dot. Those of earlier
+// versions do not.
+const AnnotationNamedSlices = "seamark.dev/named-slices"
 
 // AnnotationZone on the Service seamark-dns, is the zone of the clusterset's names in that
 // cluster. Commands read it from there; without it the zone is clusterset.local.
@@ -78,8 +90,8 @@ const (
 	// AnnotationUseClusterSetIP and its alias, with what holds for the service.
 	AnnotationAllocatedBy      = "seamark.dev/clusterset-ip-allocated-by"
 	AnnotationAllocatedByAlias = "lighthouse.submariner.io/clusterset-ip-allocated-by"
-	// AnnotationMergeVersion is the version of the merge rules that produced the aggregate. An agent
-	// does not rewrite an aggregate of a newer version that an exporter of the service has.
+	// AnnotationMergeVersion is the version of the merge rules that produced the aggregate. An
+	// agent does not rewrite an aggregate of a newer version that an exporter of the service has.
 	AnnotationMergeVersion = "seamark.dev/merge-version"
 )
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"k8s.io/utils/ptr"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -18,6 +19,7 @@ func (a *agent) exportSettings() (settings exports.Settings, ok bool) {
 	settings.AdmittedAt = a.state.Cluster().CreationTimestamp
 	settings.AllowedNamespaces = a.state.Cluster().Spec.AllowedNamespaces
 	settings.UseClusterSetIP = ptr.Deref(a.state.ClusterSet().Spec.ClusterSetIP.EnabledByDefault, true)
+	_, settings.NamedSlices = a.state.ClusterSet().Annotations[v1alpha1.AnnotationNamedSlices]
 	if a.membership.UseClusterSetIP != nil {
 		settings.UseClusterSetIP = *a.membership.UseClusterSetIP
 	}

@@ -125,9 +125,11 @@ func (r *DeployResult) deploy(ctx context.Context, c client.Client, want *v1alph
 	r.Steps = append(r.Steps, step)
 	spec := want.Spec
 	step, err = ensure(ctx, c, want, func(have *v1alpha1.ClusterSet) bool {
-		if equality.Semantic.DeepEqual(have.Spec, spec) {
+		_, named := have.Annotations[v1alpha1.AnnotationNamedSlices]
+		if named && equality.Semantic.DeepEqual(have.Spec, spec) {
 			return false
 		}
+		metav1.SetMetaDataAnnotation(&have.ObjectMeta, v1alpha1.AnnotationNamedSlices, "")
 		have.Spec = spec
 		return true
 	})
@@ -144,7 +146,8 @@ func desiredClusterSet(existing *v1alpha1.ClusterSet, o DeployOptions) (*v1alpha
 			ranges = []v1alpha1.CIDR{defaultRangeIPv4, defaultRangeIPv6}
 		}
 		set := &v1alpha1.ClusterSet{
-			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: cmp.Or(o.ClusterSet, DefaultClusterSet), Labels: managedLabels("")},
+			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: cmp.Or(o.ClusterSet, DefaultClusterSet), Labels: managedLabels(""),
+				Annotations: map[string]string{v1alpha1.AnnotationNamedSlices: ""}},
 			Spec: v1alpha1.ClusterSetSpec{
 				ClusterSetIP: v1alpha1.ClusterSetIPSettings{
 					EnabledByDefault: ptr.To(ptr.Deref(o.EnableClusterSetIP, true)),

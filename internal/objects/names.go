@@ -3,6 +3,7 @@ package objects
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -18,9 +19,10 @@ const (
 	// members are stale, so that the next leader knows.
 	LivenessConfigMap = "seamark-liveness"
 
-	// Limits of the API server: names of most objects, and names of Services.
+	// Limits of the API server: names of most objects, names of Services, and values of labels.
 	maxNameLength        = 253
 	maxServiceNameLength = 63
+	maxLabelValueLength  = 63
 	// hashLength is the length of what shortHash returns.
 	hashLength = 10
 
@@ -64,6 +66,27 @@ func ImportedSliceName(service, clusterID, sourceSlice string) string {
 func DerivedServiceName(service string) string {
 	const room = maxServiceNameLength - len(derivedPrefix) - 1 - hashLength
 	return derivedPrefix + service[:min(len(service), room)] + "-" + shortHash(service)
+}
+
+// UnusedServiceName returns what slices that belong to no Service have as their
+// kubernetes.io/service-name: imported ones, and those on the broker. No Service can have such a
+// name, so no controller takes the slices for its own. Without the label they would not be
+// ignored: CoreDNS makes the reverse name <host>.<label>.<namespace>.svc.cluster.local of every
+// slice, and sends no reply at all if one of an address's names has an empty label.
+//
+// For slices of this cluster it is the Service's own name in upper case: DNS compares names
+// without regard to case (RFC 4343), so the pods keep the one name that they have. For slices of
+// others it is <cluster>.<service>, so that db-0 of another cluster does not get the name of db-0
+// here. On the broker all slices are of others; its policies demand the dot.
+func UnusedServiceName(service, source, thisCluster string) string {
+	if upper := strings.ToUpper(service); source == thisCluster && upper != service {
+		return upper
+	}
+	name := source + "." + service
+	if len(name) <= maxLabelValueLength {
+		return name
+	}
+	return strings.TrimRight(shortHash(name)+"."+service[:min(len(service), maxLabelValueLength-1-hashLength)], "-")
 }
 
 func shortHash(s string) string {

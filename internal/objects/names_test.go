@@ -96,6 +96,25 @@ func TestNamesDoNotCollide(t *testing.T) {
 	})
 }
 
+func TestUnusedServiceName(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	for _, c := range [][3]string{{"web", "east", "WEB"}, {"web", "west", "west.web"}, {"42", "east", "east.42"}, {"a-1", "east", "A-1"}} {
+		if got := UnusedServiceName(c[0], c[1], "east"); got != c[2] {
+			t.Errorf("slices of %s from %s: %s, want %s", c[0], c[1], got, c[2])
+		}
+	}
+	for _, name := range []string{
+		UnusedServiceName(long, "east", "east"), UnusedServiceName(long, "west.eu", "east"), UnusedServiceName("w", long, "east"),
+	} {
+		if errs := validation.IsValidLabelValue(name); len(errs) > 0 {
+			t.Errorf("%s: %v", name, errs)
+		}
+	}
+	if UnusedServiceName(long, "west", "east") == UnusedServiceName(long, "north", "east") {
+		t.Error("two clusters share a long name")
+	}
+}
+
 func TestNamespaceAllowed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		allowed   []string

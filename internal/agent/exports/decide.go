@@ -34,6 +34,8 @@ type Settings struct {
 	AllowedNamespaces []string
 	// UseClusterSetIP is the default for exports without the annotation.
 	UseClusterSetIP bool
+	// NamedSlices reports whether the broker accepts slices with objects.UnusedServiceName.
+	NamedSlices bool
 }
 
 // Input is all that was read to decide about one service.
@@ -58,7 +60,8 @@ type Plan struct {
 	// Record is nil when nothing of the service may be on the broker.
 	Record *v1alpha1.ExportRecord
 	Slices []*discoveryv1.EndpointSlice
-	// Valid and Conflict are conditions of the ServiceExport; Ready depends on the result of writing.
+	// Valid and Conflict are conditions of the ServiceExport; Ready depends on the result of
+	// writing.
 	Valid    metav1.Condition
 	Conflict *metav1.Condition
 	// heldUntil is until when the withdrawal of the service is held; zero if it is not.

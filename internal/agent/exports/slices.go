@@ -102,6 +102,10 @@ func weightAnnotation(export *mcsv1beta1.ServiceExport) map[string]string {
 func newSlice(in Input, service types.NamespacedName, source string, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
 	labels := objects.Labels(service, in.ClusterID)
 	labels[discoveryv1.LabelManagedBy] = objects.ManagedBy
+	if in.NamedSlices {
+		labels[discoveryv1.LabelServiceName] = objects.UnusedServiceName(service.Name, in.ClusterID, "")
+		labels[corev1.IsHeadlessService] = "" // the broker's cluster may have a kube-proxy
+	}
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: in.BrokerNamespace,

@@ -75,14 +75,25 @@ func (in Input) whyNoClusterSetIP() (mcsv1beta1.ServiceImportConditionReason, st
 		"clusterset IPs %s are not used: they are outside the clusterset's ranges or belong to another service", enumerate(ips))
 }
 
-// addServiceHints adds to a slice what the derived Service needs: the label by which the cluster's
-// Service implementation finds the slice, and the hints by which it keeps traffic close. No other
-// controller sets hints for a Service without a selector.
-func (in Input) addServiceHints(s *discoveryv1.EndpointSlice, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode) {
-	if !in.DataPlane.DerivesService || mode != merge.ModeClusterSetIP {
+// adaptSlice adds to a slice what depends on the mode of the service and on the data plane: the
+// labels by which this cluster's controllers and DNS servers tell whether the slice is for them,
+// and what the derived Service needs.
+func (in Input) adaptSlice(s *discoveryv1.EndpointSlice, spec *mcsv1beta1.ServiceImportSpec, mode merge.Mode) {
+	if mode == merge.ModeClusterSetIP {
+		s.Labels[v1alpha1.LabelClusterSetIP] = ""
+	}
+	if in.DataPlane.DerivesService && mode == merge.ModeClusterSetIP {
+		s.Labels[discoveryv1.LabelServiceName] = objects.DerivedServiceName(in.Service.Name)
+		in.addServiceHints(s, spec)
 		return
 	}
-	s.Labels[discoveryv1.LabelServiceName] = objects.DerivedServiceName(in.Service.Name)
+	s.Labels[discoveryv1.LabelServiceName] = objects.UnusedServiceName(in.Service.Name, s.Labels[mcsv1beta1.LabelSourceCluster], in.ClusterID)
+	s.Labels[corev1.IsHeadlessService] = "" // kube-proxy and Cilium do not watch slices with this label
+}
+
+// addServiceHints sets the hints by which the cluster's Service implementation keeps traffic of the
+// derived Service close. No other controller sets hints for a Service without a selector.
+func (in Input) addServiceHints(s *discoveryv1.EndpointSlice, spec *mcsv1beta1.ServiceImportSpec) {
 	distribution := ptr.Deref(spec.TrafficDistribution, "")
 	sameNode := distribution == corev1.ServiceTrafficDistributionPreferSameNode && !in.OldDistribution
 	switch distribution {

@@ -32,8 +32,8 @@ type Settings struct {
 	Families []corev1.IPFamily
 	// DataPlane is how this cluster reaches imported services.
 	DataPlane objects.DataPlane
-	// OldDistribution reports whether the API server is older than 1.34: it then has neither hints for
-	// nodes nor the newer traffic distributions.
+	// OldDistribution reports whether the API server is older than 1.34: it then has neither hints
+	// for nodes nor the newer traffic distributions.
 	OldDistribution bool
 }
 
@@ -42,14 +42,16 @@ type Input struct {
 	Settings
 	Service types.NamespacedName
 	Records []*v1alpha1.ExportRecord
-	// Slices are the broker's slices. Those of this cluster are not used: they may be behind its own.
+	// Slices are the broker's slices. Those of this cluster are not used: they may be behind its
+	// own.
 	Slices []*discoveryv1.EndpointSlice
-	// Own is what this cluster itself has of the service, without a Service if it does not export it:
-	// its endpoints reach its own imports without the broker.
+	// Own is what this cluster itself has of the service, without a Service if it does not export
+	// it: its endpoints reach its own imports without the broker.
 	Own exports.Input
 	// Existing is this cluster's ServiceImport as it is.
 	Existing *mcsv1beta1.ServiceImport
-	// Derived is the Service with the name of the derived Service. It may not be managed by Seamark.
+	// Derived is the Service with the name of the derived Service. It may not be managed by
+	// Seamark.
 	Derived *corev1.Service
 	// DerivedError is why the derived Service could not be written.
 	DerivedError error
@@ -108,7 +110,7 @@ func Decide(in Input) Plan {
 	plan.Slices, plan.Refused = importSlices(in, merged, sources, plan.families)
 	plan.Slices, plan.keptStale = dropStale(in, plan.Slices)
 	for _, s := range plan.Slices {
-		in.addServiceHints(s, &merged.Spec, merged.Mode)
+		in.adaptSlice(s, &merged.Spec, merged.Mode)
 	}
 	plan.Derived = derive(in, merged, plan.families)
 	return plan.withAddresses(in)

@@ -388,8 +388,8 @@ func TestImportNames(t *testing.T) {
 		t.Error("two source slices share a name")
 	}
 	for _, s := range plan.Slices {
-		if _, ok := s.Labels[discoveryv1.LabelServiceName]; ok {
-			t.Error("an imported slice carries kubernetes.io/service-name")
+		if s.Labels[discoveryv1.LabelServiceName] == "web" {
+			t.Error("an imported slice belongs to the cluster's own Service")
 		}
 		if s.Labels[discoveryv1.LabelManagedBy] != objects.ManagedBy || s.Labels[mcsv1beta1.LabelServiceName] != "web" {
 			t.Errorf("labels: %v", s.Labels)
@@ -397,5 +397,42 @@ func TestImportNames(t *testing.T) {
 	}
 	if plan.Import.Spec.Ports == nil || plan.Import.Status.EndpointSliceObjects != mcsv1beta1.EndpointSliceObjectsPresent {
 		t.Errorf("import: %+v", plan.Import)
+	}
+}
+
+// Which controllers and servers of the cluster are to read an imported slice, by its labels.
+func TestLabelsOfSlices(t *testing.T) {
+	headless := func(r *v1alpha1.ExportRecordSpec) { r.Type = mcsv1beta1.Headless }
+	classic := func(r *v1alpha1.ExportRecordSpec) { r.UseClusterSetIP, r.RequestedClusterSetIP = false, false }
+	const ofService, noProxy, noDNS = discoveryv1.LabelServiceName, corev1.IsHeadlessService, v1alpha1.LabelClusterSetIP
+	for name, c := range map[string]struct {
+		change    func(*v1alpha1.ExportRecordSpec)
+		dataPlane v1alpha1.DataPlane
+		want      map[string]string
+	}{
+		"derived Service":        {nil, "service", map[string]string{ofService: objects.DerivedServiceName("web"), noDNS: ""}},
+		"clusterset IP":          {nil, "nftables", map[string]string{ofService: "a.web", noProxy: "", noDNS: ""}},
+		"headless":               {headless, "service", map[string]string{ofService: "a.web", noProxy: ""}},
+		"headless with nftables": {headless, "nftables", map[string]string{ofService: "a.web", noProxy: ""}},
+		"classic":                {classic, "service", map[string]string{ofService: "a.web", noProxy: ""}},
+		"classic, no data plane": {classic, "none", map[string]string{ofService: "a.web", noProxy: ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := record("a", 1)
+			if c.change != nil {
+				c.change(&r.Spec)
+			}
+			in := input([]*v1alpha1.ExportRecord{r}, slice("a", "s", "10.1.0.1"))
+			in.DataPlane = objects.DataPlaneOf(c.dataPlane)
+			plan := Decide(in)
+			if len(plan.Slices) != 1 {
+				t.Fatalf("%d slices", len(plan.Slices))
+			}
+			c.want[mcsv1beta1.LabelServiceName], c.want[mcsv1beta1.LabelSourceCluster] = "web", "a"
+			c.want[discoveryv1.LabelManagedBy] = objects.ManagedBy
+			if diff := cmp.Diff(c.want, plan.Slices[0].Labels); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

@@ -100,7 +100,7 @@ func (in Input) ownSlicesOf(si *mcsv1beta1.ServiceImport, own exports.Input) []*
 				slice.Ports = append(slice.Ports, p)
 			}
 		}
-		in.addServiceHints(slice, &si.Spec, mode)
+		in.adaptSlice(slice, &si.Spec, mode)
 		out = append(out, slice)
 	}
 	return out

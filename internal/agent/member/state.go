@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -26,8 +27,8 @@ type State struct {
 	Families []corev1.IPFamily
 	// OldDistribution is true for an API server before 1.34; see imports.Settings.
 	OldDistribution bool
-	// HoldsClusterID reports whether the id belongs to this cluster, NodesSynced whether all its nodes
-	// are known. Nothing is published or imported before.
+	// HoldsClusterID reports whether the id belongs to this cluster, NodesSynced whether all its
+	// nodes are known. Nothing is published or imported before.
 	HoldsClusterID func() bool
 	NodesSynced    func() bool
 	Liveness       *Liveness
@@ -72,8 +73,8 @@ func (s *State) WatchBroker(ctx context.Context, c cache.Cache, brokerKinds []cl
 	return nil
 }
 
-// keepLatest stores the object of that name in latest, and calls changed when its spec changed. A
-// deleted object is kept: members go on with the last known settings.
+// keepLatest stores the object of that name in latest, and calls changed when its spec or its
+// annotations changed. A deleted object is kept: members go on with the last known settings.
 func keepLatest[T any, P interface {
 	*T
 	client.Object
@@ -82,7 +83,8 @@ func keepLatest[T any, P interface {
 		if obj.GetName() != name || deleted {
 			return
 		}
-		if old := latest.Swap(obj); old == nil || P(old).GetGeneration() != obj.GetGeneration() {
+		if old := latest.Swap(obj); old == nil || P(old).GetGeneration() != obj.GetGeneration() ||
+			!maps.Equal(P(old).GetAnnotations(), obj.GetAnnotations()) {
 			changed()
 		}
 	})

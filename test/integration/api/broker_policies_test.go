@@ -217,13 +217,13 @@ func (b *broker) attacksOnSlices(t *testing.T) []attack {
 		{"slice under any name", "a", b.create(t, named("kubernetes")), "must be named web.shop.a.<hash>"},
 		{"slice behind a Service of the broker", "a",
 			b.create(t, relabelled(b.slice("web", "shop", "a"), discoveryv1.LabelServiceName, "kubernetes")),
-			"must not have the label kubernetes.io/service-name"},
+			"must not have the label kubernetes.io/service-name without a dot"},
 		{"slice moved to another service", "a", change(t, b.slice("web", "shop", "a"), func(o *discoveryv1.EndpointSlice) {
 			relabelled(o, mcsv1beta1.LabelServiceName, "api")
 		}), "must be named api.shop.a.<hash>"},
 		{"slice moved behind a Service of the broker", "a", change(t, b.slice("web", "shop", "a"), func(o *discoveryv1.EndpointSlice) {
 			relabelled(o, discoveryv1.LabelServiceName, "kubernetes")
-		}), "must not have the label kubernetes.io/service-name"},
+		}), "must not have the label kubernetes.io/service-name without a dot"},
 	}
 }
 

@@ -46,7 +46,8 @@ func TestDerivedServiceMakesAnImportReachable(t *testing.T) {
 		if _, err := derived(m, ns); err == nil {
 			t.Errorf("%s derived a Service that its data plane does not use", m.ID)
 		}
-		if items, err := m.ImportedSlices(ns, "web"); err != nil || len(items) != 1 || items[0].Labels[discoveryv1.LabelServiceName] != "" {
+		if items, err := m.ImportedSlices(ns, "web"); err != nil || len(items) != 1 ||
+			items[0].Labels[discoveryv1.LabelServiceName] != objects.UnusedServiceName("web", west.ID, m.ID) {
 			t.Errorf("%s: slices %v %v", m.ID, items, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 
@@ -20,13 +21,20 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/dns/server"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(envRunCoreDNS) != "" {
+		server.Run() // as the child of a test
+		return
+	}
+	harness.Main(m)
+}
 
 var (
 	sharedOnce sync.Once

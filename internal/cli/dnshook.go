@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/survey"
 	"github.com/seamark-dev/seamark/internal/dns/corefile"
 	"github.com/seamark-dev/seamark/internal/install/chart"
@@ -51,15 +52,20 @@ func (h *dnsHook) summary() string {
 	return fmt.Sprintf("unchanged (ConfigMap %s)", h.ConfigMap)
 }
 
-// hookDNS makes the cluster's DNS forward the zone to seamark-dns. A configuration that it cannot
-// change is left as it is; the advice then says what to add to it.
+// hookDNS makes the cluster's DNS forward the zone, and the reverse names that belong to the
+// clusterset, to seamark-dns. A configuration that it cannot change is left as it is; the advice
+// then says what to add to it.
 func hookDNS(ctx context.Context, c client.Client, zone string) (*dnsHook, error) {
 	service := &corev1.Service{}
 	key := types.NamespacedName{Namespace: chart.Namespace, Name: survey.DNSServer}
 	if err := c.Get(ctx, key, service); err != nil {
 		return nil, fmt.Errorf("read the address of Service %s: %w", key, err)
 	}
-	forward := corefile.Forward{Zones: []string{zone}, Servers: service.Spec.ClusterIPs}
+	ranges, err := brokeradmin.ForwardedRanges(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("read whose reverse names to forward: %w", err)
+	}
+	forward := corefile.Forward{Zone: zone, Reverse: corefile.ReverseZones(ranges), Servers: service.Spec.ClusterIPs}
 	block, err := corefile.Block(forward)
 	if err != nil {
 		return nil, fmt.Errorf("forward %s to Service %s: %w", zone, key, err)

@@ -63,8 +63,8 @@ func (c cluster) etcdArgs() []string {
 		"--name=etcd", "--data-dir=" + c.path("etcd"),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=etcd=" + peer,
-		// Pods with the host network reach loopback too. Without a certificate they must not read the
-		// cluster's Secrets.
+		// Pods with the host network reach loopback too. Without a certificate they must not read
+		// the cluster's Secrets.
 		"--cert-file=" + c.cert("etcd"), "--key-file=" + c.key("etcd"), "--client-cert-auth=true", "--trusted-ca-file=" + c.cert("etcd-ca"),
 		"--peer-cert-file=" + c.cert("etcd"), "--peer-key-file=" + c.key("etcd"),
 		"--peer-client-cert-auth=true", "--peer-trusted-ca-file=" + c.cert("etcd-ca"),
@@ -94,15 +94,26 @@ func (c cluster) apiserverArgs() []string {
 }
 
 func (c cluster) managerArgs() []string {
-	return []string{
+	args := []string{
 		"--kubeconfig=" + c.kubeconfig(controllerManager), "--cluster-name=" + c.name,
 		"--root-ca-file=" + c.cert("ca"),
 		"--cluster-signing-cert-file=" + c.cert("ca"), "--cluster-signing-key-file=" + c.key("ca"),
 		"--service-account-private-key-file=" + c.key("service-account"), "--use-service-account-credentials=true",
-		"--service-cluster-ip-range=" + join(c.serviceCIDRs), "--cluster-cidr=" + join(c.podCIDRs), "--allocate-node-cidrs=false",
+		"--service-cluster-ip-range=" + join(c.serviceCIDRs), "--cluster-cidr=" + join(c.podCIDRs),
 		"--leader-elect=false", "--bind-address=127.0.0.1", "--profiling=false",
 		"--kube-api-qps=200", "--kube-api-burst=400",
 	}
+	// The only node has all of the cluster's pods: it publishes their range, as nodes of real
+	// clusters do.
+	args = append(args, "--allocate-node-cidrs=true")
+	for _, pods := range c.podCIDRs {
+		flag := "--node-cidr-mask-size"
+		if len(c.podCIDRs) > 1 {
+			flag += map[bool]string{true: "-ipv4", false: "-ipv6"}[pods.Addr().Is4()]
+		}
+		args = append(args, fmt.Sprintf("%s=%d", flag, pods.Bits()))
+	}
+	return args
 }
 
 func (c cluster) schedulerArgs() []string {
@@ -124,8 +135,8 @@ func (c cluster) proxyArgs(p plan) []string {
 	return []string{
 		"--kubeconfig=" + c.kubeconfig(kubeProxy), "--proxy-mode=nftables", "--hostname-override=" + c.node(),
 		"--cluster-cidr=" + join(p.allPods()), "--bind-address=" + c.nodeIP().String(),
-		// The limits of the connection tracking table are the machine's, not the cluster's. Do not change
-		// them.
+		// The limits of the connection tracking table are the machine's, not the cluster's. Do not
+		// change them.
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
 		"--oom-score-adj=0", // lower ones need a privilege that containers may lack
 		"--profiling=false",

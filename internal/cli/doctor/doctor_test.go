@@ -18,7 +18,7 @@ import (
 
 // healthy is a clusterset of two with nothing wrong in east.
 func healthy() Facts {
-	block, err := corefile.Block(corefile.Forward{Servers: []string{"10.96.0.53"}})
+	block, err := corefile.Block(corefile.Forward{Reverse: []string{"2.10.in-addr.arpa", "243.in-addr.arpa"}, Servers: []string{"10.96.0.53"}})
 	if err != nil {
 		panic(err)
 	}
@@ -156,6 +156,9 @@ func TestChecks(t *testing.T) {
 		"forwarded elsewhere": {func(f *Facts) {
 			f.Clusters[0].DNSAddresses = []string{"10.96.0.99"}
 		}, "dns-forward", "east", Fail, "not to seamark-dns (10.96.0.99)"},
+		"a new member's reverse names": {func(f *Facts) {
+			f.Broker.Members = append(f.Broker.Members, member("north", "10.3.0.0/16", "10.98.0.0/16", "243.2.0.0/16"))
+		}, "dns-forward", "east", Warn, "reverse names in 10.3.0.0/16 do not"},
 		"forward damaged": {func(f *Facts) { f.Clusters[0].Corefile = "# BEGIN seamark\n" }, "dns-forward", "east", Fail, "damaged"},
 		"no coredns": {func(f *Facts) {
 			f.Clusters[0].CorefileProblem = "no ConfigMap"
@@ -244,7 +247,7 @@ func TestZone(t *testing.T) {
 		says, fix string
 	}{
 		"forwarded": {func(c *Cluster) {
-			c.Corefile = zone + " {\n  forward . 10.96.0.53\n}\n"
+			c.Corefile = zone + " 243.in-addr.arpa 2.10.in-addr.arpa {\n  forward . 10.96.0.53\n}\n"
 		}, "dns-forward", Pass, "mesh.example goes to 10.96.0.53", ""},
 		"only the default zone": {func(*Cluster) {}, "dns-forward", Fail, "does not forward mesh.example", "mesh.example:53 {"},
 		"no dns":                {func(c *Cluster) { c.DNS = nil }, "dns-server", Warn, "names in mesh.example are not answered", ""},

@@ -2,10 +2,13 @@ package doctor
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
+	"github.com/seamark-dev/seamark/internal/dns/corefile"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -90,8 +93,40 @@ func checkForward(f *Facts) []Result {
 		if problem, fix := explain.Forwarding(c.Corefile, c.zone(), c.DNSAddresses); problem != "" {
 			return fail(fix, "%s", problem)
 		}
+		if missing := notForwarded(f, c); len(missing) > 0 {
+			return warn("join again, which adds them (seamark join)",
+				"%s goes to %s, but reverse names in %s do not: a member joined since, or changed its ranges",
+				c.zone(), strings.Join(c.DNSAddresses, ", "), strings.Join(missing, ", "))
+		}
 		return pass("%s goes to %s", c.zone(), strings.Join(c.DNSAddresses, ", "))
 	})
+}
+
+// notForwarded returns the ranges whose reverse names a cluster's DNS should forward and has no
+// rule for.
+func notForwarded(f *Facts, c *Cluster) (missing []string) {
+	var members []v1alpha1.Cluster
+	var own []netip.Prefix
+	for i := range f.Broker.Members {
+		m := &f.Broker.Members[i]
+		if m.Name == c.ID {
+			for _, ranges := range [][]v1alpha1.CIDR{m.Status.PodCIDRs, m.Status.ServiceCIDRs, m.Status.NodeCIDRs} {
+				own = append(own, objects.ParsePrefixes(ranges)...)
+			}
+		}
+		if !m.Left {
+			members = append(members, m.Cluster)
+		}
+	}
+	for _, r := range objects.ForwardedRanges(f.Broker.Set, members, c.ID, own) {
+		if slices.ContainsFunc(corefile.ReverseZones([]netip.Prefix{r}), func(zone string) bool {
+			_, forwarded := corefile.Forwards(c.Corefile, zone)
+			return !forwarded && !corefile.Answers(c.Corefile, zone)
+		}) {
+			missing = append(missing, r.String())
+		}
+	}
+	return missing
 }
 
 func checkAnswer(f *Facts) []Result {

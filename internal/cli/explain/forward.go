@@ -15,7 +15,7 @@ import (
 // it. Both are empty when nothing is wrong.
 func Forwarding(text, zone string, addresses []string) (problem, fix string) {
 	fix = "join again, which adds it (seamark join), or add it to ConfigMap kube-system/coredns by hand"
-	if block, err := corefile.Block(corefile.Forward{Zones: []string{zone}, Servers: addresses}); err == nil {
+	if block, err := corefile.Block(corefile.Forward{Zone: zone, Servers: addresses}); err == nil {
 		fix += ":\n          " + strings.ReplaceAll(strings.TrimRight(block, "\n"), "\n", "\n          ")
 	}
 	_, err := corefile.Has(text)

@@ -1,9 +1,10 @@
-// Package corefile adds the server block that forwards a clusterset's names to seamark-dns to the
-// text of a Corefile, and removes it again. It works on text: everything outside the block stays
+// Package corefile adds the server blocks that forward a clusterset's names to seamark-dns to the
+// text of a Corefile, and removes them again. It works on text: everything outside the block stays
 // byte for byte as it was, including comments and blanks.
 package corefile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -28,30 +29,64 @@ var (
 	// ErrOpenBlock means that a user edited the lines around the block: one of them is missing or
 	// there twice. The user must repair it, because the block's extent is unknown.
 	ErrOpenBlock = errors.New("the lines `" + beginSign + "…` and `" + endSign + "` do not match: repair them or remove the block by hand")
-	// ErrZoneTaken means that another server block answers the zone already. CoreDNS would not start
-	// with two.
+	// ErrZoneTaken means that another server block answers the zone already. CoreDNS would not
+	// start with two.
 	ErrZoneTaken = errors.New("another server block has the zone already: remove it, or let it forward to seamark-dns")
 )
 
 // Forward is which names are forwarded, and where.
 type Forward struct {
-	// Zones are the zones to forward, objects.DefaultZone if there are none. Reverse zones may be
-	// among them.
-	Zones []string
+	// Zone is the zone of the clusterset, objects.DefaultZone if empty.
+	Zone string
+	// Reverse are the reverse zones to forward; see ReverseZones.
+	Reverse []string
 	// Servers are the addresses of seamark-dns, with a port unless it is 53.
 	Servers []string
 }
 
-// Block returns the text of the server block with the lines around it: what Add inserts, and what
-// users with another DNS server can add themselves. It fails if an address or a zone is invalid.
+// zoneOptions are the plugins of the server block of the zone. An answer is kept as long as its
+// TTL says, and never longer: 0 is the shortest time that the cache keeps an answer, and 3600 the
+// longest TTL of seamark-dns. A denial is kept for a second, so that a new service has its name
+// soon.
+//
+// All options here are known to CoreDNS since 1.6 (2019): with an unknown one it would not start.
+const zoneOptions = `    errors
+    cache {
+        success 9984 3600 0
+        denial 9984 1 0
+    }
+`
+
+// Block returns the text of the server blocks with the lines around them: what Add inserts, and
+// what users with another DNS server can add themselves. It fails if an address or a zone is
+// invalid.
 func Block(f Forward) (string, error) {
-	zones := f.Zones
-	if len(zones) == 0 {
-		zones = []string{objects.DefaultZone}
-	}
 	if len(f.Servers) == 0 {
 		return "", errors.New("no address of seamark-dns to forward to: is its Service there?")
 	}
+	for _, server := range f.Servers {
+		if !isServer(server) {
+			return "", fmt.Errorf("server %q: want an address, with a port unless it is 53", server)
+		}
+	}
+	zone, err := serverKeys([]string{cmp.Or(f.Zone, objects.DefaultZone)})
+	if err != nil {
+		return "", err
+	}
+	forward := "    forward . " + strings.Join(f.Servers, " ") + "\n}\n"
+	text := beginMark + "\n" + zone + " {\n" + zoneOptions + forward
+	if len(f.Reverse) > 0 {
+		reverse, err := serverKeys(f.Reverse)
+		if err != nil {
+			return "", err
+		}
+		text += reverse + " {\n    errors\n" + forward
+	}
+	return text + endMark + "\n", nil
+}
+
+// serverKeys returns the keys of a server block for zones, on the DNS port.
+func serverKeys(zones []string) (string, error) {
 	keys := make([]string, len(zones))
 	for i, zone := range zones {
 		zone = strings.ToLower(strings.TrimSuffix(zone, "."))
@@ -60,13 +95,7 @@ func Block(f Forward) (string, error) {
 		}
 		keys[i] = zone + ":53"
 	}
-	for _, server := range f.Servers {
-		if !isServer(server) {
-			return "", fmt.Errorf("server %q: want an address, with a port unless it is 53", server)
-		}
-	}
-	lines := []string{beginMark, strings.Join(keys, " ") + " {", "    errors", "    forward . " + strings.Join(f.Servers, " "), "}", endMark}
-	return strings.Join(lines, "\n") + "\n", nil
+	return strings.Join(keys, " "), nil
 }
 
 var validZone = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)
@@ -80,18 +109,20 @@ func isServer(text string) bool {
 }
 
 // Add returns the Corefile with the block up to date: in its place, or at the end if there was
-// none. Adding the same block again changes nothing. It fails with ErrOpenBlock and ErrZoneTaken,
-// and as Block does.
+// none. A reverse zone that another server block has is left to that. Adding the same block again
+// changes nothing. It fails with ErrOpenBlock and ErrZoneTaken, and as Block does.
 func Add(text string, f Forward) (string, error) {
-	block, err := Block(f)
-	if err != nil {
-		return "", err
-	}
 	before, after, found, err := cut(text)
 	if err != nil {
 		return "", err
 	}
-	if zone := taken(before+"\n"+after, block); zone != "" {
+	others := zonesOf(before + "\n" + after)
+	f.Reverse = slices.DeleteFunc(slices.Clone(f.Reverse), func(zone string) bool { return slices.Contains(others, zone) })
+	block, err := Block(f)
+	if err != nil {
+		return "", err
+	}
+	if zone := zoneName(cmp.Or(f.Zone, objects.DefaultZone)); slices.Contains(others, zone) {
 		return "", fmt.Errorf("zone %s: %w", zone, ErrZoneTaken)
 	}
 	if !found && before != "" && !strings.HasSuffix(before, "\n") {
@@ -138,17 +169,6 @@ func cut(text string) (before, after string, found bool, err error) {
 		return text, "", false, ErrOpenBlock
 	}
 	return strings.Join(lines[:begin], ""), strings.Join(lines[end+1:], ""), true, nil
-}
-
-// taken returns a zone of the block that the rest of the Corefile has too.
-func taken(rest, block string) string {
-	others := zonesOf(rest)
-	for _, zone := range zonesOf(block) {
-		if slices.Contains(others, zone) {
-			return zone
-		}
-	}
-	return ""
 }
 
 // zonesOf returns the zones of all server blocks on the DNS port, without the dots at their ends.

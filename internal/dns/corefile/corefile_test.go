@@ -34,9 +34,17 @@ const usual = `.:53 {
 `
 
 const block = "# BEGIN seamark: names of the clusterset (added by `seamark join`, taken out by `seamark leave`)\n" +
-	"clusterset.local:53 {\n    errors\n    forward . 10.96.0.53\n}\n# END seamark\n"
+	"clusterset.local:53 {\n    errors\n    cache {\n        success 9984 3600 0\n        denial 9984 1 0\n    }\n" +
+	"    forward . 10.96.0.53\n}\n# END seamark\n"
 
-var forward = corefile.Forward{Servers: []string{"10.96.0.53"}}
+var (
+	forward = corefile.Forward{Servers: []string{"10.96.0.53"}}
+	reverse = corefile.Forward{
+		Zone: "ClusterSet.Local.", Reverse: []string{"243.in-addr.arpa", "1.10.in-addr.arpa"}, Servers: forward.Servers,
+	}
+	withReverse = strings.Replace(block, "# END seamark\n",
+		"243.in-addr.arpa:53 1.10.in-addr.arpa:53 {\n    errors\n    forward . 10.96.0.53\n}\n# END seamark\n", 1)
+)
 
 func TestAdd(t *testing.T) {
 	other := strings.ReplaceAll(block, "10.96.0.53", "10.96.0.99")
@@ -44,14 +52,17 @@ func TestAdd(t *testing.T) {
 		text, want string
 		forward    corefile.Forward
 	}{
-		"usual":            {usual, usual + block, forward},
-		"empty":            {"", block, forward},
-		"without line end": {strings.TrimSuffix(usual, "\n"), usual + block, forward},
-		"again":            {usual + block, usual + block, forward},
-		"new address":      {usual + other, usual + block, forward},
-		"in the middle":    {other + usual, block + usual, forward},
-		"reverse zones": {usual, usual + strings.Replace(block, "clusterset.local:53", "clusterset.local:53 243.in-addr.arpa:53", 1),
-			corefile.Forward{Zones: []string{"ClusterSet.Local.", "243.in-addr.arpa"}, Servers: forward.Servers}},
+		"usual":                    {usual, usual + block, forward},
+		"empty":                    {"", block, forward},
+		"without line end":         {strings.TrimSuffix(usual, "\n"), usual + block, forward},
+		"again":                    {usual + block, usual + block, forward},
+		"new address":              {usual + other, usual + block, forward},
+		"in the middle":            {other + usual, block + usual, forward},
+		"reverse zones":            {usual, usual + withReverse, reverse},
+		"reverse zones, again":     {usual + withReverse, usual + withReverse, reverse},
+		"no reverse zone any more": {usual + withReverse, usual + block, forward},
+		"another's reverse zone": {"1.10.in-addr.arpa {\n whoami\n}\n", "1.10.in-addr.arpa {\n whoami\n}\n" +
+			strings.Replace(withReverse, " 1.10.in-addr.arpa:53", "", 1), reverse},
 		"another port": {usual, usual + strings.Replace(block, "10.96.0.53", "10.96.0.53:5353 [fd00::53]:5353 fd00::1", 1),
 			corefile.Forward{Servers: []string{"10.96.0.53:5353", "[fd00::53]:5353", "fd00::1"}}},
 		"a zone of that name on another port": {"clusterset.local:5353 {\n}\n", "clusterset.local:5353 {\n}\n" + block, forward},
@@ -86,8 +97,8 @@ func TestAddRefuses(t *testing.T) {
 		"twice":                      {block + block, forward, corefile.ErrOpenBlock},
 		"no server":                  {usual, corefile.Forward{}, nil},
 		"a name as server":           {usual, corefile.Forward{Servers: []string{"dns.example"}}, nil},
-		"no zone":                    {usual, corefile.Forward{Zones: []string{"a zone"}, Servers: forward.Servers}, nil},
-		"a zone with a brace":        {usual, corefile.Forward{Zones: []string{"a{"}, Servers: forward.Servers}, nil},
+		"no zone":                    {usual, corefile.Forward{Zone: "a zone", Servers: forward.Servers}, nil},
+		"a zone with a brace":        {usual, corefile.Forward{Zone: "a{", Servers: forward.Servers}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := corefile.Add(c.text, c.forward)
@@ -101,6 +112,7 @@ func TestAddRefuses(t *testing.T) {
 func TestRemove(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"at the end":    {usual + block, usual},
+		"with reverse":  {usual + withReverse, usual},
 		"at the start":  {block + usual, usual},
 		"between":       {usual + block + "# mine\n", usual + "# mine\n"},
 		"alone":         {block, ""},

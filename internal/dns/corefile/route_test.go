@@ -73,7 +73,7 @@ func TestAnswers(t *testing.T) {
 
 // What Add adds is found again.
 func TestForwardsFindsWhatWasAdded(t *testing.T) {
-	added, err := corefile.Add(usual, corefile.Forward{Zones: []string{"mesh.example"}, Servers: []string{"10.96.0.53"}})
+	added, err := corefile.Add(usual, corefile.Forward{Zone: "mesh.example", Servers: []string{"10.96.0.53"}})
 	if err != nil {
 		t.Fatal(err)
 	}

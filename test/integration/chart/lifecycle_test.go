@@ -124,7 +124,8 @@ func checkInstalled(t *testing.T, b *fixture, j joined) {
 	service := get(b, "east", chart.Namespace, "seamark-dns", &corev1.Service{})
 	config := get(b, "east", "kube-system", "coredns", &corev1.ConfigMap{})
 	want := "forward . " + strings.Join(service.Spec.ClusterIPs, " ") + "\n"
-	if !strings.Contains(config.Data["Corefile"], want) || j.DNS.Action != "added" {
+	if !strings.Contains(config.Data["Corefile"], want) || j.DNS.Action != "added" ||
+		!strings.Contains(config.Data["Corefile"], "\n0.0.0.0.3.4.2.0.0.0.d.f.ip6.arpa:53 243.in-addr.arpa:53 {\n") {
 		t.Errorf("the cluster's DNS (%s) is without %q:\n%s", j.DNS.Action, want, config.Data["Corefile"])
 	}
 	list := action.NewList(b.helm("east"))

@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	// startupTimeout is how long a start waits for the API server. After it, a first start serves
-	// failures and a reload is given up.
-	startupTimeout = 5 * time.Second
-	retryDelay     = time.Second
+	// defaultStartupTimeout is how long a start waits until all objects have been read, as in
+	// CoreDNS. After it, a first start serves failures and a reload is given up.
+	defaultStartupTimeout = 5 * time.Second
+	retryDelay            = time.Second
 )
 
 // controller keeps the zone up to date with the API server.
@@ -39,6 +39,8 @@ type controller struct {
 	state          *state
 	connection     *connection
 	nodeName       string
+	nsService      string
+	startupTimeout time.Duration
 	fixedClusterID bool
 
 	ready         atomic.Bool
@@ -68,6 +70,7 @@ func newController(s settings, z *zone.Zone, nodeName string) (*controller, erro
 	c := &controller{
 		clients: api, zone: z, options: s.Options, state: newState(s.locality),
 		connection: &connection{down: map[string]bool{}}, fixedClusterID: s.locality.Cluster != "", allSynced: make(chan struct{}),
+		nsService: s.nsService, startupTimeout: s.startupTimeout,
 	}
 	if s.locality.Headless && s.locality.Zone == "" {
 		c.nodeName = nodeName
@@ -84,21 +87,21 @@ func newController(s settings, z *zone.Zone, nodeName string) (*controller, erro
 
 func (c *controller) isSynced() bool { return c.ready.Load() }
 
-// start starts the watches and waits until all objects have been read, at most startupTimeout.
-// After that a first start returns without error, and every query fails until the objects are read.
-// A reload fails, so that the old server continues with the objects it has.
+// start starts the watches and waits until all objects have been read, at most for the startup
+// timeout. After that a first start returns without error, and every query fails until the objects
+// are read. A reload fails, so that the old server continues with the objects it has.
 func (c *controller) start(reloading bool) error {
 	c.running.Go(c.run)
 	select {
 	case <-c.allSynced:
 		return nil
-	case <-time.After(startupTimeout):
+	case <-time.After(c.startupTimeout):
 	}
 	if reloading {
-		err := fmt.Errorf("the API server did not answer within %s: the previous configuration stays in use", startupTimeout)
+		err := fmt.Errorf("not all objects have been read within %s: the previous configuration stays in use", c.startupTimeout)
 		return errors.Join(err, c.stop())
 	}
-	log.Warningf("not all objects have been read after %s: queries fail until the API server answers", startupTimeout)
+	log.Warningf("not all objects have been read after %s: queries fail until the API server answers", c.startupTimeout)
 	return nil
 }
 
@@ -114,6 +117,9 @@ func (c *controller) stop() error {
 func (c *controller) run() {
 	c.running.Go(c.watchImports)
 	c.running.Go(c.watchLocality)
+	if c.nsService != "" {
+		c.running.Go(c.readNameServers)
+	}
 	if !c.wait(&c.importsSynced) {
 		return
 	}
@@ -122,6 +128,7 @@ func (c *controller) run() {
 		return
 	}
 	c.build()
+	c.zone.Publish()
 	c.ready.Store(true)
 	setGauge(synced, true)
 	log.Infof("all objects have been read: answering %s", c.options.Name)
@@ -206,7 +213,7 @@ func (c *controller) watchImports() {
 
 func (c *controller) watchSlices() {
 	imported := func(o metav1.ListOptions) metav1.ListOptions {
-		o.LabelSelector = mcsv1beta1.LabelServiceName + "," + excludeBrokerObjects
+		o.LabelSelector = mcsv1beta1.LabelServiceName + "," + excludeBrokerObjects + ",!" + v1alpha1.LabelClusterSetIP
 		return o
 	}
 	all := c.kube.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
@@ -237,15 +244,16 @@ func (c *controller) watchSlices() {
 	}, c.connection.record)
 }
 
-// fetchSlices reads the slices of a service whose content was not stored, until all are complete or
-// no answer needs them any more.
+// fetchSlices reads the slices of a service that has become headless or classic, until all of them
+// are stored with their content or no answer needs them any more. The agent may still have to take
+// LabelClusterSetIP from some, with which the watch does not deliver them.
 func (c *controller) fetchSlices(key string) {
 	name, namespace, _ := strings.Cut(key, ".")
 	for {
 		selector := mcsv1beta1.LabelServiceName + "=" + name + "," + excludeBrokerObjects
 		list, err := c.kube.DiscoveryV1().EndpointSlices(namespace).List(c.ctx, metav1.ListOptions{LabelSelector: selector})
 		if err == nil {
-			c.state.restoreContent(reduceAll(list))
+			c.state.restoreContent(key, reduceAll(list))
 		}
 		if c.state.fetchDone(key) {
 			return
@@ -309,14 +317,40 @@ func (c *controller) watchLocality() {
 // readNodeZone reads the topology zone of this server's node. It does not change while the server
 // runs there.
 func (c *controller) readNodeZone() {
-	for {
+	c.readOnce("the zone of node "+c.nodeName+": set the option `zone`", func() error {
 		node, err := c.kube.CoreV1().Nodes().Get(c.ctx, c.nodeName, metav1.GetOptions{})
 		if err == nil {
 			c.state.setLocality(func(l *zone.Locality) { l.Zone = node.Labels[corev1.LabelTopologyZone] })
+		}
+		return err
+	})
+}
+
+// readNameServers reads the addresses of the Service by which clients reach this server. They do
+// not change while the Service is there.
+func (c *controller) readNameServers() {
+	namespace, name, _ := strings.Cut(c.nsService, "/")
+	c.readOnce("the addresses of Service "+c.nsService+": those of this server are used", func() error {
+		service, err := c.kube.CoreV1().Services(namespace).Get(c.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if addresses := parseAddresses(service.Spec.ClusterIPs); len(addresses) > 0 {
+			c.zone.SetNameServers(addresses)
+		}
+		return nil
+	})
+}
+
+// readOnce reads an object, until that succeeds or never will.
+func (c *controller) readOnce(what string, read func() error) {
+	for {
+		err := read()
+		if err == nil {
 			return
 		}
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			log.Warningf("cannot read the zone of node %s (%v): set the option `zone`", c.nodeName, err)
+			log.Warningf("cannot read %s (%v)", what, err)
 			return
 		}
 		select {

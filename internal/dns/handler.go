@@ -2,12 +2,13 @@ package dns
 
 import (
 	"context"
-	"reflect"
+	"slices"
 	"time"
 
+	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
-	"github.com/coredns/coredns/plugin/metrics"
 	"github.com/coredns/coredns/plugin/pkg/fall"
+	"github.com/coredns/coredns/plugin/pkg/transport"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
@@ -23,6 +24,8 @@ type Plugin struct {
 	reverse []string
 	fall    fall.F
 	data    *controller
+	// writesBytes reports whether frequent replies are written as bytes; see passesBytes.
+	writesBytes bool
 }
 
 // Name implements plugin.Handler.
@@ -44,15 +47,15 @@ func (p *Plugin) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 		}
 	}
 	if rcode := p.refusal(r); rcode != dns.RcodeSuccess {
-		countQuery(r.Question[0].Qtype, rcode, start)
+		countQuery(ctx, r.Question[0].Qtype, rcode, start)
 		return rcode, nil // the server writes the reply
 	}
 	var m *dns.Msg
 	if forward {
-		if acceptsWire(w) {
+		if p.writesBytes {
 			if wire := p.zone.Wire(r, name); wire != nil {
 				_, err := w.Write(wire)
-				countQuery(r.Question[0].Qtype, dns.RcodeSuccess, start)
+				countQuery(ctx, r.Question[0].Qtype, dns.RcodeSuccess, start)
 				return dns.RcodeSuccess, err
 			}
 		}
@@ -62,28 +65,31 @@ func (p *Plugin) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 			return plugin.NextOrFailure(pluginName, p.Next, ctx, w, r)
 		}
 	} else if m = p.zone.ReplyReverse(r, name, apex); m == nil {
-		if p.Next != nil {
+		if p.Next != nil && p.fall.Through(name) {
 			return plugin.NextOrFailure(pluginName, p.Next, ctx, w, r)
 		}
 		m = p.zone.ReplyReverseNegative(r, name, apex)
 	}
 	rcode := m.Rcode // plugins before this one may change the message
 	err := w.WriteMsg(m)
-	countQuery(r.Question[0].Qtype, rcode, start)
+	countQuery(ctx, r.Question[0].Qtype, rcode, start)
 	return dns.RcodeSuccess, err
 }
 
-// acceptsWire reports whether bytes written to w reach the client unchanged: no plugin before this
-// one reads or changes the message, and the transport is UDP or TCP. The metrics plugin only counts
-// bytes and records them as a success, which they are.
-func acceptsWire(w dns.ResponseWriter) bool {
-	if recorder, ok := w.(*metrics.Recorder); ok {
-		w = recorder.ResponseWriter
-	}
-	scrubber, ok := w.(*request.ScrubWriter)
-	// The server's own writer is not exported. The writers of DNS over HTTPS, QUIC and gRPC have other
-	// type names.
-	return ok && reflect.TypeOf(scrubber.ResponseWriter).String() == "*dns.response"
+// bytesPassThrough are the plugins of this server that hand on bytes as they are and need no
+// message. `prometheus` counts bytes, and records them as a success, which they are. `cache`, `log`
+// and `loadbalance` read or change the message.
+var bytesPassThrough = []string{"errors", "prometheus", "hosts", "kubernetes"}
+
+// passesBytes reports whether bytes that this plugin writes reach the client: the transport is
+// plain DNS, and no plugin before this one needs the message. It holds for as long as the server
+// block runs, and is known as soon as all its plugins are set up.
+func passesBytes(block *dnsserver.Config) bool {
+	before := dnsserver.Directives[:max(0, slices.Index(dnsserver.Directives, pluginName))]
+	handlers := block.Handlers()
+	return block.Transport == transport.DNS && len(handlers) > 0 && !slices.ContainsFunc(handlers, func(h plugin.Handler) bool {
+		return slices.Contains(before, h.Name()) && !slices.Contains(bytesPassThrough, h.Name())
+	})
 }
 
 // refusal returns the response code for a query that is not answered, or success.

@@ -1,8 +1,11 @@
 package dns
 
 import (
+	"context"
+	"sync"
 	"time"
 
+	"github.com/coredns/coredns/plugin/metrics"
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -14,13 +17,13 @@ const namespace = "seamark_dns"
 
 var (
 	queries = promauto.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace, Name: "queries_total", Help: "Queries answered, by type (rare types share \"other\") and response code.",
-	}, []string{"type", "rcode"})
-	answerLatency = promauto.NewHistogram(prometheus.HistogramOpts{
+		Namespace: namespace, Name: "queries_total", Help: "Queries answered, by server, type (rare types share \"other\") and response code.",
+	}, []string{"server", "type", "rcode"})
+	answerLatency = promauto.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace, Name: "answer_duration_seconds",
 		Help:    "Time from a query's arrival at the plugin until its answer was handed to the network.",
 		Buckets: prometheus.ExponentialBuckets(5e-6, 4, 9),
-	})
+	}, []string{"server"})
 	changeLatency = promauto.NewHistogram(prometheus.HistogramOpts{
 		Namespace: namespace, Name: "change_to_answer_seconds", Help: "Time from the arrival of a watch event until answers reflect it.",
 		Buckets: prometheus.ExponentialBuckets(5e-6, 4, 11),
@@ -47,24 +50,38 @@ var (
 	countedRcodes = [...]int{dns.RcodeSuccess, dns.RcodeNameError, dns.RcodeServerFailure, dns.RcodeRefused, dns.RcodeNotImplemented}
 )
 
-// counters are the counters of queries, looked up once: finding a counter by its labels takes
-// longer than answering a query.
-var counters = func() (c [len(countedTypes) + 1][len(countedRcodes)]prometheus.Counter) {
-	for t := range c {
+// queryMetrics are the metrics of one server's queries, looked up once: finding a counter by its
+// labels takes longer than answering a query.
+type queryMetrics struct {
+	counters [len(countedTypes) + 1][len(countedRcodes)]prometheus.Counter
+	latency  prometheus.Observer
+}
+
+// serverMetrics are the queryMetrics by the address of the server, as CoreDNS names it.
+var serverMetrics sync.Map
+
+func metricsOf(ctx context.Context) *queryMetrics {
+	server := metrics.WithServer(ctx)
+	if m, found := serverMetrics.Load(server); found {
+		return m.(*queryMetrics)
+	}
+	m := &queryMetrics{latency: answerLatency.WithLabelValues(server)}
+	for t := range m.counters {
 		name := "other"
 		if t < len(countedTypes) {
 			name = dns.TypeToString[countedTypes[t]]
 		}
-		for r := range c[t] {
-			c[t][r] = queries.WithLabelValues(name, dns.RcodeToString[countedRcodes[r]])
+		for r := range m.counters[t] {
+			m.counters[t][r] = queries.WithLabelValues(server, name, dns.RcodeToString[countedRcodes[r]])
 		}
 	}
-	return c
-}()
+	actual, _ := serverMetrics.LoadOrStore(server, m)
+	return actual.(*queryMetrics)
+}
 
 // countQuery counts a query and records how long it took. A response code without a label of its
 // own counts as a failure.
-func countQuery(qtype uint16, rcode int, since time.Time) {
+func countQuery(ctx context.Context, qtype uint16, rcode int, since time.Time) {
 	t := len(countedTypes)
 	for i, known := range countedTypes {
 		if known == qtype {
@@ -79,8 +96,9 @@ func countQuery(qtype uint16, rcode int, since time.Time) {
 			break
 		}
 	}
-	counters[t][r].Inc()
-	answerLatency.Observe(time.Since(since).Seconds())
+	m := metricsOf(ctx)
+	m.counters[t][r].Inc()
+	m.latency.Observe(time.Since(since).Seconds())
 }
 
 func setZoneGauges(z *zone.Zone) {

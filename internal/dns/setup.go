@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
@@ -39,8 +40,8 @@ const (
 	defaultZone = v1alpha1.DefaultZone + "."
 	defaultTTL  = 5
 	maxTTL      = 3600
-	// nodeNameEnv is the environment variable with the name of this server's node, whose topology zone
-	// is read.
+	// nodeNameEnv is the environment variable with the name of this server's node, whose topology
+	// zone is read.
 	nodeNameEnv = "NODE_NAME"
 )
 
@@ -62,6 +63,10 @@ type settings struct {
 	reverse             []string
 	kubeconfig, context string
 	fallthroughZones    []string // nil for none
+	// nsService is the Service, as namespace/name, whose ClusterIPs are the addresses of
+	// ns.dns.<zone>. If it is empty, they are the addresses of this server.
+	nsService      string
+	startupTimeout time.Duration
 }
 
 func setup(c *caddy.Controller) error {
@@ -69,8 +74,8 @@ func setup(c *caddy.Controller) error {
 	if err != nil {
 		return plugin.Error(pluginName, err)
 	}
-	s.NameServers = listenAddresses(dnsserver.GetConfig(c).ListenHosts)
 	p := &Plugin{zone: zone.New(s.Options), reverse: s.reverse}
+	p.zone.SetNameServers(listenAddresses(dnsserver.GetConfig(c).ListenHosts))
 	if s.fallthroughZones != nil {
 		p.fall.SetZonesFromArgs(s.fallthroughZones)
 	}
@@ -82,7 +87,10 @@ func setup(c *caddy.Controller) error {
 		reloading = false
 		return nil
 	})
-	c.OnStartup(func() error { return p.data.start(reloading) })
+	c.OnStartup(func() error {
+		p.writesBytes = passesBytes(dnsserver.GetConfig(c))
+		return p.data.start(reloading)
+	})
 	c.OnShutdown(p.data.stop)
 	dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
 		p.Next = next
@@ -93,7 +101,7 @@ func setup(c *caddy.Controller) error {
 
 // parseCorefile reads the one `clusterset` of a server block.
 func parseCorefile(c *caddy.Controller) (settings, error) {
-	s := settings{Options: zone.Options{TTL: defaultTTL}, locality: zone.Locality{Classic: true}}
+	s := settings{Options: zone.Options{TTL: defaultTTL}, locality: zone.Locality{Classic: true}, startupTimeout: defaultStartupTimeout}
 	for i := 0; c.Next(); i++ {
 		if i > 0 {
 			return s, plugin.ErrOnce
@@ -163,6 +171,23 @@ func (s *settings) setOption(c *caddy.Controller, name string, args []string) er
 		return setOnly(&s.locality.Cluster)
 	case "zone":
 		return setOnly(&s.locality.Zone)
+	case "ns":
+		if err := setOnly(&s.nsService); err != nil {
+			return err
+		}
+		if namespace, name, ok := strings.Cut(s.nsService, "/"); !ok || namespace == "" || name == "" {
+			return c.Errf("ns %s: want NAMESPACE/NAME of a Service", s.nsService)
+		}
+	case "startup_timeout":
+		var text string
+		if err := setOnly(&text); err != nil {
+			return err
+		}
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return c.Errf("startup_timeout %s: want a duration such as 30s", text)
+		}
+		s.startupTimeout = d
 	case "locality":
 		return s.setLocality(c, args)
 	case "lighthouse-names":
@@ -173,7 +198,8 @@ func (s *settings) setOption(c *caddy.Controller, name string, args []string) er
 	case "fallthrough":
 		s.fallthroughZones = append([]string{}, args...)
 	default:
-		return c.Errf("unknown option %q: want kubeconfig, ttl, cluster, zone, locality, lighthouse-names or fallthrough", name)
+		return c.Errf("unknown option %q: want kubeconfig, ttl, ns, cluster, zone, locality, lighthouse-names, "+
+			"startup_timeout or fallthrough", name)
 	}
 	return nil
 }

@@ -12,9 +12,10 @@ import (
 // state holds the objects of the API server as far as answers depend on them. Reflectors write it,
 // the controller reads it.
 //
-// Slices of services with a clusterset IP are stored without their content: no answer needs it, and
-// they are most of the endpoints of a clusterset. If such a service becomes headless or classic,
-// its slices are read again.
+// Slices of services with a clusterset IP are not read, if they have LabelClusterSetIP, or else
+// stored without their content: no answer needs it, and they are most of the endpoints of a
+// clusterset. If such a service becomes headless or classic, its previous answers stay until all
+// its slices have been read.
 type state struct {
 	mu          sync.Mutex
 	imports     map[string]*zone.Service
@@ -26,6 +27,9 @@ type state struct {
 	wake  chan struct{}
 	// fetching are the services whose slices are being read again.
 	fetching map[string]bool
+	// unconfirmed are services that had a clusterset IP until now: their slices may not have been
+	// delivered by the watch yet.
+	unconfirmed map[string]bool
 }
 
 // storedSlice is an EndpointSlice. slice is nil if its content was not stored.
@@ -38,7 +42,7 @@ type storedSlice struct {
 func newState(l zone.Locality) *state {
 	return &state{
 		imports: map[string]*zone.Service{}, slices: map[string]*storedSlice{}, slicesByKey: map[string][]*storedSlice{},
-		locality: l, dirty: map[string]time.Time{}, wake: make(chan struct{}, 1), fetching: map[string]bool{},
+		locality: l, dirty: map[string]time.Time{}, wake: make(chan struct{}, 1), fetching: map[string]bool{}, unconfirmed: map[string]bool{},
 	}
 }
 
@@ -57,8 +61,12 @@ func (s *state) setImport(o *importObject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := zone.Key(o.Service.Namespace, o.Service.Name)
+	if before := s.imports[key]; before != nil && before.Kind == zone.ClusterSetIP && o.Kind != zone.ClusterSetIP {
+		s.unconfirmed[key] = true
+	}
 	s.imports[key] = &o.Service
 	if o.Kind == zone.ClusterSetIP {
+		delete(s.unconfirmed, key)
 		for _, h := range s.slicesByKey[key] {
 			h.slice = nil
 		}
@@ -71,6 +79,7 @@ func (s *state) removeImport(namespace, name string) {
 	defer s.mu.Unlock()
 	key := zone.Key(namespace, name)
 	delete(s.imports, key)
+	delete(s.unconfirmed, key)
 	s.markDirty(key)
 }
 
@@ -130,6 +139,7 @@ func (s *state) retainImports(listed map[string]bool) {
 	for key := range s.imports {
 		if !listed[key] {
 			delete(s.imports, key)
+			delete(s.unconfirmed, key)
 			s.markDirty(key)
 		}
 	}
@@ -146,12 +156,16 @@ func (s *state) retainSlices(listed map[string]bool) {
 	}
 }
 
-// restoreContent sets the content of slices that are stored without it. It ignores a slice that is
-// not stored: it was deleted since, or the watch has not delivered it yet. It also ignores a slice
-// of which the watch has delivered a newer version.
-func (s *state) restoreContent(objects []*sliceObject) {
+// restoreContent sets the content of slices that are stored without it. objects are all slices of a
+// service. It ignores a slice that is not stored: it was deleted since, or the watch has not
+// delivered it yet. It also ignores a slice of which the watch has delivered a newer version.
+func (s *state) restoreContent(key string, objects []*sliceObject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !slices.ContainsFunc(objects, func(o *sliceObject) bool { return s.slices[o.Namespace+"/"+o.Name] == nil }) && s.unconfirmed[key] {
+		delete(s.unconfirmed, key)
+		s.markDirty(key)
+	}
 	for _, o := range objects {
 		h := s.slices[o.Namespace+"/"+o.Name]
 		if h == nil || h.key != o.service || h.slice != nil || h.version > parseVersion(o.ResourceVersion) {
@@ -168,6 +182,9 @@ func (s *state) fetchDone(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if si := s.imports[key]; si != nil && si.Kind != zone.ClusterSetIP {
+		if s.unconfirmed[key] {
+			return false
+		}
 		for _, h := range s.slicesByKey[key] {
 			if h.slice == nil {
 				return false
@@ -217,6 +234,7 @@ func (s *state) nextJob() (job, bool) {
 		}
 		service := *si
 		if service.Kind != zone.ClusterSetIP {
+			j.incomplete = s.unconfirmed[key]
 			for _, h := range s.slicesByKey[key] {
 				j.incomplete = j.incomplete || h.slice == nil
 				service.Slices = append(service.Slices, h.slice)

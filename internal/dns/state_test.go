@@ -77,17 +77,17 @@ func TestSlicesAreKeptWhileNeeded(t *testing.T) {
 	if j, _ := s.nextJob(); !j.incomplete || j.fetch {
 		t.Errorf("its slices are read twice: %+v", j)
 	}
-	s.restoreContent([]*sliceObject{reducedSlice(t, "5", "10.0.0.1")})
+	s.restoreContent("svc.ns", []*sliceObject{reducedSlice(t, "5", "10.0.0.1")})
 	expect("after an older answer", "nothing")
-	s.restoreContent([]*sliceObject{reducedSlice(t, "6", "10.0.0.2")})
+	s.restoreContent("svc.ns", []*sliceObject{reducedSlice(t, "6", "10.0.0.2")})
 	expect("after the answer", "10.0.0.2")
 	if !s.fetchDone("svc.ns") {
 		t.Error("all slices are complete, but fetching goes on")
 	}
-	s.restoreContent([]*sliceObject{reducedSlice(t, "7", "10.0.0.3")})
+	s.restoreContent("svc.ns", []*sliceObject{reducedSlice(t, "7", "10.0.0.3")})
 	expect("after an answer that is not needed", "10.0.0.2")
 	s.removeSlice("ns", "slice")
-	s.restoreContent([]*sliceObject{reducedSlice(t, "8", "10.0.0.3")})
+	s.restoreContent("svc.ns", []*sliceObject{reducedSlice(t, "8", "10.0.0.3")})
 	expect("deleted before the answer came", "no slice")
 }
 

@@ -60,8 +60,8 @@ type Service struct {
 // Slice is one imported EndpointSlice, reduced to endpoints that are ready.
 type Slice struct {
 	Cluster string
-	// Weight is the cluster's share of a classic service's answers. A cluster of weight 0 is left out
-	// while another serves.
+	// Weight is the cluster's share of a classic service's answers. A cluster of weight 0 is left
+	// out while another serves.
 	Weight    uint8
 	Ports     []Port
 	Endpoints []Endpoint
@@ -102,10 +102,8 @@ type Options struct {
 	Name string
 	// TTL of all records in seconds, except that of the schema version.
 	TTL uint32
-	// NameServers are the addresses of ns.dns.<zone>.
-	NameServers []netip.Addr
-	// ClusterNames adds cluster.service.ns.svc.<zone> for headless and classic services, as Lighthouse
-	// has them. The multicluster DNS specification rules them out.
+	// ClusterNames adds cluster.service.ns.svc.<zone> for headless and classic services, as
+	// Lighthouse has them. The multicluster DNS specification rules them out.
 	ClusterNames bool
 }
 

@@ -39,7 +39,8 @@ func (z *Zone) Reply(r *dns.Msg, lower string, size int) *dns.Msg {
 	case nameVersion:
 		return z.replyVersion(r)
 	case nameServer:
-		return z.replyAddresses(r, &z.ns.v4, &z.ns.v6, size)
+		ns := z.ns.Load()
+		return z.replyAddresses(r, &ns.v4, &ns.v6, size)
 	case nameServerParent, nameServices:
 		return z.replyNegative(r, dns.RcodeSuccess, z.Name)
 	case nameNamespace:
@@ -142,8 +143,8 @@ func (z *Zone) replyA(r *dns.Msg, v4 *addresses, size int) *dns.Msg {
 		return &m.Msg
 	}
 	var buffer [32]int32
-	// Records beyond the buffer need not be written. One too many is: it makes the writer set the TC
-	// bit.
+	// Records beyond the buffer need not be written. One too many is: it makes the writer set the
+	// TC bit.
 	order := v4.pick(size/minSizeA+1, buffer[:])
 	records := make([]dns.A, len(order))
 	m.Answer = make([]dns.RR, len(order))
@@ -151,6 +152,7 @@ func (z *Zone) replyA(r *dns.Msg, v4 *addresses, size int) *dns.Msg {
 		records[i] = dns.A{Hdr: hdr, A: v4.at(int(at))}
 		m.Answer[i] = &records[i]
 	}
+	z.keepOutOfCaches(&m.Msg)
 	return &m.Msg
 }
 
@@ -165,7 +167,26 @@ func (z *Zone) replyAAAA(r *dns.Msg, v6 *addresses, size int) *dns.Msg {
 		records[i] = dns.AAAA{Hdr: hdr, AAAA: v6.at(int(at))}
 		m.Answer[i] = &records[i]
 	}
+	if len(order) > 1 {
+		z.keepOutOfCaches(&m.Msg)
+	}
 	return &m.Msg
+}
+
+// keepOutOfCaches adds the zone's NS record with a TTL of 0 to an answer whose order matters: a
+// new random one for each client, or near addresses first. A cache of whole messages, such as
+// CoreDNS's, keeps a message as long as its shortest TTL says, so it does not keep this one. A
+// cache of records keeps the addresses for their own TTL.
+func (z *Zone) keepOutOfCaches(m *dns.Msg) {
+	qname := m.Question[0].Name
+	hdr := z.header(qname[len(qname)-len(z.Name):], dns.TypeNS)
+	hdr.Ttl = 0
+	authority := &struct {
+		records [1]dns.RR
+		ns      dns.NS
+	}{ns: dns.NS{Hdr: hdr, Ns: z.soa.ns}}
+	authority.records[0] = &authority.ns
+	m.Ns = authority.records[:]
 }
 
 // replyRefused answers REFUSED. That is no statement about the name, so it is not authoritative.
@@ -218,7 +239,8 @@ func (z *Zone) replyApex(r *dns.Msg) *dns.Msg {
 		m.Answer = []dns.RR{&soa}
 	case dns.TypeNS:
 		m.Answer = []dns.RR{&dns.NS{Hdr: z.header(qname, dns.TypeNS), Ns: z.soa.ns}}
-		m.Extra = z.glue(nil, z.ns.fqdn, &z.ns.v4, &z.ns.v6)
+		ns := z.ns.Load()
+		m.Extra = z.glue(nil, ns.fqdn, &ns.v4, &ns.v6)
 	default:
 		return z.replyNegative(r, dns.RcodeSuccess, z.Name)
 	}

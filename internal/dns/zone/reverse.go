@@ -31,7 +31,7 @@ func (z *Zone) ReplyReverse(r *dns.Msg, lower, apex string) *dns.Msg {
 	case dns.TypeAXFR, dns.TypeIXFR:
 		return z.replyRefused(r)
 	default:
-		return z.replyNegative(r, dns.RcodeSuccess, apex)
+		return z.replyNegative(r, dns.RcodeSuccess, reverseApex(lower, apex))
 	}
 	m := newReply(r)
 	m.answer[0] = &dns.PTR{Hdr: z.header(r.Question[0].Name, dns.TypePTR), Ptr: name}
@@ -40,15 +40,40 @@ func (z *Zone) ReplyReverse(r *dns.Msg, lower, apex string) *dns.Msg {
 }
 
 // ReplyReverseNegative answers a reverse query if no other plugin does. A full address without a
-// name does not exist; a shorter name exists, because there may be addresses below it.
+// name does not exist; a shorter name exists, because there may be addresses below it. In a zone of
+// all addresses the server knows nothing of shorter names, and refuses them.
 func (z *Zone) ReplyReverseNegative(r *dns.Msg, lower, apex string) *dns.Msg {
 	if qtype := r.Question[0].Qtype; qtype == dns.TypeAXFR || qtype == dns.TypeIXFR || hasWildcard(lower) {
 		return z.replyRefused(r)
 	}
-	if _, whole := parseReverse(lower); whole {
-		return z.replyNegative(r, dns.RcodeNameError, apex)
+	_, whole := parseReverse(lower)
+	switch {
+	case whole:
+		return z.replyNegative(r, dns.RcodeNameError, reverseApex(lower, apex))
+	case isAllAddresses(apex):
+		return z.replyRefused(r)
 	}
 	return z.replyNegative(r, dns.RcodeSuccess, apex)
+}
+
+func isAllAddresses(apex string) bool { return apex == reverse4[1:] || apex == reverse6[1:] }
+
+// reverseApex returns the zone in whose name a negative answer about a full address is given. Where
+// the server is asked about all addresses, that is the /24 or /64 of the address: a server is not
+// the authority for all of in-addr.arpa.
+func reverseApex(lower, apex string) string {
+	const labels4, labels6 = 1, 16 // left of the zone
+	skip := labels4
+	if apex == reverse6[1:] {
+		skip = labels6
+	}
+	if !isAllAddresses(apex) {
+		return apex
+	}
+	for range skip {
+		_, lower, _ = strings.Cut(lower, ".")
+	}
+	return lower
 }
 
 // parseReverse returns the address in a full reverse name, in lower case.

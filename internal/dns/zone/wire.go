@@ -40,22 +40,46 @@ func (z *Zone) Wire(r *dns.Msg, lower string) []byte {
 	}
 	record := 12 + int(addresses.width)
 	size := headerLength + len(question.Name) + 1 + 4 + record*addresses.len()
+	several := addresses.len() > 1
+	if several {
+		size += nameServerLength
+	}
 	// No existing name has an escaped byte; the check guards the length arithmetic.
 	if size > dns.MinMsgSize || strings.IndexByte(question.Name, '\\') >= 0 {
 		return nil
 	}
-	out := appendHeader(make([]byte, 0, size), r, addresses.len())
+	authority := 0
+	if several {
+		authority = 1
+	}
+	out := appendHeader(make([]byte, 0, size), r, addresses.len(), authority)
 	out = appendName(out, question.Name)
 	out = binary.BigEndian.AppendUint16(out, question.Qtype)
 	out = binary.BigEndian.AppendUint16(out, question.Qclass)
-	if addresses.len() == 1 {
+	if !several {
 		return z.appendRecord(out, question.Qtype, addresses.raw)
 	}
 	var buffer [32]int32
 	for _, at := range addresses.pick(addresses.len(), buffer[:]) {
 		out = z.appendRecord(out, question.Qtype, addresses.at(int(at)))
 	}
-	return out
+	return appendNameServer(out, headerLength+len(question.Name)-len(z.Name))
+}
+
+// nameServerLength is the length of what appendNameServer appends.
+const nameServerLength = 2 + 2 + 2 + 4 + 2 + 9
+
+// appendNameServer appends the record of keepOutOfCaches. The name of the zone is at an offset of
+// the message: it is the end of the question's.
+func appendNameServer(out []byte, zone int) []byte {
+	pointer := uint16(0xC000 | zone)
+	out = binary.BigEndian.AppendUint16(out, pointer)
+	out = binary.BigEndian.AppendUint16(out, dns.TypeNS)
+	out = binary.BigEndian.AppendUint16(out, dns.ClassINET)
+	out = binary.BigEndian.AppendUint32(out, 0)
+	out = binary.BigEndian.AppendUint16(out, 9)
+	out = append(out, "\x02ns\x03dns"...)
+	return binary.BigEndian.AppendUint16(out, pointer)
 }
 
 func (z *Zone) appendRecord(out []byte, qtype uint16, address []byte) []byte {
@@ -86,7 +110,7 @@ func (z *Zone) lookupAddresses(lower string) (v4, v6 *addresses) {
 	return nil, nil
 }
 
-func appendHeader(out []byte, r *dns.Msg, answers int) []byte {
+func appendHeader(out []byte, r *dns.Msg, answers, authority int) []byte {
 	flags := uint16(responseBit|authoritativeBit) | uint16(r.Opcode&0xF)<<11
 	if r.RecursionDesired {
 		flags |= recursionBit
@@ -94,7 +118,7 @@ func appendHeader(out []byte, r *dns.Msg, answers int) []byte {
 	if r.CheckingDisabled {
 		flags |= checkingBit
 	}
-	for _, field := range [...]uint16{r.Id, flags, 1, uint16(answers), 0, 0} {
+	for _, field := range [...]uint16{r.Id, flags, 1, uint16(answers), uint16(authority), 0} {
 		out = binary.BigEndian.AppendUint16(out, field)
 	}
 	return out

@@ -17,7 +17,8 @@ type Zone struct {
 	Options
 	services shardedMap[string, *Answers]
 	reverse  shardedMap[netip.Addr, string]
-	// namespaces counts the services of each namespace: a name exists if one below it does (RFC 8020).
+	// namespaces counts the services of each namespace: a name exists if one below it does (RFC
+	// 8020).
 	namespaces shardedMap[string, int]
 	serial     atomic.Uint32
 
@@ -28,7 +29,7 @@ type Zone struct {
 	counts     map[Kind]Count
 
 	soa struct{ ns, mbox string }
-	ns  host
+	ns  atomic.Pointer[host]
 }
 
 // Count is the size of a zone by kind of service.
@@ -42,17 +43,32 @@ func New(o Options) *Zone {
 	z.services.hash, z.namespaces.hash = byText, byText
 	z.reverse.hash = func(ip netip.Addr) uint64 {
 		bytes := ip.As16()
-		// Neighbouring addresses differ in the last bytes; a multiplication spreads them over the shards.
+		// Neighbouring addresses differ in the last bytes; a multiplication spreads them over the
+		// shards.
 		const odd = 0x9e3779b97f4a7c15
 		return ((binary.BigEndian.Uint64(bytes[8:]) ^ binary.BigEndian.Uint64(bytes[:8])) * odd) >> 32
 	}
 	z.soa.ns, z.soa.mbox = "ns.dns."+o.Name, "hostmaster."+o.Name
-	z.ns.fqdn = z.soa.ns
-	for _, ip := range o.NameServers {
-		z.ns.family(ip).add(ip)
-	}
+	z.SetNameServers(nil)
 	z.updateSerial()
 	return z
+}
+
+// SetNameServers sets the addresses of ns.dns.<zone>.
+func (z *Zone) SetNameServers(addresses []netip.Addr) {
+	ns := &host{fqdn: z.soa.ns}
+	for _, ip := range addresses {
+		ns.family(ip).add(ip)
+	}
+	z.ns.Store(ns)
+}
+
+// Publish must be called after the first load and before the first query. What is set before costs
+// much less.
+func (z *Zone) Publish() {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.services.published, z.reverse.published, z.namespaces.published = true, true, true
 }
 
 // Set replaces the answers of a service. key is that of Key; nil answers remove its names.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -219,6 +220,31 @@ func TestClusterIDs(t *testing.T) {
 	}
 }
 
+// The first load takes time, and memory on the way, in proportion to its size.
+func TestLoadIsLinear(t *testing.T) {
+	load := func(endpoints int) float64 {
+		s := Service{Namespace: "ns", Name: "db", Kind: Headless}
+		slice := &Slice{Cluster: "west"}
+		for i := range endpoints {
+			slice.Endpoints = append(slice.Endpoints, Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})})
+		}
+		s.Slices = []*Slice{slice}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		z := New(Options{Name: "clusterset.local.", TTL: 5})
+		z.Set("db.ns", Build(z.Options, Locality{}, s))
+		z.Publish()
+		runtime.ReadMemStats(&after)
+		if name, found := z.Reverse(slice.Endpoints[endpoints-1].Addr); !found || !strings.Contains(name, ".west.db.ns.") {
+			t.Errorf("the last of %d endpoints has the name %q", endpoints, name)
+		}
+		return float64(after.TotalAlloc - before.TotalAlloc)
+	}
+	if small, large := load(20000), load(80000); large > 5*small {
+		t.Errorf("four times the endpoints take %.1f times the memory", large/small)
+	}
+}
+
 // An answer allocates only its reply.
 func TestAllocations(t *testing.T) {
 	z := newTestZone(t)
@@ -229,7 +255,7 @@ func TestAllocations(t *testing.T) {
 	}{
 		{"vip.ns.svc.clusterset.local.", dns.TypeA, 1}, {"no.ns.svc.clusterset.local.", dns.TypeA, 1},
 		{"db-0.west.db.ns.svc.clusterset.local.", dns.TypeA, 1},
-		{"vip.ns.svc.clusterset.local.", dns.TypeMX, 1}, {"old.ns.svc.clusterset.local.", dns.TypeA, 3},
+		{"vip.ns.svc.clusterset.local.", dns.TypeMX, 1}, {"old.ns.svc.clusterset.local.", dns.TypeA, 4},
 	} {
 		m := new(dns.Msg)
 		m.SetQuestion(c.name, c.qtype)

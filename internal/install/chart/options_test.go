@@ -165,6 +165,24 @@ func TestOptions(t *testing.T) {
 			holds("Deployment seamark-agent", agentContainer+"/args", "--lease-duration="+objects.LeaseDuration.String()),
 			holds("Deployment seamark-agent", agentContainer+"/args", "--lease-duration=1m")},
 		{"dns.replicas=5", same("Deployment seamark-dns", "spec/replicas", int64(2)), same("Deployment seamark-dns", "spec/replicas", int64(5))},
+		{"dns.ttl=30", holds("ConfigMap seamark-dns", "data/Corefile", "        ttl 5\n"),
+			holds("ConfigMap seamark-dns", "data/Corefile", "        ttl 30\n")},
+		{"dns.locality={headless,classic}", holds("ConfigMap seamark-dns", "data/Corefile", "locality classic\n"),
+			holds("ConfigMap seamark-dns", "data/Corefile", "locality headless classic\n")},
+		{"dns.locality={none}", exists(), holds("ConfigMap seamark-dns", "data/Corefile", "locality none\n")},
+		{"dns.locality={headless}", lacks("ClusterRole seamark-dns", "rules", "nodes"), dnsReadsNodes},
+		{"dns.locality={headless},dns.topologyZone=a-1", holds("ConfigMap seamark-dns", "data/Corefile", "ns seamark-system/seamark-dns"),
+			lacks("ClusterRole seamark-dns", "rules", "nodes")},
+		{"dns.topologyZone=a-1", lacks("ConfigMap seamark-dns", "data/Corefile", "        zone "),
+			holds("ConfigMap seamark-dns", "data/Corefile", "        zone a-1\n")},
+		{"dns.clusterID=east.eu", lacks("ConfigMap seamark-dns", "data/Corefile", "        cluster "),
+			holds("ConfigMap seamark-dns", "data/Corefile", "        cluster east.eu\n")},
+		{"dns.lighthouseNames=true", lacks("ConfigMap seamark-dns", "data/Corefile", "lighthouse-names"),
+			holds("ConfigMap seamark-dns", "data/Corefile", "        lighthouse-names\n")},
+		{"dns.startupTimeout=2m", holds("ConfigMap seamark-dns", "data/Corefile", "startup_timeout 5s\n"),
+			holds("ConfigMap seamark-dns", "data/Corefile", "startup_timeout 2m\n")},
+		{"dns.fallthrough={in-addr.arpa,ip6.arpa},dns.upstreams={10.0.0.53}", lacks("ConfigMap seamark-dns", "data/Corefile", "fallthrough"),
+			holds("ConfigMap seamark-dns", "data/Corefile", "        fallthrough in-addr.arpa ip6.arpa\n    }\n    forward . 10.0.0.53\n")},
 		{"agent.resources.limits.memory=1Gi", same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "512Mi"),
 			same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "1Gi")},
 		{"dns.resources.requests.cpu=2", same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", "50m"),
@@ -194,6 +212,17 @@ func equal(got, want any) bool {
 		got = int64(n)
 	}
 	return got == want
+}
+
+// dnsReadsNodes checks that the DNS server knows its node and may read it.
+func dnsReadsNodes(t *testing.T, o map[string]*unstructured.Unstructured) {
+	t.Helper()
+	if rules := fmt.Sprint(at(t, o["ClusterRole seamark-dns"], "rules")); !strings.Contains(rules, "resources:[nodes] verbs:[get]") {
+		t.Errorf("the DNS server may not read nodes: %s", rules)
+	}
+	if env := fmt.Sprint(at(t, o["Deployment seamark-dns"], agentContainer+"/env")); !strings.Contains(env, "NODE_NAME") {
+		t.Errorf("the DNS server does not know its node: %s", env)
+	}
 }
 
 // zoneAnnotation checks the annotation by which the seamark command knows the zone.
@@ -234,6 +263,15 @@ func TestSchema(t *testing.T) {
 		{"agent.lease.duration=soon", "at '/agent/lease/duration'"},
 		{"agent.lease.renewEvery=0s", "at '/agent/lease/renewEvery'"},
 		{"agent.lease.renew=5s", "at '/agent/lease': additional properties 'renew' not allowed"},
+		{"dns.ttl=3601", "at '/dns/ttl': maximum: got 3,601, want 3,600"},
+		{"dns.locality={near}", "at '/dns/locality/0': value must be one of 'headless', 'classic'"},
+		{"dns.clusterID=East", "at '/dns/clusterID'"},
+		{"dns.topologyZone=a b", "at '/dns/topologyZone'"},
+		{"dns.lighthouseNames=yes", "at '/dns/lighthouseNames'"},
+		{"dns.startupTimeout=soon", "at '/dns/startupTimeout'"},
+		{"dns.fallthrough={a{}", "at '/dns/fallthrough/0'"},
+		{"dns.upstreams={dns.example}", "at '/dns/upstreams/0'"},
+		{"dns.upstreams={10.0.0.53}", "dns.fallthrough and dns.upstreams go together"},
 		{"dns.lease.duration=20s", "at '/dns': additional properties 'lease' not allowed"},
 		{"image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"},
 		{"image.tag=a/b", "at '/image/tag'"},

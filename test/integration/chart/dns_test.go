@@ -23,6 +23,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/harness"
+	"github.com/seamark-dev/seamark/test/shipped"
 )
 
 // Without a CoreDNS configuration, or with one that Seamark must not change, join changes nothing
@@ -149,10 +150,10 @@ func (b *fixture) startDNS(cluster string) dnsServer {
 	s := dnsServer{freeAddress(b.t), freeAddress(b.t), freeAddress(b.t), freeAddress(b.t)}
 	_, port, _ := net.SplitHostPort(s.dns)
 	text := get(b, cluster, chart.Namespace, "seamark-dns", &corev1.ConfigMap{}).Data["Corefile"]
-	text = strings.NewReplacer(
-		":1053", ":"+port, ":9441", s.metrics, ":9442", s.health, ":9443", s.ready,
-		" ip6.arpa\n", " ip6.arpa {\n        kubeconfig "+kubeconfig+"\n    }\n    bind 127.0.0.1\n",
-	).Replace(text)
+	text, err := shipped.Adapt(text, shipped.Outside{Kubeconfig: kubeconfig, Port: port, Metrics: s.metrics, Health: s.health, Ready: s.ready})
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	corefile := filepath.Join(dir, "Corefile")
 	if err := os.WriteFile(corefile, []byte(text), 0o600); err != nil {
 		b.t.Fatal(err)

@@ -50,6 +50,11 @@ var differences = []difference{
 	{"names of ports have SRV records only", func(name string, qtype uint16, seamark, coredns *dns.Msg) bool {
 		return strings.HasPrefix(name, "_") && (qtype == a || qtype == aaaa) && len(seamark.Answer) == 0 && len(coredns.Answer) > 0
 	}},
+	{"an answer with several addresses is kept out of caches", func(_ string, qtype uint16, seamark, coredns *dns.Msg) bool {
+		bare := seamark.Copy()
+		bare.Ns = nil
+		return (qtype == a || qtype == aaaa) && len(seamark.Answer) > 1 && len(seamark.Ns) == 1 && summary(bare) == summary(coredns)
+	}},
 	{"the zone has name servers, with addresses", func(name string, qtype uint16, _, coredns *dns.Msg) bool {
 		return (name == "clusterset.local." && qtype == dns.TypeNS || name == "ns.dns.clusterset.local.") && len(coredns.Answer) == 0
 	}},

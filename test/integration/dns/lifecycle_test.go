@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -232,6 +233,56 @@ func TestKindChanges(t *testing.T) {
 	s.check(t, []row{{name, a, nxdomain, nil, nil}})
 	name = "other." + ns + ".svc.clusterset.local"
 	s.check(t, answered("10.2.1.9"))
+}
+
+// Slices behind a clusterset IP are not even sent to the DNS server, by their label. A service that
+// becomes headless keeps its previous answer until the agent has taken the label from its slices.
+func TestSlicesBehindClusterSetIPsAreNotRead(t *testing.T) {
+	cp, ns, c := clusterNamespace(t)
+	si := clusterSetIP(ns, "svc", []string{"243.2.3.1"}, port("http", 80))
+	first, second := imported(si, "west", "1", endpoint("10.2.3.1")), imported(si, "north", "1", endpoint("10.2.3.2"))
+	hide := func(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+		s.Labels[v1alpha1.LabelClusterSetIP] = ""
+		return s
+	}
+	create(t, c, si, hide(first), hide(second))
+	name := "svc." + ns + ".svc.clusterset.local"
+	s := start(t, cp)
+	answered := func(ips ...string) []row {
+		r := row{name: name, qtype: a}
+		for _, ip := range ips {
+			r.answer = append(r.answer, name+". 5 IN A "+ip)
+		}
+		return []row{r}
+	}
+	s.check(t, answered("243.2.3.1"))
+	stop := s.queryContinuously(name, a, func(reply *dns.Msg) bool {
+		complete := len(reply.Answer) == 1 && reply.Answer[0].(*dns.A).A.String() == "243.2.3.1" || len(reply.Answer) == 2
+		if !complete {
+			t.Errorf("neither the old nor the new answer: %v", reply)
+		}
+		return complete
+	})
+	si.Spec.Type, si.Spec.IPs = headless(ns, "svc").Spec.Type, nil
+	update(t, c, si)
+	// The last query of another name shows that the change has arrived.
+	create(t, c, clusterSetIP(ns, "after", []string{"243.2.3.2"}, port("http", 80)))
+	harness.Eventually(t, "the change has arrived", func() error {
+		return wantAddresses(s, "after."+ns+".svc.clusterset.local", "243.2.3.2")
+	})
+	s.check(t, answered("243.2.3.1"))
+	for _, slice := range []*discoveryv1.EndpointSlice{first, second} {
+		delete(slice.Labels, v1alpha1.LabelClusterSetIP)
+		update(t, c, slice)
+	}
+	s.check(t, answered("10.2.3.1", "10.2.3.2"))
+	stop()
+
+	update(t, c, hide(first)) // as if it were behind a clusterset IP: it is not delivered
+	s.check(t, answered("10.2.3.2"))
+	si.Spec.Type, si.Spec.IPs = clusterSetIP(ns, "svc", nil).Spec.Type, []string{"243.2.3.1"}
+	update(t, c, si)
+	s.check(t, answered("243.2.3.1"))
 }
 
 // watchDenials queries a name until the function it returns is called, and fails the test if the

@@ -73,25 +73,25 @@ func withNextPlugin(text string) string {
 `
 }
 
-// Queries for addresses without a name in the zone are passed on to the next plugin, such as the
-// cluster's own DNS. `template` stands for it here, but it precedes `clusterset` in the chain, so a
-// second server is queried through `forward`.
+// With `fallthrough`, queries for addresses without a name in the zone are passed on to the next
+// plugin, such as the cluster's own DNS. `template` stands for it here, but it precedes
+// `clusterset` in the chain, so a second server is queried through `forward`.
 func TestReverseNamesArePassedOn(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.1.1"}, port("http", 80)), db,
 		imported(db, localCluster, "1", endpoint("10.1.3.11", named("db-0"))), imported(db, "west", "1", endpoint("10.2.3.11", named("db-0"))))
 	clusterDNS := startCorefile(t, withNextPlugin(".:0 {\n bind 127.0.0.1\n}\n"))
-	text := corefile(cp, "clusterset.local in-addr.arpa", "fallthrough fall.svc.clusterset.local")
+	text := corefile(cp, "clusterset.local in-addr.arpa", "fallthrough fall.svc.clusterset.local 10.in-addr.arpa")
 	s := startCorefile(t, strings.TrimSuffix(text, "}\n")+" forward . "+clusterDNS.udp+"\n}\n")
 	reverse := func(ip string) string { r, _ := dns.ReverseAddr(ip); return r }
 	for ip, want := range map[string]string{
 		"243.3.1.1": "web." + ns + ".svc.clusterset.local.",
 		"10.2.3.11": "db-0.west.db." + ns + ".svc.clusterset.local.",
-		// An endpoint of the own cluster, and one of no import: the cluster's own DNS may have a name for
-		// them.
+		// An endpoint of the own cluster, and one of no import: the cluster's own DNS may have a
+		// name for them.
 		"10.1.3.11": "own.cluster.local.",
-		"192.0.2.9": "own.cluster.local.",
+		"10.9.9.9":  "own.cluster.local.",
 	} {
 		harness.Eventually(t, "the name of "+ip, func() error {
 			reply, err := s.exchange("udp", newQuery(reverse(ip), dns.TypePTR))
@@ -100,6 +100,9 @@ func TestReverseNamesArePassedOn(t *testing.T) {
 			}
 			return err
 		})
+	}
+	if reply := s.query(reverse("192.0.2.9"), dns.TypePTR); reply.Rcode != nxdomain {
+		t.Errorf("an address that does not fall through: %v", reply)
 	}
 	// `fallthrough` does the same for names of the zone that it lists.
 	if reply := s.query("x.fall.svc.clusterset.local", a); len(reply.Answer) != 1 {
@@ -140,6 +143,8 @@ func TestBadCorefiles(t *testing.T) {
 		"no kubeconfig":      {"clusterset.local:0 {\n clusterset\n}\n", "kubeconfig PATH"},
 		"missing kubeconfig": {"clusterset.local:0 {\n clusterset {\n  kubeconfig /nowhere\n }\n}\n", "/nowhere"},
 		"twice":              {"clusterset.local:0 {\n clusterset {\n  kubeconfig /nowhere\n }\n clusterset\n}\n", "once per Server Block"},
+		"ns without a name":  {corefile(cp, "clusterset.local", "ns seamark-dns"), "want NAMESPACE/NAME"},
+		"bad timeout":        {corefile(cp, "clusterset.local", "startup_timeout soon"), "startup_timeout soon"},
 		"arguments to names": {corefile(cp, "clusterset.local", "lighthouse-names yes"), "Wrong argument count"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +162,7 @@ func TestAsTheClustersOwnDNS(t *testing.T) {
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.3.1"}, port("http", 80)))
 	s := startCorefile(t, ".:0 {\n bind 127.0.0.1\n"+
 		" kubernetes cluster.local in-addr.arpa {\n  kubeconfig "+cp.Kubeconfig()+"\n  fallthrough in-addr.arpa\n }\n"+
-		" clusterset clusterset.local in-addr.arpa {\n  kubeconfig "+cp.Kubeconfig()+" "+cp.Name()+"\n }\n whoami\n}\n")
+		" clusterset clusterset.local in-addr.arpa {\n  fallthrough in-addr.arpa\n  kubeconfig "+cp.Kubeconfig()+" "+cp.Name()+"\n }\n whoami\n}\n")
 	s.check(t, withNamespace(ns, []row{
 		{"web.NS.svc.clusterset.local", a, success, []string{"web.NS.svc.clusterset.local. 5 IN A 243.3.3.1"}, nil},
 		{"kubernetes.default.svc.cluster.local", a, success, []string{"kubernetes.default.svc.cluster.local. 5 IN A 10.96.0.1"}, nil},

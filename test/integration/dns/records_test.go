@@ -6,6 +6,7 @@ import (
 
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
@@ -132,7 +133,8 @@ func TestHeadlessRecords(t *testing.T) {
 			host("db-0.east", "A 10.1.3.1"), host("db-0.east", "AAAA fd00:1::3:1"), host("10-1-3-2.east", "A 10.1.3.2"),
 			host("db-0.west", "A 10.2.3.1"), host("db-0.west", "A 10.2.3.9"), host("db-0.north.eu", "A 10.3.3.1"),
 		}},
-		// An endpoint that is not ready has no name. A service without ready endpoints has none either.
+		// An endpoint that is not ready has no name. A service without ready endpoints has none
+		// either.
 		{"db-2.east.db.NS.svc.clusterset.local", a, nxdomain, nil, nil},
 		{"10-1-3-3.east.db.NS.svc.clusterset.local", a, nxdomain, nil, nil},
 		{"quiet.NS.svc.clusterset.local", a, nxdomain, nil, nil},
@@ -208,8 +210,8 @@ func TestReverseNames(t *testing.T) {
 	is := func(ip, name string) row {
 		return row{reverse(ip), dns.TypePTR, success, []string{reverse(ip) + " 5 IN PTR " + name + ".NS.svc.clusterset.local."}, nil}
 	}
-	// No plugin follows here that could have names for the others. TestReverseNamesArePassedOn tests
-	// what is passed on.
+	// No plugin follows here that could have names for the others. TestReverseNamesArePassedOn
+	// tests what is passed on.
 	rows := []row{
 		is("243.0.6.1", "web"), is("fd00:243::6:1", "web"), is("243.0.6.7", "stated"),
 		is("10.2.6.2", "10-2-6-2.west.db"), is("fd00:2::6:1", "db-0.west.db"),
@@ -227,6 +229,52 @@ func TestReverseNames(t *testing.T) {
 	// After the first name is deleted, the second is used.
 	remove(t, c, old)
 	s.check(t, withNamespace(ns, []row{is("10.2.6.1", "db-0.west.db")}))
+}
+
+// Negative answers about addresses come in the name of a small zone, or of the one in the Corefile:
+// nobody is the authority for all addresses.
+func TestReverseAuthority(t *testing.T) {
+	cp, ns, c := clusterNamespace(t)
+	create(t, c, clusterSetIP(ns, "web", []string{"243.0.16.1"}, port("http", 80)))
+	all := start(t, cp)
+	narrow := startCorefile(t, corefile(cp, "clusterset.local 16.0.243.in-addr.arpa"))
+	if err := wantAddresses(all, "web."+ns+".svc.clusterset.local", "243.0.16.1"); err != nil {
+		t.Fatal(err)
+	}
+	nibbles := strings.Repeat("0.", 15)
+	for _, test := range []struct {
+		server *dnsServer
+		name   string
+		rcode  int
+		soa    string
+	}{
+		{all, "9.16.0.243.in-addr.arpa.", nxdomain, "16.0.243.in-addr.arpa."},
+		{all, "9." + nibbles + "2.0.0.0.1.0.0.0.3.4.2.0.0.0.d.f.ip6.arpa.", nxdomain, "2.0.0.0.1.0.0.0.3.4.2.0.0.0.d.f.ip6.arpa."},
+		{all, "1.16.0.243.IN-ADDR.arpa.", success, "16.0.243.IN-ADDR.arpa."},
+		{all, "16.0.243.in-addr.arpa.", dns.RcodeRefused, ""},
+		{all, "in-addr.arpa.", dns.RcodeRefused, ""},
+		{narrow, "9.16.0.243.in-addr.arpa.", nxdomain, "16.0.243.in-addr.arpa."},
+		{narrow, "16.0.243.in-addr.arpa.", success, "16.0.243.in-addr.arpa."},
+	} {
+		reply := test.server.query(test.name, dns.TypeSOA)
+		soa := soaOf(reply)
+		if reply.Rcode != test.rcode || (soa == nil) != (test.soa == "") || (soa != nil && soa.Hdr.Name != test.soa) {
+			t.Errorf("%s: %s, SOA %v, want %s of %s", test.name, dns.RcodeToString[reply.Rcode], soa, dns.RcodeToString[test.rcode], test.soa)
+		}
+	}
+}
+
+// The zone's name server has the addresses of the Service by which clients reach it.
+func TestNameServerIsTheService(t *testing.T) {
+	cp, ns, c := clusterNamespace(t)
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "dns"},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}}}
+	create(t, c, service)
+	start(t, cp, "ns "+ns+"/dns").check(t, []row{{"ns.dns.clusterset.local", a, success,
+		[]string{"ns.dns.clusterset.local. 5 IN A " + service.Spec.ClusterIP}, nil}})
+	// Without the Service it has those of the server.
+	start(t, cp, "ns "+ns+"/none").check(t, []row{{"ns.dns.clusterset.local", a, success,
+		[]string{"ns.dns.clusterset.local. 5 IN A 127.0.0.1"}, nil}})
 }
 
 func TestZoneRecords(t *testing.T) {

@@ -14,6 +14,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -82,7 +83,10 @@ type proxy struct {
 	wake         chan struct{}
 	requests     chan func() // run by the loop, which alone may use the syncer
 
-	location model.Location // used by the loop only
+	// Used by the loop only.
+	location    model.Location
+	lastSync    time.Time
+	failedSyncs int
 }
 
 // Run runs the proxy until ctx ends. It fails if it cannot start: with an unusable kubeconfig, or
@@ -114,6 +118,10 @@ func (p *proxy) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	secure, err := selfSigned()
+	if err != nil {
+		return err
+	}
 	p.manager, err = ctrl.NewManager(p.Local, ctrl.Options{
 		Scheme:         scheme,
 		MapperProvider: staticMapper,
@@ -121,7 +129,11 @@ func (p *proxy) connect(ctx context.Context) error {
 		Logger:         p.Log,
 		Metrics: metricsserver.Options{
 			BindAddress:   p.MetricsAddress,
+			SecureServing: true,
+			TLSOpts:       []func(*tls.Config){secure},
 			ExtraHandlers: map[string]http.Handler{programmed.Path: http.HandlerFunc(p.serveProgrammed)},
+			// The node's network is open to every pod that can reach the node.
+			FilterProvider: newGate,
 		},
 		HealthProbeBindAddress: p.ProbeAddress,
 		PprofBindAddress:       p.PprofAddress,
@@ -159,6 +171,7 @@ func (p *proxy) loop(ctx context.Context) error {
 				return nil
 			}
 			metricErrors.Inc()
+			p.failedSyncs++
 		}
 		next := pace.after(time.Since(started), wait, err)
 		if err != nil {
@@ -239,6 +252,7 @@ func (p *proxy) sync(ctx context.Context) (wait time.Duration, err error) {
 		return 0, err
 	}
 	observe(p.syncer, o, time.Since(started).Seconds())
+	p.lastSync = time.Now()
 	metricLastSync.SetToCurrentTime()
 	p.markSynced()
 	log := p.Log.V(4)

@@ -201,8 +201,16 @@ func TestChecks(t *testing.T) {
 		"no proxy": {func(f *Facts) {
 			f.Clusters[0].DataPlane = v1alpha1.DataPlaneNFTables
 		}, "data-plane", "east", Fail, "no DaemonSet"},
-		"proxy broken":       {func(f *Facts) { nftables(f, 1, 0) }, "data-plane", "east", Fail, "1 of 3 nodes"},
-		"proxy errors":       {func(f *Facts) { nftables(f, 3, 2) }, "data-plane", "east", Warn, "2 transactions"},
+		"proxy broken": {func(f *Facts) { nftables(f, 1, 0) }, "data-plane", "east", Fail, "1 of 3 nodes"},
+		"proxy errors": {func(f *Facts) { nftables(f, 3, 2) }, "data-plane", "east", Warn, "2 transactions"},
+		"proxy cut off": {func(f *Facts) {
+			nftables(f, 3, 0)
+			f.Clusters[0].ProxyCutOff = []string{"n1", "n2"}
+		}, "data-plane", "east", Warn, "cannot reach the API server from n1, n2"},
+		"proxy damaged": {func(f *Facts) {
+			nftables(f, 3, 1)
+			f.Clusters[0].ProxyDamage = []string{"n1: chain pick4-3 has other rules"}
+		}, "data-plane", "east", Fail, "another program changed table inet seamark on n1: chain pick4-3 has other rules"},
 		"proxy well":         {func(f *Facts) { nftables(f, 3, 0) }, "data-plane", "east", Pass, "3 of 3 nodes"},
 		"data plane unknown": {func(f *Facts) { f.Clusters[0].DataPlane = "" }, "data-plane", "east", Skip, "not known"},
 		"workloads not read": {func(f *Facts) { f.Clusters[0].WorkloadsProblem = "not allowed" }, "agent", "east", Skip, "not allowed"},
@@ -275,7 +283,7 @@ func TestZone(t *testing.T) {
 	}
 }
 
-func nftables(f *Facts, ready int32, errors float64) {
+func nftables(f *Facts, ready int32, errors int) {
 	c := &f.Clusters[0]
 	c.DataPlane, c.Proxy, c.ProxyErrors = v1alpha1.DataPlaneNFTables, &explain.Workload{Ready: ready, Want: 3}, errors
 }

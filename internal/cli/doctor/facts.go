@@ -67,8 +67,12 @@ type Cluster struct {
 	Answer *explain.Answer
 	Expect []string
 	// Proxies is the state of the proxies, in words; ProxyErrors is how many transactions failed.
+	// ProxyDamage are the nodes whose table another program had changed, with the difference;
+	// ProxyCutOff are the nodes whose proxy cannot reach the API server.
 	Proxies     string
-	ProxyErrors float64
+	ProxyErrors int
+	ProxyDamage []string
+	ProxyCutOff []string
 	// BadExports are exports with a condition that something is wrong, as namespace/name.
 	BadExports []string
 	// HeldImports are imports whose exporters' records the broker has lost, as namespace/name.

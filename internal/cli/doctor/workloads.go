@@ -183,9 +183,15 @@ func checkDataPlane(f *Facts) []Result {
 			return fail(c.describe("proxy")+"; the log names what the kernel lacks of nf_tables, nft_numgen and nft_nat. "+
 				"If kernels lack them: join again with --dataplane service",
 				"seamark-proxy is ready on %d of %d nodes: on the others clusterset IPs do not work", c.Proxy.Ready, c.Proxy.Want)
+		case len(c.ProxyDamage) > 0:
+			return fail("run doctor again: seamark-proxy restores its table now; if this comes back, find the program that changes it: "+
+				"nft monitor on the node", "another program changed table inet seamark on %s", firstNames(c.ProxyDamage))
+		case len(c.ProxyCutOff) > 0:
+			return warn(c.kubectl("-n seamark-system logs daemonset/seamark-proxy")+", and check the network of these nodes",
+				"seamark-proxy cannot reach the API server from %s: changes of services do not arrive there", firstNames(c.ProxyCutOff))
 		case c.ProxyErrors > 0:
 			return warn(c.kubectl("-n seamark-system logs daemonset/seamark-proxy"),
-				"%.0f transactions with the kernel failed so far; each is followed by a full sync (%s)", c.ProxyErrors, c.Proxies)
+				"%d transactions with the kernel failed so far; each is followed by a full sync (%s)", c.ProxyErrors, c.Proxies)
 		}
 		return pass("seamark-proxy is ready on %d of %d nodes, so their kernels have what it needs; %s",
 			c.Proxy.Ready, c.Proxy.Want, c.Proxies)

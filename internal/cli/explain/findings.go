@@ -66,7 +66,7 @@ var Problems = []Problem{
 	noClusterSetIPLeft, noClusterSetIP, clusterSetIPRejected,
 	namespaceMissing, namespaceReserved, importMissing, importForeign, importNotReady, familyNotSupported,
 	staleKept, staleDropped, addressesRefused, endpointsBehind,
-	derivedForeign, derivedMissing, derivedRefused, proxyNotReady, proxyBehind, proxyRefused,
+	derivedForeign, derivedMissing, derivedRefused, proxyNotReady, proxyDamaged, proxyCutOff, proxyBehind, proxyRefused,
 	dnsNoAnswer, dnsDiffers, dnsSilent, dnsNotForwarded,
 }
 
@@ -113,6 +113,8 @@ var (
 	derivedMissing = Problem{"derived-service-missing", "there is no derived Service", Fail, HopDataPlane}
 	derivedRefused = Problem{"derived-service-refused", "the API server rejects the derived Service", Fail, HopDataPlane}
 	proxyNotReady  = Problem{"proxy-not-ready", "seamark-proxy does not run on every node", Fail, HopDataPlane}
+	proxyDamaged   = Problem{"proxy-damaged", "another program changed the rules of a node", Fail, HopDataPlane}
+	proxyCutOff    = Problem{"proxy-cut-off", "a node's proxy cannot reach its API server", Warn, HopDataPlane}
 	proxyBehind    = Problem{"proxy-behind", "a node has not programmed the clusterset IP", Fail, HopDataPlane}
 	proxyRefused   = Problem{"proxy-refused", "part of the service cannot be programmed", Warn, HopDataPlane}
 

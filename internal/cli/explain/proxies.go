@@ -23,8 +23,18 @@ func (e *explainer) judgeProxies(c *Cluster) string {
 	if len(c.Proxies) == 0 {
 		return "not asked: " + c.ProxiesNotAsked
 	}
-	var behind []string
+	var behind, cutOff []string
 	for _, node := range c.Proxies {
+		if node.CutOff != "" {
+			cutOff = append(cutOff, node.Node)
+			continue
+		}
+		if node.Damage != "" {
+			e.find(proxyDamaged, c.ID, fmt.Sprintf("table inet seamark of node %s: %s", node.Node, node.Damage),
+				"run explain again: seamark-proxy restores the table now; if this comes back, find the program that changes it: "+
+					"nft monitor on the node")
+			continue
+		}
 		if node.Refused != "" {
 			e.find(proxyRefused, c.ID, fmt.Sprintf("node %s: %s", node.Node, node.Refused),
 				"correct the ports or endpoints of the Service where it is exported")
@@ -33,6 +43,11 @@ func (e *explainer) judgeProxies(c *Cluster) string {
 		if len(missing) > 0 && node.Refused == "" {
 			behind = append(behind, node.Node)
 		}
+	}
+	if len(cutOff) > 0 {
+		e.find(proxyCutOff, c.ID, "seamark-proxy cannot reach the API server from "+strings.Join(cutOff, ", ")+
+			": changes of the service do not arrive there, and it is not known what is programmed",
+			c.kubectl("-n seamark-system logs -l %s --tail 50", component)+", and check the network of these nodes")
 	}
 	if len(behind) > 0 {
 		e.find(proxyBehind, c.ID, fmt.Sprintf("the import has the clusterset IP %s, but seamark-proxy has not programmed it on %s",

@@ -30,7 +30,8 @@ import (
 // FactOptions are the choices of the user who runs doctor.
 type FactOptions struct {
 	Servers Servers
-	// ProbeImage is the image of the pod that tries to reach pods of other clusters; empty for none.
+	// ProbeImage is the image of the pod that tries to reach pods of other clusters; empty for
+	// none.
 	ProbeImage string
 }
 
@@ -237,7 +238,8 @@ func (c *Cluster) readWorkloads(ctx context.Context, out *doctor.Cluster) {
 	if objects.DataPlaneOf(out.DataPlane).RunsProxy {
 		out.Proxy = c.daemonSet(ctx, proxyDaemonSet)
 		state := c.readProxies(ctx)
-		out.ProxyErrors, out.Proxies = state.errors, state.describe(c.clock.now(time.Now()))
+		out.ProxyErrors, out.ProxyDamage, out.ProxyCutOff = state.failed, state.damaged, state.cutOff
+		out.Proxies = state.describe(c.clock.now(time.Now()))
 	}
 }
 

@@ -1,12 +1,8 @@
 package survey
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -16,19 +12,23 @@ import (
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
-// proxyState is the state of the proxies of a cluster by their metrics.
+// proxyState is the state of the proxies of a cluster.
 type proxyState struct {
 	// pods is how many there are, asked how many of them answered.
 	pods, asked int
-	// services is how many the node with the fewest has programmed; errors counts the failed
+	// ports is how many the node with the fewest has programmed; failed counts the failed
 	// transactions of all nodes.
-	services, errors float64
+	ports, failed int
 	// lastSync is that of the node that synced longest ago.
 	lastSync time.Time
-	problem  string
+	// damaged are the nodes whose table another program changed, each with the difference.
+	damaged []string
+	// cutOff are the nodes whose proxy cannot reach its API server.
+	cutOff  []string
+	problem string
 }
 
-// readProxies reads the metrics of every seamark-proxy.
+// readProxies asks every seamark-proxy what its node's kernel holds.
 func (c *Cluster) readProxies(ctx context.Context) proxyState {
 	var state proxyState
 	pods, err := c.pods(ctx, proxyComponent)
@@ -37,22 +37,31 @@ func (c *Cluster) readProxies(ctx context.Context) proxyState {
 		return state
 	}
 	state.pods = len(pods)
+	reader, err := newProxyReader(ctx, c.Config)
+	if err != nil {
+		state.problem = objects.ErrorText(err)
+		return state
+	}
 	for i := range pods {
-		body, err := getFromPod(ctx, c.Config, &pods[i], "metrics", nil)
-		if err != nil {
+		var node programmed.Node
+		if err := reader.get(ctx, &pods[i], programmed.Path, nil, &node); err != nil {
 			state.problem = objects.ErrorText(err)
 			continue
 		}
-		values := parseMetrics(string(body))
-		services := values[`seamark_proxy_programmed_elements{set="services"}`]
-		synced := time.UnixMilli(int64(values["seamark_proxy_last_sync_timestamp_seconds"] * 1000))
-		if state.asked == 0 || services < state.services {
-			state.services = services
+		if node.CutOff != "" {
+			state.cutOff = append(state.cutOff, pods[i].Spec.NodeName)
+			continue
 		}
-		if state.asked == 0 || synced.Before(state.lastSync) {
-			state.lastSync = synced
+		if state.asked == 0 || node.Ports < state.ports {
+			state.ports = node.Ports
 		}
-		state.errors += values["seamark_proxy_sync_errors_total"]
+		if state.asked == 0 || node.LastSync.Before(state.lastSync) {
+			state.lastSync = node.LastSync
+		}
+		if node.Damage != "" {
+			state.damaged = append(state.damaged, node.Node+": "+node.Damage)
+		}
+		state.failed += node.FailedSyncs
 		state.asked++
 	}
 	return state
@@ -66,8 +75,8 @@ func (state proxyState) describe(now time.Time) string {
 	case state.asked == 0:
 		return "not asked: no pod of seamark-proxy"
 	}
-	return fmt.Sprintf("%d of %d proxies asked: at least %.0f ports of services each, last synced %s ago",
-		state.asked, state.pods, state.services,
+	return fmt.Sprintf("%d of %d proxies asked: at least %d ports of services each, last synced %s ago",
+		state.asked, state.pods, state.ports,
 		duration.HumanDuration(max(0, now.Sub(state.lastSync))))
 }
 
@@ -89,35 +98,21 @@ func (c *Cluster) askProxies(ctx context.Context, key types.NamespacedName) (nod
 		notAsked = fmt.Sprintf("only the first %d nodes are asked", maxProxies)
 		pods = pods[:maxProxies]
 	}
+	reader, err := newProxyReader(ctx, c.Config)
+	if err != nil {
+		return nil, objects.ErrorText(err)
+	}
 	for i := range pods {
-		body, err := getFromPod(ctx, c.Config, &pods[i], programmed.Path, map[string]string{programmed.ServiceParameter: key.String()})
 		var node programmed.Service
-		if err == nil {
-			err = json.Unmarshal(body, &node)
-		}
+		err := reader.get(ctx, &pods[i], programmed.Path, map[string]string{programmed.ServiceParameter: key.String()}, &node)
 		if err != nil {
 			notAsked = fmt.Sprintf("pod %s: %s", pods[i].Name, objects.ErrorText(err))
 			continue
 		}
+		if node.CutOff != "" {
+			node.Node = pods[i].Spec.NodeName
+		}
 		nodes = append(nodes, node)
 	}
 	return nodes, notAsked
-}
-
-// parseMetrics returns the value of every series of the text format that has no timestamp, by name
-// and labels: Seamark's daemons write no others.
-func parseMetrics(text string) map[string]float64 {
-	values := map[string]float64{}
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for lines.Scan() {
-		line := lines.Text()
-		space := strings.LastIndex(line, " ")
-		if space < 0 || strings.HasPrefix(line, "#") {
-			continue
-		}
-		if value, err := strconv.ParseFloat(line[space+1:], 64); err == nil {
-			values[line[:space]] = value
-		}
-	}
-	return values
 }

@@ -2,10 +2,16 @@ package survey
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -13,6 +19,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
 // DNSServer is the name of the Deployment, the Service and the ConfigMap of seamark-dns.
@@ -70,4 +77,43 @@ func getFromPod(ctx context.Context, config *rest.Config, pod *corev1.Pod, path 
 		return nil, err
 	}
 	return clients.CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, metricsPort, path, query).DoRaw(ctx)
+}
+
+// proxyReader reads from pods of seamark-proxy, which admit only requests with a token: they use
+// their node's network.
+type proxyReader struct {
+	clients kubernetes.Interface
+	token   string
+}
+
+// tokenSeconds is the shortest life that API servers give a token.
+const tokenSeconds = 600
+
+func newProxyReader(ctx context.Context, config *rest.Config) (*proxyReader, error) {
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)}}
+	request, err = clients.CoreV1().ServiceAccounts(objects.AgentNamespace).
+		CreateToken(ctx, programmed.ReaderAccount, request, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("get a token of ServiceAccount %s: %w", programmed.ReaderAccount, err)
+	}
+	return &proxyReader{clients, request.Status.Token}, nil
+}
+
+func (r *proxyReader) get(ctx context.Context, pod *corev1.Pod, path string, query map[string]string, into any) error {
+	request := r.clients.CoreV1().RESTClient().Get().Namespace(pod.Namespace).Resource("pods").SubResource("proxy").
+		Name(net.JoinSchemeNamePort("https", pod.Name, metricsPort)).Suffix(path).SetHeader(programmed.TokenHeader, r.token)
+	for key, value := range query {
+		request = request.Param(key, value)
+	}
+	body, err := request.DoRaw(ctx)
+	var refusal programmed.Refusal
+	cutOff := apierrors.IsServiceUnavailable(err) && json.Unmarshal(body, &refusal) == nil && refusal.CutOff != ""
+	if err != nil && !cutOff {
+		return err
+	}
+	return json.Unmarshal(body, into)
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -187,6 +188,23 @@ func TestOptions(t *testing.T) {
 			same("Deployment seamark-agent", agentContainer+"/resources/limits/memory", "1Gi")},
 		{"dns.resources.requests.cpu=2", same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", "50m"),
 			same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", int64(2))},
+		{"dataPlane=nftables,metrics.readers[0].namespace=monitoring,metrics.readers[0].name=prometheus",
+			exists("no ClusterRole seamark-metrics", "no ServiceAccount seamark-metrics"),
+			func(t *testing.T, o map[string]*unstructured.Unstructured) {
+				subjects, _, _ := unstructured.NestedSlice(o["ClusterRoleBinding seamark-metrics"].Object, "subjects")
+				want := map[string]any{"kind": "ServiceAccount", "namespace": "monitoring", "name": "prometheus"}
+				if len(subjects) != 2 || !reflect.DeepEqual(subjects[1], want) {
+					t.Errorf("the readers of the proxies' metrics are %v", subjects)
+				}
+			}},
+		{"dataPlane=nftables,metrics.serviceMonitor.enabled=true", exists(),
+			func(t *testing.T, o map[string]*unstructured.Unstructured) {
+				endpoints, _, _ := unstructured.NestedSlice(o["ServiceMonitor seamark"].Object, "spec", "endpoints")
+				ports, _, _ := unstructured.NestedSlice(o["Service seamark-metrics"].Object, "spec", "ports")
+				if len(endpoints) != 2 || len(ports) != 2 {
+					t.Errorf("the ServiceMonitor has the endpoints %v, its Service the ports %v", endpoints, ports)
+				}
+			}},
 		{"dataPlane=nftables,proxy.masquerade=all", exists(),
 			holds("DaemonSet seamark-proxy", agentContainer+"/args", "--masquerade=all")},
 		{"dataPlane=nftables,proxy.resources.requests.memory=99Mi", exists(),

@@ -1,13 +1,45 @@
-// Package programmed describes how a seamark-proxy reports what it has programmed into its node's
-// kernel for one service. The proxy and the command line share it.
+// Package programmed describes how a seamark-proxy reports what its node's kernel holds. The proxy
+// and the command line share it.
 package programmed
 
-// Path is the path of the report, on the port of the metrics. The service, as namespace/name, is
-// the query's value of ServiceParameter.
+import "time"
+
+// Path is the path of the report, on the port of the metrics. With a service, as namespace/name, in
+// the query's value of ServiceParameter, it is about that service; otherwise about the node.
 const (
 	Path             = "/programmed"
 	ServiceParameter = "service"
 )
+
+// TokenHeader carries a bearer token through an API server's proxy, which removes the header
+// Authorization. ReaderAccount is the ServiceAccount of the chart whose tokens may read the report
+// and the metrics, and nothing else.
+const (
+	TokenHeader   = "Seamark-Token"
+	ReaderAccount = "seamark-metrics"
+)
+
+// Node is what a node's kernel holds.
+type Node struct {
+	// Node is the reporting node.
+	Node string `json:"node"`
+	// Ports is how many service ports the kernel holds.
+	Ports int `json:"ports"`
+	// LastSync is when the kernel was last known to match the API server, FailedSyncs how many
+	// transactions failed since the proxy started.
+	LastSync    time.Time `json:"lastSync"`
+	FailedSyncs int       `json:"failedSyncs"`
+	// Damage is how the kernel's table differed from what the proxy wrote. The proxy restores it
+	// after the report.
+	Damage string `json:"damage,omitempty"`
+	Refusal
+}
+
+// Refusal is the only content of an answer with the status 503.
+type Refusal struct {
+	// CutOff is why the proxy cannot ask its API server who may read the report.
+	CutOff string `json:"cutOff,omitempty"`
+}
 
 // Service is what a node's kernel holds for a service.
 type Service struct {
@@ -19,6 +51,9 @@ type Service struct {
 	Ports []Port `json:"ports,omitempty"`
 	// Refused is what of the service cannot be used, and why.
 	Refused string `json:"refused,omitempty"`
+	// Damage is the node's; see Node.
+	Damage string `json:"damage,omitempty"`
+	Refusal
 }
 
 // Port is a port of a VIP.

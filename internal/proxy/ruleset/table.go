@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -308,6 +309,52 @@ func (t *Table) Serving(f Frontend) []netip.AddrPort {
 		return slices.Concat(state.order, state.draining)
 	}
 	return nil
+}
+
+// HasVIP reports whether packets to an address are translated or refused.
+func (t *Table) HasVIP(vip netip.Addr) bool {
+	_, ok := t.elements[elementID{Set{VIPs, vip.Is6()}, string(vip.AsSlice())}]
+	return ok
+}
+
+// Reachable returns the endpoints that a packet to a frontend can get, by the elements of a loaded
+// table.
+func (t *Table) Reachable(f Frontend) []netip.AddrPort {
+	set := Set{Services, f.VIP.Is6()}
+	service := t.elements[elementID{set, string(f.appendKey(nil))}]
+	if service == nil {
+		return nil
+	}
+	class, _ := ParseClass(set.IPv6, Element{Set: set, Value: service.value}.Data())
+	if _, ok := t.classes[class]; !ok {
+		return nil // no chain
+	}
+	order := t.Endpoints(f)
+	order = order[:min(len(order), int(class.Count))]
+	return slices.DeleteFunc(slices.Clone(order), func(e netip.AddrPort) bool { return !e.IsValid() })
+}
+
+// Difference returns how the elements of a loaded table differ from those of t; empty if they are
+// the same.
+func (t *Table) Difference(loaded *Table) string {
+	var missing, changed, unknown int
+	for key, want := range t.elements {
+		switch have := loaded.elements[key]; {
+		case have == nil:
+			missing++
+		case have.value != want.value:
+			changed++
+		}
+	}
+	for key := range loaded.elements {
+		if t.elements[key] == nil {
+			unknown++
+		}
+	}
+	if missing+changed+unknown == 0 {
+		return ""
+	}
+	return fmt.Sprintf("elements of services: %d missing, %d changed, %d unknown", missing, changed, unknown)
 }
 
 // Size returns the number of elements in a set.

@@ -29,8 +29,8 @@ const (
 	servicePort = 80
 	targetPort  = 8080
 	workers     = 16
-	// movingService is the service that changes: it has one endpoint at a time. loadService is the one
-	// that gets connections: its endpoints are pods that answer.
+	// movingService is the service that changes: it has one endpoint at a time. loadService is the
+	// one that gets connections: its endpoints are pods that answer.
 	movingService, loadService = 0, 1
 )
 
@@ -105,7 +105,7 @@ func (b *testbed) start(ctx context.Context) error {
 	b.seamark.cmd = func() *exec.Cmd {
 		return exec.Command(proxy, "--kubeconfig", b.plane.Kubeconfig(), "--node-name", nodeName)
 	}
-	b.seamark.metrics, b.seamark.tables = "http://127.0.0.1:9441/metrics", []string{"inet seamark"}
+	b.seamark.metrics, b.seamark.tables = "https://127.0.0.1:9441/metrics", []string{"inet seamark"}
 	b.seamark.fullSum, b.seamark.fullCount = seamarkMetric("sum", "full"), seamarkMetric("count", "full")
 	b.seamark.oneSum, b.seamark.oneCount = seamarkMetric("sum", "incremental"), seamarkMetric("count", "incremental")
 	return b.addKubeProxy(kube)

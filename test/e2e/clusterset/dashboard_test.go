@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/monitoring/dashboard"
 	"github.com/seamark-dev/seamark/test/monitoring/promserver"
@@ -179,16 +180,25 @@ func (s *suite) scrapeAll() (config string, targets int) {
 		s.must(json.Unmarshal([]byte(text), &pods))
 		var static []object
 		for _, pod := range pods.Items {
+			target := pod.Name
+			if pod.Labels["app.kubernetes.io/component"] == "proxy" {
+				target = "https:" + target
+			}
 			static = append(static, object{
 				"targets": []string{server},
 				"labels": map[string]string{
-					"__metrics_path__": fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:9441/proxy/metrics", pod.Namespace, pod.Name),
+					"__metrics_path__": fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:9441/proxy/metrics", pod.Namespace, target),
 					"job":              "seamark-metrics", "cluster": cluster, "pod": pod.Name, "instance": pod.Status.PodIP + ":9441",
 				},
 			})
 		}
 		targets += len(static)
-		jobs = append(jobs, object{"job_name": cluster, "scheme": "https", "tls_config": tls, "static_configs": static})
+		token := strings.TrimSpace(s.kubectl(cluster, "-n", "seamark-system", "create", "token", programmed.ReaderAccount, "--duration", "2h"))
+		jobs = append(jobs, object{
+			"job_name": cluster, "scheme": "https", "tls_config": tls, "static_configs": static,
+			// For the proxies. The API server removes the header Authorization.
+			"http_headers": object{programmed.TokenHeader: object{"values": []string{token}}},
+		})
 	}
 	text, err := yaml.Marshal(object{
 		"global":         object{"scrape_interval": scrapeInterval.String(), "scrape_timeout": scrapeInterval.String()},

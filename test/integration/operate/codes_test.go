@@ -65,6 +65,8 @@ var shownBy = map[string]string{
 	"derived-service-refused": "TestExplainDerivedServiceRefused",
 	"proxy-not-ready":         "TestExplainNFTables",
 	"proxy-behind":            "TestExplainProxy",
+	"proxy-cut-off":           "TestExplainProxy",
+	"proxy-damaged":           "TestExplainProxy",
 	"proxy-refused":           "TestExplainProxy",
 
 	"dns-no-answer":     "TestExplainDNS",

@@ -3,18 +3,21 @@ package operate_test
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 	"github.com/seamark-dev/seamark/test/netbed"
@@ -34,7 +37,7 @@ func TestExplainProxy(t *testing.T) {
 	t.Cleanup(f.Stop)
 	term := terminalFor(t, f)
 	term.changeKubeconfig(func(config *clientcmdapi.Config) { addContext(config, "east", term.east.CP.DirectConfig()) })
-	startProxy(t, term.east)
+	node := startProxy(t, term.east)
 
 	ns := term.namespace(term.east)
 	term.serve(term.east, ns, "web")
@@ -42,19 +45,76 @@ func TestExplainProxy(t *testing.T) {
 	if detail, _ := term.diagnosed("doctor", "data-plane", "east", "pass"); !strings.Contains(detail, "1 of 1 proxies asked") {
 		t.Errorf("data-plane: %s", detail)
 	}
-	explainProxyBehind(t, term, ns)
+	explainProxyDamaged(t, term, node, ns)
+	explainProxyBehind(t, term, node, ns)
+	explainProxyCutOff(t, term, ns)
 	explainProxyRefused(t, term, ns)
 }
 
-// The proxy cannot reach its API server: it lacks the services that are exported meanwhile, and
-// keeps the others.
-func explainProxyBehind(t *testing.T, term *terminal, ns string) {
+// Another program changes the table. The commands report what packets meet, and the proxy repairs
+// it.
+func explainProxyDamaged(t *testing.T, term *terminal, node *netbed.Node, ns string) {
+	t.Helper()
+	flush := func() error {
+		return node.Do(func() error {
+			out, err := exec.Command("nft", "flush", "chain", "inet", "seamark", "pick4-2").CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("%w: %s", err, out)
+			}
+			return err
+		})
+	}
+	const difference = "chain pick4-2 has other rules"
+	for command, parts := range map[string][]string{
+		"doctor --contexts east": {"data-plane", "another program changed table inet seamark on " + nodeproxy.NodeName + ": " + difference},
+		fmt.Sprintf("explain web -n %s --contexts east", ns): {
+			"proxy-damaged", `hop "data plane" in east`, "node " + nodeproxy.NodeName + ": " + difference, "nft monitor",
+		},
+	} {
+		// The proxy may find and repair the damage between the two steps.
+		harness.Eventually(t, command+" reports the damage", func() error {
+			if err := flush(); err != nil {
+				return err
+			}
+			return term.run("%s", command).Lacks(1, parts...)
+		})
+		term.healthy(ns, "web", "east")
+	}
+}
+
+// The kernel refuses the proxy's transactions: another process owns the table.
+func explainProxyBehind(t *testing.T, term *terminal, node *netbed.Node, ns string) {
+	t.Helper()
+	owner := exec.Command("nft", "-i")
+	commands, err := owner.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exited, err := node.Start(owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintln(commands, "delete table inet seamark; add table inet seamark { flags owner; }"); err != nil {
+		t.Fatal(err)
+	}
+	term.finds(1, "proxy-behind", ns, "web", "east", `hop "data plane" in east`,
+		"seamark-proxy has not programmed it on "+nodeproxy.NodeName, "logs -l app.kubernetes.io/component=proxy")
+	if err := commands.Close(); err != nil { // nft ends, and the kernel deletes its table
+		t.Fatal(err)
+	}
+	<-exited
+	term.healthy(ns, "web", "east")
+}
+
+// The proxy cannot reach its API server: it lacks the services that are exported meanwhile, keeps
+// the others, and cannot check who asks.
+func explainProxyCutOff(t *testing.T, term *terminal, ns string) {
 	t.Helper()
 	term.east.CP.CutOff()
 	term.serve(term.east, ns, "late")
-	term.finds(1, "proxy-behind", ns, "late", "east", `hop "data plane" in east`,
-		"seamark-proxy has not programmed it on "+nodeproxy.NodeName, "logs -l app.kubernetes.io/component=proxy")
-	term.healthy(ns, "web", "east")
+	term.finds(0, "proxy-cut-off", ns, "late", "east", `hop "data plane" in east`,
+		"seamark-proxy cannot reach the API server from "+nodeproxy.NodeName, "logs -l app.kubernetes.io/component=proxy")
+	term.diagnosed("doctor --contexts east", "data-plane", "east", "warn")
 	term.east.CP.Reconnect()
 	term.healthy(ns, "late", "east")
 }
@@ -82,7 +142,7 @@ func explainProxyRefused(t *testing.T, term *terminal, ns string) {
 
 // startProxy runs seamark-proxy for a member on a node, and creates its DaemonSet and Pod: there
 // are no kubelets here.
-func startProxy(t *testing.T, m *fleet.Member) {
+func startProxy(t *testing.T, m *fleet.Member) *netbed.Node {
 	t.Helper()
 	node, err := netbed.NewNode()
 	if err != nil {
@@ -99,6 +159,7 @@ func startProxy(t *testing.T, m *fleet.Member) {
 		t.Fatal(err)
 	}
 	nodeproxy.Install(t, node, m.CP).StartReady()
+	allowReading(t, m)
 	proxies := createProxies(t, m, 1, 1)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -112,6 +173,20 @@ func startProxy(t *testing.T, m *fleet.Member) {
 	if err := m.Client.Status().Update(context.Background(), pod); err != nil {
 		t.Fatal(err)
 	}
+	return node
+}
+
+// allowReading creates what the chart has for the readers of proxies.
+func allowReading(t *testing.T, m *fleet.Member) {
+	t.Helper()
+	name := metav1.ObjectMeta{Name: programmed.ReaderAccount}
+	m.Create(t,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: programmed.ReaderAccount}},
+		&rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{programmed.Path}, Verbs: []string{"get"}}}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: name, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: programmed.ReaderAccount},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: objects.AgentNamespace, Name: programmed.ReaderAccount}},
+		})
 }
 
 // createProxies creates the DaemonSet of seamark-proxy and sets on how many nodes it is ready.

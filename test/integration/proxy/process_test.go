@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	metricsURL = "http://127.0.0.1:9441/metrics"
+	metricsURL = "https://127.0.0.1:9441/metrics"
 	healthURL  = "http://127.0.0.1:9442/healthz"
 )
 
@@ -119,8 +119,8 @@ func TestObjectsReachTheKernel(t *testing.T) {
 		}
 	}
 	reached("the endpoint has moved", "b")
-	// The cluster's id decides whether an endpoint is on this node: cluster "there" has a node of the
-	// same name.
+	// The cluster's id decides whether an endpoint is on this node: cluster "there" has a node of
+	// the same name.
 	id := &aboutv1beta1.ClusterProperty{}
 	if err := c.api.Get(t.Context(), client.ObjectKey{Name: aboutv1beta1.PropertyClusterID}, id); err != nil {
 		t.Fatal(err)

@@ -41,9 +41,10 @@ func TestLeaderKilled(t *testing.T) {
 	both := sources{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}}
 	west.Stop()
 	leader, standby := west.Replica(), west.Replica()
+	before := leaseOf(t, f, west.ID).Annotations[v1alpha1.AnnotationNonce]
 	startReplica(t, leader)
 	t.Cleanup(func() { leader.Kill(); standby.Kill(); start(t, west) })
-	nonce := awaitLeader(t, f, west, leaseOf(t, f, west.ID).Annotations[v1alpha1.AnnotationNonce])
+	nonce := awaitLeader(t, f, west, before)
 	startReplica(t, standby)
 	importers := []*fleet.Member{east, north}
 	for _, m := range importers {

@@ -41,13 +41,14 @@ type place struct {
 // importHistory is what an import was before.
 type importHistory struct {
 	addresses map[corev1.IPFamily]string
+	addressed time.Time       // when it got the first of them
 	expired   map[string]bool // addresses of an earlier service of that name
 	families  []corev1.IPFamily
 	sources   map[string]bool // the clusters whose ready endpoints it has
 	demoted   map[string]bool // at the last check
 	dropped   map[string]bool // dead clusters whose endpoints it had, and has not any more
-	// excused is true from when a user deleted a part of it until it is complete again.
-	excused   bool
+	// excused is when a user deleted a part of it; zero if it was complete again after that.
+	excused   time.Time
 	annotated string // the uid of the ServiceImport that another controller annotated
 }
 
@@ -68,14 +69,14 @@ func (c *checker) history(p place) *importHistory {
 }
 
 func (c *checker) deletedByUser(m *member, service string) {
-	c.history(place{m, service}).excused = true
+	c.history(place{m, service}).excused = time.Now()
 }
 func (c *checker) annotated(m *member, service, uid string) {
 	c.history(place{m, service}).annotated = uid
 }
 func (c *checker) recordDeleted(service string) {
 	for _, m := range c.world.members {
-		c.history(place{m, service}).excused = true
+		c.history(place{m, service}).excused = time.Now()
 	}
 }
 
@@ -199,6 +200,10 @@ func (c *checker) checkSources(p place, imported []*discoveryv1.EndpointSlice) {
 	}
 }
 
+// claimTime is how long the address of a new service may change. Clusters that export it within the
+// same second claim addresses before they see each other, and API servers keep ages in seconds.
+const claimTime = 2 * time.Second
+
 func (c *checker) checkAddresses(p place, si *mcsv1beta1.ServiceImport) {
 	h := c.history(p)
 	derives := objects.DataPlaneOf(p.member.membership.DataPlane).DerivesService
@@ -206,9 +211,12 @@ func (c *checker) checkAddresses(p place, si *mcsv1beta1.ServiceImport) {
 		clear(h.addresses) // a Service releases its address with the family
 	}
 	h.families = si.Spec.IPFamilies
+	if len(h.addresses) == 0 {
+		h.addressed = time.Now()
+	}
 	for i, ip := range si.Spec.IPs {
 		family := si.Spec.IPFamilies[i]
-		if before := h.addresses[family]; before != "" && before != ip && !h.expired[before] {
+		if before := h.addresses[family]; before != "" && before != ip && !h.expired[before] && time.Since(h.addressed) > claimTime {
 			c.world.fail(ruleStable, "the address of %s in %s changed from %s to %s", p.service, p.member.id, before, ip)
 		}
 		h.addresses[family] = ip
@@ -220,6 +228,9 @@ func (c *checker) checkAddresses(p place, si *mcsv1beta1.ServiceImport) {
 	}
 }
 
+// repairTime is how long it takes until all agents have noticed what a user deleted.
+const repairTime = 10 * time.Second
+
 // checkServed checks the ports of calm services. Their exporters and endpoints do not change, so
 // each port that any of them offers has an endpoint at all times.
 func (c *checker) checkServed(p place, si *mcsv1beta1.ServiceImport, imported []*discoveryv1.EndpointSlice) {
@@ -229,9 +240,9 @@ func (c *checker) checkServed(p place, si *mcsv1beta1.ServiceImport, imported []
 	why := c.unserved(p, si, imported)
 	h := c.history(p)
 	switch {
-	case why == "":
-		h.excused = false
-	case !h.excused:
+	case why == "" && time.Since(h.excused) > repairTime:
+		h.excused = time.Time{}
+	case why != "" && h.excused.IsZero():
 		c.world.fail(ruleServed, "%s in %s: %s", p.service, p.member.id, why)
 	}
 }

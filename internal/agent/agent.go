@@ -92,6 +92,8 @@ type agent struct {
 	writeAll func(writes []func() error) error
 	// restartWatches makes all watches of the broker start over.
 	restartWatches func()
+	// restored is set when the broker was restored from a backup, until all services are resynced.
+	restored atomic.Bool
 
 	withdrawals    exports.Withdrawals
 	heldImports    imports.Withdrawals
@@ -257,7 +259,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	a.heartbeat = &member.Heartbeat{
 		ClusterID: a.membership.ClusterID, ClusterSet: a.membership.ClusterSet, Namespace: a.membership.Namespace, Holder: a.facts.Holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration,
-		OnBrokerRestored: a.restartWatches, Elected: a.elected(), LeaderNonce: a.leaderNonce(), ToDemote: liveness.ToDemote,
+		NewestLease: func() int64 { return a.state.NewestLease() }, OnBrokerRestored: a.relistBroker, Elected: a.elected(), LeaderNonce: a.leaderNonce(), ToDemote: liveness.ToDemote,
 	}
 	var err error
 	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.requestResync); err != nil {

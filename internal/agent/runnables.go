@@ -68,6 +68,9 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 			a.Log.Info("the connection to the broker changed", "clusterset", a.membership.ClusterSet, "connected", connected, "idTaken", taken)
 			a.resyncAll(ctx)
 		}
+		if connected && a.restored.Swap(false) {
+			a.resyncAll(ctx)
+		}
 		for _, cluster := range changed {
 			keys := a.recordedServices(ctx, client.MatchingLabels{mcsv1beta1.LabelSourceCluster: cluster})
 			a.exportPush.Push(keys...)
@@ -78,6 +81,15 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 			a.importPush.Push(a.heldImports.Held()...) // the records of the cluster may be lost
 		}
 	}
+}
+
+// relistBroker lists all objects of a broker that was restored from a backup, and requests a resync
+// of all services. An object that was deleted after the backup, and whose deletion the watch had
+// not delivered yet, looks unchanged in the new list and triggers no reconcile.
+func (a *agent) relistBroker() {
+	a.state.ForgetNewestLease()
+	a.restartWatches()
+	a.restored.Store(true)
 }
 
 // reportStatus updates the status of this member's Cluster object.

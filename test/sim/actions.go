@@ -408,12 +408,6 @@ func doSetBack(w *world, _ *member, _ string, random uint64) {
 	}
 	w.checker.brokerSetBack()
 	w.broker.restore(old[random%uint64(len(old))])
-	for _, m := range w.members {
-		// An agent that has not renewed its lease yet would not notice.
-		if time.Since(m.agent.started) < 2*renewEvery {
-			m.agent.relistBroker()
-		}
-	}
 }
 
 // wake looks for changes that can be delivered again.

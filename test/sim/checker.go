@@ -48,8 +48,11 @@ type importHistory struct {
 	demoted   map[string]bool // at the last check
 	dropped   map[string]bool // dead clusters whose endpoints it had, and has not any more
 	// excused is when a user deleted a part of it; zero if it was complete again after that.
-	excused   time.Time
-	annotated string // the uid of the ServiceImport that another controller annotated
+	excused time.Time
+	// recordDeleted is true if a user deleted a record of the service: a backup from that time
+	// lacks it, or has its former addresses.
+	recordDeleted bool
+	annotated     string // the uid of the ServiceImport that another controller annotated
 }
 
 func newChecker(w *world) *checker {
@@ -76,7 +79,8 @@ func (c *checker) annotated(m *member, service, uid string) {
 }
 func (c *checker) recordDeleted(service string) {
 	for _, m := range c.world.members {
-		c.history(place{m, service}).excused = time.Now()
+		h := c.history(place{m, service})
+		h.excused, h.recordDeleted = time.Now(), true
 	}
 }
 
@@ -85,6 +89,10 @@ func (c *checker) recordDeleted(service string) {
 func (c *checker) brokerSetBack() {
 	for _, h := range c.imports {
 		clear(h.dropped)
+		if h.recordDeleted {
+			h.excused = time.Now()
+			h.expire()
+		}
 	}
 }
 
@@ -240,11 +248,20 @@ func (c *checker) checkServed(p place, si *mcsv1beta1.ServiceImport, imported []
 	why := c.unserved(p, si, imported)
 	h := c.history(p)
 	switch {
-	case why == "" && time.Since(h.excused) > repairTime:
+	case why == "" && time.Since(h.excused) > repairTime && (!h.recordDeleted || c.world.allPublished(p.service)):
 		h.excused = time.Time{}
 	case why != "" && h.excused.IsZero():
 		c.world.fail(ruleServed, "%s in %s: %s", p.service, p.member.id, why)
 	}
+}
+
+// allPublished reports whether the broker has the records of all exporters of a service.
+func (w *world) allPublished(service string) bool {
+	published := map[string]bool{}
+	for _, r := range w.records(service) {
+		published[string(r.Spec.ClusterID)] = true
+	}
+	return !slices.ContainsFunc(w.offers(service), func(o offer) bool { return !published[o.member.id] })
 }
 
 // unserved says which port of an import has no endpoint although a cluster offers it.

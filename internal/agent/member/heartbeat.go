@@ -47,13 +47,17 @@ type Heartbeat struct {
 	LeaseDuration time.Duration
 	// ToDemote returns the clusters that this member demotes. The lease lists them.
 	ToDemote func(now time.Time) []string
-	// OnBrokerRestored is called if the broker's lease is older than the last one written: the broker
-	// was restored from a backup.
+	// NewestLease returns the highest resource version of all leases that this agent's watch has
+	// received, 0 if there is none.
+	NewestLease func() int64
+	// OnBrokerRestored is called if the broker's lease is older than the last one read or written, or
+	// if a renewal is older than what the watch received: the broker was restored from a backup.
 	OnBrokerRestored func()
 
 	claim       claim
 	known       *coordinationv1.Lease // as last written, nil if it must be read
-	lastVersion int64                 // resource version of the lease as last written
+	lastVersion int64                 // resource version of the lease as last read or written
+	watchSeen   time.Time             // when the watch last had the renewal before, or there was none
 
 	mark   duplicateMark
 	marked time.Time // when this process last marked the lease of its copy
@@ -257,6 +261,7 @@ func (h *Heartbeat) read(ctx context.Context) (*coordinationv1.Lease, error) {
 // nil; it saves reading the lease each time. It returns nil if the lease was not written.
 func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	lease := known
+	h.checkWatch(known != nil)
 	if lease == nil {
 		var err error
 		if lease, err = h.read(ctx); err != nil {
@@ -277,13 +282,29 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease) (*co
 	return h.write(ctx, lease)
 }
 
+// checkWatch starts the watches of the broker over if they have not delivered this member's
+// renewals for the duration of a lease, although they succeed. It is the last resort for a watch
+// that waits for a version which the broker will not have for long.
+func (h *Heartbeat) checkWatch(renewing bool) {
+	now := time.Now()
+	switch {
+	case !renewing || h.NewestLease() >= h.lastVersion:
+		h.watchSeen = now
+	case now.Sub(h.watchSeen) > h.LeaseDuration:
+		h.Log.Info("the watch does not deliver this member's renewals; listing all objects of the broker again")
+		h.watchSeen = now
+		h.OnBrokerRestored()
+	}
+}
+
 // belongsHere reports whether a lease that was read is this process's to renew. It returns an error
 // if another cluster renews it, none if that is not known yet.
 func (h *Heartbeat) belongsHere(ctx context.Context, lease *coordinationv1.Lease) (bool, error) {
-	if version := objects.ResourceVersion(lease); version < h.lastVersion {
-		h.Log.Info("the broker was restored from a backup; listing all its objects again")
-		h.lastVersion = version
-		h.OnBrokerRestored()
+	version := objects.ResourceVersion(lease)
+	restored := version < h.lastVersion
+	h.lastVersion = version
+	if restored {
+		h.brokerRestored()
 		if h.HoldsClusterID() {
 			return true, nil // the backup has a nonce from before
 		}
@@ -300,15 +321,25 @@ func (h *Heartbeat) belongsHere(ctx context.Context, lease *coordinationv1.Lease
 	return false, nil
 }
 
-// write renews the lease.
+func (h *Heartbeat) brokerRestored() {
+	h.Log.Info("the broker was restored from a backup; listing all its objects again")
+	h.OnBrokerRestored()
+}
+
+// write renews the lease. Its new version is higher than all that were received before, unless the
+// broker was restored since then.
 func (h *Heartbeat) write(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	now := time.Now()
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(max(h.LeaseDuration.Seconds(), 1)))
 	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))
+	newest := h.NewestLease()
 	if err := h.Client.Update(ctx, lease); err != nil {
 		return nil, fmt.Errorf("renew lease %s: %w", h.ClusterID, err)
 	}
 	h.claim.renewed(lease.Spec.RenewTime.Time, now)
 	h.lastVersion = objects.ResourceVersion(lease)
+	if h.lastVersion < newest {
+		h.brokerRestored()
+	}
 	return lease, nil
 }

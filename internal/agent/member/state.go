@@ -35,6 +35,7 @@ type State struct {
 
 	listed     atomic.Bool
 	judged     atomic.Bool
+	newest     atomic.Int64 // the highest resource version of a lease that was received
 	clusterSet atomic.Pointer[v1alpha1.ClusterSet]
 	cluster    atomic.Pointer[v1alpha1.Cluster]
 }
@@ -91,8 +92,18 @@ func keepLatest[T any, P interface {
 	return err
 }
 
+// NewestLease returns the highest resource version of all leases that the watch has received.
+func (s *State) NewestLease() int64 { return s.newest.Load() }
+
+// ForgetNewestLease is called when the broker was restored from a backup: what is received from now
+// on is older.
+func (s *State) ForgetNewestLease() { s.newest.Store(0) }
+
 // observeLease records a lease. before is nil when it is observed for the first time.
 func (s *State) observeLease(before, lease *coordinationv1.Lease) {
+	version := objects.ResourceVersion(lease)
+	for known := s.newest.Load(); version > known && !s.newest.CompareAndSwap(known, version); known = s.newest.Load() {
+	}
 	if lease.Spec.RenewTime == nil {
 		s.Liveness.Forget(lease.Name) // removed, left, or invited but not joined yet
 		return

@@ -1,0 +1,29 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// found are seeds whose histories broke a rule, by what the agent did wrong. As soon as actions or
+// the agents' writes change, a seed gives another history, which must hold too.
+var found = map[string][]uint64{
+	"did not notice a broker that was restored before the first renewal": {500011, 500040, 500183, 500277},
+	"did not notice a broker that was restored twice":                    {500449, 500981},
+	"left its record on a broker that forgot its deletion":               {500929},
+	"did not know what it had saved after an answer was lost":            {501232},
+}
+
+// TestFoundHistories plays histories that once broke a rule.
+func TestFoundHistories(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	for name, seeds := range found {
+		for _, seed := range seeds {
+			if out := newHistory(seed).play(t, false); out.failure != nil {
+				t.Errorf("seed %d, of an agent that %s: %v", seed, name, out.failure)
+			}
+		}
+	}
+}

@@ -50,8 +50,8 @@ type Heartbeat struct {
 	// NewestLease returns the highest resource version of all leases that this agent's watch has
 	// received, 0 if there is none.
 	NewestLease func() int64
-	// OnBrokerRestored is called if the broker's lease is older than the last one read or written, or
-	// if a renewal is older than what the watch received: the broker was restored from a backup.
+	// OnBrokerRestored is called if the broker's lease is older than the last one read or written,
+	// or if a renewal is older than what the watch received: the broker was restored from a backup.
 	OnBrokerRestored func()
 
 	claim       claim

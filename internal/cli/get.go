@@ -68,6 +68,9 @@ func (f *getFlags) read(ctx context.Context, s *session) ([]status.Cluster, erro
 type listing struct {
 	value any
 	table func(w io.Writer, wide bool)
+	// none and noneAnywhere are printed if nothing was found, in one or in all namespaces.
+	none, noneAnywhere string
+	empty              bool
 }
 
 // newListing returns a command that lists objects of one kind from several clusters.
@@ -86,7 +89,16 @@ func newListing(s *session, plural, kinds, example string, list func([]status.Cl
 					return err
 				}
 				found := list(read)
-				return f.out.print(w, found.value, func(w io.Writer) { found.table(w, f.out.wide) })
+				return f.out.print(w, found.value, func(w io.Writer) {
+					switch {
+					case !found.empty:
+						found.table(w, f.out.wide)
+					case f.all:
+						fmt.Fprintln(w, found.noneAnywhere)
+					default:
+						fmt.Fprintln(w, found.none)
+					}
+				})
 			})
 		},
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -36,7 +35,11 @@ func newGetExports(s *session) *cobra.Command {
 		value := struct {
 			Exports []listedExport `json:"exports"`
 		}{items}
-		return listing{value, func(w io.Writer, wide bool) { printExports(w, items, time.Now(), wide) }}
+		return listing{
+			value: value, table: func(w io.Writer, wide bool) { printExports(w, items, time.Now(), wide) }, empty: len(items) == 0,
+			none:         "No exports here. Next: seamark export service NAME, or -A for all namespaces",
+			noneAnywhere: "No exports in any namespace. Next: seamark export service NAME",
+		}
 	})
 }
 
@@ -74,10 +77,6 @@ func conditionWord(conditions []metav1.Condition, of string) string {
 }
 
 func printExports(w io.Writer, items []listedExport, now time.Time, wide bool) {
-	if len(items) == 0 {
-		fmt.Fprintln(w, "No exports here. Next: seamark export service NAME, or -A for all namespaces")
-		return
-	}
 	head := []string{"CLUSTER", "NAMESPACE", "NAME", "VALID", "READY", "CONFLICT", "AGE"}
 	if wide {
 		head = append(head, "MESSAGE")

@@ -38,7 +38,11 @@ func newGetImports(s *session) *cobra.Command {
 		value := struct {
 			Imports []listedImport `json:"imports"`
 		}{items}
-		return listing{value, func(w io.Writer, wide bool) { printImports(w, items, time.Now(), wide) }}
+		return listing{
+			value: value, table: func(w io.Writer, wide bool) { printImports(w, items, time.Now(), wide) }, empty: len(items) == 0,
+			none:         "No imports here. Look in all namespaces with -A; seamark status shows what the clusterset has",
+			noneAnywhere: "No imports in any namespace; seamark status shows what the clusterset has",
+		}
 	})
 }
 
@@ -69,10 +73,6 @@ func listImports(clusters []status.Cluster) []listedImport {
 }
 
 func printImports(w io.Writer, items []listedImport, now time.Time, wide bool) {
-	if len(items) == 0 {
-		fmt.Fprintln(w, "No imports here. Look in all namespaces with -A; seamark status shows what the clusterset has")
-		return
-	}
 	head := []string{"CLUSTER", "NAMESPACE", "NAME", "TYPE", "IP", "PORTS", "FROM", "READY", "AGE"}
 	if wide {
 		head = append(head, "MESSAGE")

@@ -2,6 +2,7 @@ package dns_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,18 +114,40 @@ func TestReverseNamesArePassedOn(t *testing.T) {
 	}
 }
 
-// CoreDNS's cache changes the records it gets. That must not affect the next answer.
+// CoreDNS's cache and loadbalance change the records that they get. That must not affect the next
+// answer.
 func TestBehindTheCache(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.3.2.1"}, port("http", 80)))
-	s := startCorefile(t, strings.TrimSuffix(corefile(cp, "clusterset.local"), "}\n")+" cache 2\n loadbalance\n errors\n}\n")
-	harness.Eventually(t, "an answer through the cache", func() error {
-		reply, err := s.exchange("udp", newQuery("web."+ns+".svc.clusterset.local", a))
-		if err == nil && (len(reply.Answer) != 1 || reply.Answer[0].Header().Ttl > 5) {
-			err = errors.New(reply.String())
+	// The cache lowers the TTL of what it hands out to 2 and counts down from there.
+	s := startCorefile(t, addPlugins(corefile(cp, "clusterset.local"), "cache 2", "loadbalance", "errors"))
+	plain := start(t, cp)
+	name := "web." + ns + ".svc.clusterset.local"
+	ttl := func(s *dnsServer) uint32 {
+		reply := s.query(name, a)
+		if len(reply.Answer) != 1 || reply.Answer[0].(*dns.A).A.String() != "243.3.2.1" {
+			t.Fatal(reply)
 		}
-		return err
+		return reply.Answer[0].Header().Ttl
+	}
+	if first := ttl(s); first != 2 {
+		t.Errorf("the first answer of the cache has a TTL of %d, want 2", first)
+	}
+	harness.Eventually(t, "the cache counts down", func() error {
+		if now := ttl(s); now != 1 {
+			return fmt.Errorf("a TTL of %d", now)
+		}
+		return nil
 	})
+	harness.Eventually(t, "an answer that was read again", func() error {
+		if now := ttl(s); now != 2 {
+			return fmt.Errorf("a TTL of %d", now)
+		}
+		return nil
+	})
+	if now := ttl(plain); now != 5 {
+		t.Errorf("without a cache the TTL is %d, want 5", now)
+	}
 }
 
 func TestBadCorefiles(t *testing.T) {

@@ -135,7 +135,10 @@ func TestStatusWhereThereIsNothing(t *testing.T) {
 	term.expect(1, "status", "error: nothing could be learned", "none of the clusters looked into is a member")
 	term.expect(1, "doctor", "FAIL  membership", "seamark join")
 	term.expect(1, "explain web", "WARN not-a-member", "seamark join", "broker-unreachable")
-	term.expect(0, "get exports -A", "No exports here")
+	term.expect(0, "get exports -A", "No exports in any namespace")
+	term.expect(0, "get exports", "No exports here", "-A")
+	term.expect(0, "get imports -A", "No imports in any namespace")
+	term.expect(0, "get imports", "No imports here", "-A")
 	term.expect(1, "export namespace default --yes", "seamark join")
 }
 

@@ -77,6 +77,7 @@ func TestClusterset(t *testing.T) {
 				{"LocalServiceOfTheSameNameIsNotAffected", localNotAffected},
 				{"BothClustersAnswer", both},
 				{"PodsOfStatefulSetsHaveNames", statefulSet},
+				{"EveryRecordThroughThePodsResolver", allRecords},
 				{"UDP", udp},
 				{"SessionAffinity", affinity},
 				{"EveryPanelOfTheDashboardHasData", everyPanelHasData},

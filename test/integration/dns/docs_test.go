@@ -116,7 +116,11 @@ func documentedAnswers(t *testing.T) map[string][]string {
 // Every test that docs/dns.md names is in this package.
 func TestDocsNameRealTests(t *testing.T) {
 	var source strings.Builder
-	files, _ := filepath.Glob("*_test.go")
+	var files []string
+	for _, dir := range []string{".", "../dataplane", "../../e2e/clusterset"} {
+		found, _ := filepath.Glob(filepath.Join(dir, "*_test.go"))
+		files = append(files, found...)
+	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -34,11 +34,11 @@ const latencyRate = 5000
 
 // measure measures all servers with n services.
 func (b *testbed) measure(ctx context.Context, n int, size sizes, r *report.Report) error {
-	queries, err := b.queryFile("services", n, func() string { return serviceName(rand.IntN(n)) })
+	queries, err := b.queryFile("services", n, zone, func() string { return serviceName(rand.IntN(n)) })
 	if err != nil {
 		return err
 	}
-	big, err := b.queryFile("headless", 1000, func() string { return headlessName })
+	big, err := b.queryFile("headless", 1000, zone, func() string { return headlessName })
 	if err != nil {
 		return err
 	}
@@ -59,10 +59,10 @@ func (b *testbed) measure(ctx context.Context, n int, size sizes, r *report.Repo
 }
 
 // queryFile writes queries for dnsperf.
-func (b *testbed) queryFile(name string, n int, service func() string) (string, error) {
+func (b *testbed) queryFile(name string, n int, suffix string, service func() string) (string, error) {
 	var text strings.Builder
 	for range max(n, 1000) {
-		fmt.Fprintf(&text, "%s.%s A\n", service(), zone)
+		fmt.Fprintf(&text, "%s.%s A\n", service(), suffix)
 	}
 	path := filepath.Join(b.dir, "queries-"+name)
 	return path, os.WriteFile(path, []byte(text.String()), 0o600)

@@ -16,17 +16,46 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/seamark-dev/seamark/test/controlplane"
+	"github.com/seamark-dev/seamark/test/shipped"
 )
 
-// server is one of the compared servers.
-type server struct{ name, binary, corefile string }
+// server is one of the compared servers. All run behind the same plugins: the chart's Corefile,
+// with answers instead of the plugin clusterset. In answers, %s is the kubeconfig.
+type server struct{ name, binary, answers string }
 
 // servers are compared in this order; the first is the ceiling.
 var servers = []server{
-	{"constant", "constant", "clusterset.local:%d {\n bind 127.0.0.1\n constant\n}\n"},
-	{"seamark", "seamark-dns", "clusterset.local:%d {\n bind 127.0.0.1\n clusterset {\n  kubeconfig %s\n }\n}\n"},
-	{"in-tree", "seamark-dns", "clusterset.local:%d {\n bind 127.0.0.1\n" +
-		" kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n"},
+	{"constant", "constant", "constant\n"},
+	{"seamark", "seamark-dns", ""},
+	{"in-tree", "seamark-dns", "kubernetes clusterset.local {\n        kubeconfig %s\n        multicluster clusterset.local\n    }\n"},
+}
+
+// corefile returns the Corefile of a server.
+func (b *testbed) corefile(k server, port int) (string, error) {
+	text, err := shipped.Corefile(nil)
+	if err != nil {
+		return "", err
+	}
+	var free [3]string
+	for i := range free {
+		n, err := freePort()
+		if err != nil {
+			return "", err
+		}
+		free[i] = fmt.Sprintf("127.0.0.1:%d", n)
+	}
+	text, err = shipped.Adapt(text, shipped.Outside{Kubeconfig: b.plane.Kubeconfig(), Port: strconv.Itoa(port),
+		Metrics: free[0], Health: free[1], Ready: free[2]})
+	if err != nil || k.answers == "" {
+		return text, err
+	}
+	answers := k.answers
+	if strings.Contains(answers, "%s") {
+		answers = fmt.Sprintf(answers, b.plane.Kubeconfig())
+	}
+	before, rest, _ := strings.Cut(text, "    clusterset ")
+	_, after, _ := strings.Cut(rest, "    }\n")
+	return before + "    " + answers + after, nil
 }
 
 // process is a running server.
@@ -43,10 +72,15 @@ func (b *testbed) startServer(k server) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	text := fmt.Sprintf(k.corefile, port)
-	if strings.Contains(k.corefile, "%s") {
-		text = fmt.Sprintf(k.corefile, port, b.plane.Kubeconfig())
+	text, err := b.corefile(k, port)
+	if err != nil {
+		return nil, err
 	}
+	return b.run(k, port, text)
+}
+
+// run runs a server with a Corefile on the first core.
+func (b *testbed) run(k server, port int, text string) (*process, error) {
 	path := filepath.Join(b.dir, "Corefile-"+k.name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, err
@@ -93,11 +127,22 @@ func (p *process) query(name string) (*dns.Msg, error) {
 // answerable waits until every service is answered and returns how long that took from the start,
 // and how many names were denied before. A denial is an error of the server.
 func (p *process) answerable(ctx context.Context, services int) (took time.Duration, denied int, err error) {
+	denied, err = p.await(ctx, services, zone)
+	return time.Since(p.started), denied, err
+}
+
+// answered waits until every service is answered in a zone.
+func (p *process) answered(ctx context.Context, services int, suffix string) error {
+	_, err := p.await(ctx, services, suffix)
+	return err
+}
+
+func (p *process) await(ctx context.Context, services int, suffix string) (denied int, err error) {
 	for i := 0; i < services; {
 		if ctx.Err() != nil || time.Since(p.started) > 2*time.Minute {
-			return 0, denied, fmt.Errorf("%s: not all names are answered after %s", p.server.name, time.Since(p.started).Round(time.Second))
+			return denied, fmt.Errorf("%s: not all names are answered after %s", p.server.name, time.Since(p.started).Round(time.Second))
 		}
-		reply, err := p.query(serviceName(i) + "." + zone)
+		reply, err := p.query(serviceName(i) + "." + suffix)
 		switch {
 		case err == nil && len(reply.Answer) == 1:
 			i++
@@ -107,7 +152,7 @@ func (p *process) answerable(ctx context.Context, services int) (took time.Durat
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return time.Since(p.started), denied, nil
+	return denied, nil
 }
 
 // loadResult is the result of one run of dnsperf.

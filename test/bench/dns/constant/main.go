@@ -1,5 +1,5 @@
-// Command constant is the ceiling of the DNS benchmark: CoreDNS with one minimal plugin that gives
-// every query the same address.
+// Command constant is the ceiling of the DNS benchmark: seamark-dns with one more plugin, which
+// gives every query the same address.
 package main
 
 import (
@@ -10,8 +10,9 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 	"github.com/coredns/coredns/plugin"
-	_ "github.com/coredns/coredns/plugin/bind" // registers itself
 	"github.com/miekg/dns"
+
+	"github.com/seamark-dev/seamark/internal/dns/server"
 )
 
 type constant struct{}
@@ -30,7 +31,8 @@ func (constant) ServeDNS(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (i
 }
 
 func main() {
-	dnsserver.Directives = []string{"bind", "constant"}
+	server.Configure()
+	dnsserver.Directives = append(server.Directives(), "constant")
 	plugin.Register("constant", func(c *caddy.Controller) error {
 		dnsserver.GetConfig(c).AddPlugin(func(plugin.Handler) plugin.Handler { return constant{} })
 		return nil

@@ -119,7 +119,8 @@ func (a *agent) addExport() error {
 		trigger.WatchWith(local, &mcsv1beta1.ServiceExport{}, trigger.Name,
 			trigger.Hooks[*mcsv1beta1.ServiceExport]{Changed: a.withdrawals.ExportChanged}),
 		trigger.WatchWith(local, &corev1.Service{}, trigger.Name, trigger.Hooks[*corev1.Service]{Changed: a.withdrawals.ServiceChanged}),
-		trigger.Watch(local, &discoveryv1.EndpointSlice{}, keysFrom(objects.SourceService)),
+		trigger.WatchWith(local, &discoveryv1.EndpointSlice{}, keysFrom(objects.SourceService),
+			trigger.Hooks[*discoveryv1.EndpointSlice]{Lost: a.withdrawals.SliceLost}),
 		trigger.Watch(remote, &v1alpha1.ExportRecord{}, a.claimKeys),
 		trigger.Watch(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
 			if s.Labels[mcsv1beta1.LabelSourceCluster] != a.membership.ClusterID {

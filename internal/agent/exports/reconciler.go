@@ -112,20 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	remaining := max(r.keepRecordFor(key, plan, existing), held.recheck)
-	changes := apply.Changes{}
-	switch {
-	case held.keep:
-		telemetry.Wait(ctx, objects.WaitForIntent)
-		changes = heldChanges(in, existing, held)
-		plan.Record, plan.heldUntil = existing.record, held.until
-	case remaining > 0:
-		telemetry.Wait(ctx, objects.WaitForService)
-		plan.Record = existing.record
-		fallthrough
-	default:
-		changes = diff(existing, plan)
-	}
+	changes, remaining := r.changes(ctx, key, in, existing, &plan, held)
 	if !changes.Empty() {
 		r.Deferred.MarkUrgent()
 	}
@@ -147,6 +134,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	return ctrl.Result{RequeueAfter: max(remaining, wait)}, applyErr
+}
+
+// changes returns the writes to the broker, and when to look again if something is kept that the
+// plan does not have. It completes the plan with what is kept.
+func (r *Reconciler) changes(
+	ctx context.Context, key types.NamespacedName, in Input, have published, plan *Plan, held hold,
+) (apply.Changes, time.Duration) {
+	remaining := r.keepRecordFor(key, *plan, have)
+	keepSlices := r.Withdrawals.keepSlices(key, in, have)
+	switch {
+	case held.keep:
+		telemetry.Wait(ctx, objects.WaitForIntent)
+		plan.Record, plan.heldUntil = have.record, held.until
+		return heldChanges(in, have, held), held.recheck
+	case plan.Record != nil && keepSlices > 0:
+		telemetry.Wait(ctx, objects.WaitForIntent)
+		return diff(published{record: have.record}, Plan{Record: plan.Record}), keepSlices
+	case remaining > 0:
+		telemetry.Wait(ctx, objects.WaitForService)
+		plan.Record = have.record
+	}
+	return diff(have, *plan), remaining
 }
 
 // decide calls Decide with the pool of clusterset IPs. wait is for how long this member still

@@ -3,9 +3,11 @@ package exports
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -26,6 +28,11 @@ const (
 	partService = "Service"
 )
 
+// slicesLostDelay is how long the endpoints of a service stay published after its slices
+// disappeared while the watch was interrupted. If the API server was restored to an older state,
+// the caches of other kinds may notice it later: they retry with a backoff of up to half a minute.
+const slicesLostDelay = 30 * time.Second
+
 // Withdrawals decides which services stay published although this cluster has no ServiceExport or
 // Service of them any more.
 type Withdrawals struct {
@@ -41,6 +48,8 @@ type Withdrawals struct {
 
 	held   withdrawal.Services
 	settle trigger.Delays
+	// slicesLost are the services whose slices disappeared while the watch was interrupted.
+	slicesLost sync.Map
 }
 
 // Held returns how many withdrawals are held now.
@@ -54,6 +63,27 @@ func (w *Withdrawals) ExportChanged(e *mcsv1beta1.ServiceExport, deleted bool) {
 // ServiceChanged records a Service that was added, or whose deletion a watch showed.
 func (w *Withdrawals) ServiceChanged(s *corev1.Service, deleted bool) {
 	w.Deleted.Changed(client.ObjectKeyFromObject(s), partService, s, deleted)
+}
+
+// SliceLost records that a slice disappeared while the watch was interrupted.
+func (w *Withdrawals) SliceLost(s *discoveryv1.EndpointSlice) {
+	if service, ok := objects.SourceService(s); ok {
+		w.slicesLost.Store(service, time.Now())
+	}
+}
+
+// keepSlices returns for how long the published endpoints of a service stay although it has no
+// slices.
+func (w *Withdrawals) keepSlices(key types.NamespacedName, in Input, have published) time.Duration {
+	lost, ok := w.slicesLost.Load(key)
+	if !ok {
+		return 0
+	}
+	if left := slicesLostDelay - time.Since(lost.(time.Time)); left > 0 && len(in.Slices) == 0 && len(have.slices) > 0 {
+		return left
+	}
+	w.slicesLost.Delete(key)
+	return 0
 }
 
 // hold is the decision about one withdrawal.

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -171,4 +172,36 @@ func TestHeldExportSaysSo(t *testing.T) {
 	if objects.WithdrawalHold != 10*time.Minute {
 		t.Error("the docs say that withdrawals are held for ten minutes")
 	}
+}
+
+// Endpoints stay for a while if their slices disappeared while the watch was interrupted.
+func TestLostSlicesStayPublishedForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Withdrawals
+		slice := fromService(exported().Slices[0])
+		in, none := exported(), exported(func(in *Input) { in.Slices = nil })
+		have := published{slices: Slices(in, merge.ModeClusterSetIP)}
+		want := func(what string, in Input, have published, left time.Duration) {
+			t.Helper()
+			if got := w.keepSlices(shopWeb, in, have); got != left {
+				t.Errorf("%s: they stay for %v, want %v", what, got, left)
+			}
+		}
+		want("a user deleted them", none, have, 0)
+		w.SliceLost(slice)
+		time.Sleep(time.Second)
+		want("lost", none, have, slicesLostDelay-time.Second)
+		want("they are back", in, have, 0)
+		want("a user deleted them afterwards", none, have, 0)
+		w.SliceLost(slice)
+		want("there were none", none, published{}, 0)
+		w.SliceLost(slice)
+		time.Sleep(slicesLostDelay)
+		want("for good", none, have, 0)
+	})
+}
+
+func fromService(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	s.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
+	return s
 }

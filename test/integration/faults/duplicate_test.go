@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,7 @@ func TestTwoAgentsWithTheSameID(t *testing.T) {
 	f := clusterset(t)
 	west, north := f.Members[1], f.Members[2]
 	duplicate := duplicateOf(t, west)
+	duplicate.Agent.WithdrawalHold = time.Second // it lacks most of what the first one has published
 	ns := fleet.NewNamespace(t, append([]*fleet.Member{duplicate}, f.Members...)...)
 	serve(t, west, ns, "web", "10.2.0.1")
 	serve(t, west, ns, "only-first", "10.2.0.2")

@@ -37,8 +37,8 @@ const heldServices = 6
 func TestMassWithdrawal(t *testing.T) {
 	t.Parallel()
 	cps := harness.Fresh(t, 3)
-	f := fleet.Started(t, cps[0], cps[1:], fleet.Options{})
-	w := newWithdrawals(t, f, f.Members[0], f.Members[1])
+	f := fleet.Started(t, cps[0], cps, fleet.Options{IDs: []string{"north", "east", "west"}})
+	w := newWithdrawals(t, f, f.Members[1], f.Members[2])
 	for _, step := range []struct {
 		name string
 		run  func(*testing.T)
@@ -47,6 +47,7 @@ func TestMassWithdrawal(t *testing.T) {
 		{"the CRD of ServiceExports is deleted and comes back", w.kindDeleted},
 		{"a user deletes all exports", w.deletedByUser},
 		{"the exports are deleted while no agent runs", w.holdEnds},
+		{"the broker loses the records", w.brokerLostRecords},
 		{"the member leaves", w.leaves},
 	} {
 		if !t.Run(step.name, step.run) {
@@ -283,35 +284,25 @@ func TestAgentThatCannotReadItsExports(t *testing.T) {
 	check()
 }
 
-// A broker has lost all records of a cluster whose agent does not run, and the agent of an importer
-// starts. It keeps its imports, for a while.
-func TestBrokerThatLostRecords(t *testing.T) {
-	f := clusterset(t)
-	w := newWithdrawals(t, f, f.Members[2], f.Members[1])
-	north, west, other := w.east, w.west, f.Members[0]
+// The broker has lost all records of a cluster whose agent does not run, and the agent of an
+// importer starts. It keeps its imports, for a while.
+func (w *withdrawals) brokerLostRecords(t *testing.T) {
+	east, west, other := w.east, w.west, w.Members[0]
 	w.export(t)
 	shared := serviceName(heldServices)
-	serve(t, north, w.ns, shared, "10.3.9.9")
+	serve(t, east, w.ns, shared, "10.1.9.9")
 	other.Namespace(t, w.ns)
-	serve(t, other, w.ns, shared, "10.1.9.9")
-	west.AwaitImport(t, w.ns, shared, sources{"north": {"10.3.9.9"}, "east": {"10.1.9.9"}})
+	serve(t, other, w.ns, shared, "10.3.9.9")
+	west.AwaitImport(t, w.ns, shared, sources{"east": {"10.1.9.9"}, "north": {"10.3.9.9"}})
 	lose := func() {
 		t.Helper()
 		west.Stop()
-		north.Stop()
+		east.Stop()
 		for _, kind := range []client.Object{&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}} {
-			must(t, f.Admin.DeleteAllOf(t.Context(), kind, client.InNamespace(objects.DefaultNamespace),
-				client.MatchingLabels{v1alpha1.LabelServiceNamespace: w.ns, mcsv1beta1.LabelSourceCluster: "north"}))
+			must(t, w.Admin.DeleteAllOf(t.Context(), kind, client.InNamespace(objects.DefaultNamespace),
+				client.MatchingLabels{v1alpha1.LabelServiceNamespace: w.ns, mcsv1beta1.LabelSourceCluster: "east"}))
 		}
 	}
-	options := west.Agent
-	t.Cleanup(func() {
-		west.Agent = options
-		for _, m := range []*fleet.Member{west, north} {
-			m.Stop()
-			start(t, m)
-		}
-	})
 	check := w.watch(t)
 	lose()
 	start(t, west)
@@ -319,15 +310,18 @@ func TestBrokerThatLostRecords(t *testing.T) {
 		return w.checkSaid(heldServices, v1alpha1.ServiceImportReasonRecordsLost)
 	})
 	// Another exporter of the same service is not affected; the silent one is dropped there.
-	changeEndpoints(t, other, w.ns, shared, "10.1.9.8")
-	west.AwaitImport(t, w.ns, shared, sources{"east": {"10.1.9.8"}})
-	start(t, north)
-	west.AwaitImport(t, w.ns, shared, sources{"north": {"10.3.9.9"}, "east": {"10.1.9.8"}})
+	changeEndpoints(t, other, w.ns, shared, "10.3.9.8")
+	west.AwaitImport(t, w.ns, shared, sources{"north": {"10.3.9.8"}})
+	start(t, east)
+	west.AwaitImport(t, w.ns, shared, sources{"east": {"10.1.9.9"}, "north": {"10.3.9.8"}})
 	w.awaitHeld(t, 0, "")
 	check()
 
 	lose()
 	west.Agent.WithdrawalHold = 5 * time.Second
 	start(t, west)
-	awaitImports(t, west, w.ns, map[string]sources{shared: {"east": {"10.1.9.8"}}})
+	awaitImports(t, west, w.ns, map[string]sources{shared: {"north": {"10.3.9.8"}}})
+	start(t, east)
+	other.Unexport(t, w.ns, shared)
+	east.Unexport(t, w.ns, shared)
 }

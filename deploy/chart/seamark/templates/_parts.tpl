@@ -40,9 +40,7 @@ imagePullSecrets:
   - name: {{ . | quote }}
   {{- end }}
 {{- end }}
-{{- with .root.Values.priorityClassName }}
-priorityClassName: {{ . | quote }}
-{{- end }}
+priorityClassName: {{ .root.Values.priorityClassName | default "seamark-critical" | quote }}
 nodeSelector:
   kubernetes.io/os: linux
 {{- end }}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -69,7 +70,7 @@ func cacheOptions(nodeName string) cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
 			&mcsv1beta1.ServiceImport{}:     {Label: local, Transform: stripImport},
-			&discoveryv1.EndpointSlice{}:    {Label: imported, Transform: stripSlice},
+			&discoveryv1.EndpointSlice{}:    {Label: imported, Transform: newStripSlice(nodeName)},
 			&aboutv1beta1.ClusterProperty{}: {Transform: stripProperty},
 			&corev1.Node{}:                  {Field: named(nodeName), Transform: stripNode},
 		},
@@ -109,15 +110,60 @@ func stripImport(obj any) (any, error) {
 	return obj, nil
 }
 
-func stripSlice(obj any) (any, error) {
-	if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
+// Values that all endpoints share: a node can have 100,000 of them, and memory for each counts.
+var (
+	isTrue, isFalse = true, false
+	anotherNode     = "another node"
+)
+
+// maxZones bounds the zones that are shared. There are few; slices of other clusters name them.
+const maxZones = 1000
+
+// newStripSlice returns the function that removes what the proxy does not use. The name of a node
+// is compared with this node's, so the other names need no memory, unless the slice has the regions
+// of its nodes.
+func newStripSlice(thisNode string) func(any) (any, error) {
+	var mu sync.Mutex
+	zones := map[string]*string{}
+	share := func(zone *string) *string {
+		mu.Lock()
+		defer mu.Unlock()
+		if known := zones[*zone]; known != nil {
+			return known
+		}
+		if len(zones) < maxZones {
+			zones[*zone] = zone
+		}
+		return zone
+	}
+	return func(obj any) (any, error) {
+		s, ok := obj.(*discoveryv1.EndpointSlice)
+		if !ok {
+			return obj, nil
+		}
 		s.ManagedFields, s.OwnerReferences = nil, nil
+		keepNodes := s.Annotations[v1alpha1.AnnotationNodeRegions] != ""
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
 			e.TargetRef, e.Hints, e.Hostname, e.DeprecatedTopology = nil, nil, nil, nil
+			for _, condition := range []**bool{&e.Conditions.Ready, &e.Conditions.Serving, &e.Conditions.Terminating} {
+				switch {
+				case *condition == nil:
+				case **condition:
+					*condition = &isTrue
+				default:
+					*condition = &isFalse
+				}
+			}
+			if e.Zone != nil {
+				e.Zone = share(e.Zone)
+			}
+			if e.NodeName != nil && *e.NodeName != "" && *e.NodeName != thisNode && !keepNodes {
+				e.NodeName = &anotherNode
+			}
 		}
+		return s, nil
 	}
-	return obj, nil
 }
 
 func stripNode(obj any) (any, error) {

@@ -20,6 +20,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -60,6 +61,8 @@ const (
 	// minSyncPause is the shortest pause between two syncs. After a longer sync the pause is as
 	// long as the sync was.
 	minSyncPause = 10 * time.Millisecond
+	// releaseAfter is after how many added elements free memory goes back to the system.
+	releaseAfter = 10_000
 	// minRetryDelay and maxRetryDelay bound the delay after a failed sync, which doubles each time.
 	minRetryDelay = 200 * time.Millisecond
 	maxRetryDelay = 10 * time.Second
@@ -93,6 +96,7 @@ type proxy struct {
 // if a listen address is in use. If the API server is unreachable or the kernel refuses a
 // transaction, it retries; until the first sync the process is not ready.
 func Run(ctx context.Context, o Options) error {
+	respectMemoryLimit()
 	p := &proxy{
 		Options: o, syncer: NewSyncer(kernel.Open(0, o.Masquerade), kernel.OpenConntrack(0), o.Log), changed: map[types.NamespacedName]struct{}{},
 		wake: make(chan struct{}, 1), requests: make(chan func()),
@@ -255,6 +259,9 @@ func (p *proxy) sync(ctx context.Context) (wait time.Duration, err error) {
 	p.lastSync = time.Now()
 	metricLastSync.SetToCurrentTime()
 	p.markSynced()
+	if o.Added > releaseAfter {
+		debug.FreeOSMemory() // a large transaction leaves garbage that the runtime would keep for minutes
+	}
 	log := p.Log.V(4)
 	if o.Full || o.DeletedFlows > 0 {
 		log = p.Log

@@ -159,16 +159,23 @@ func (t *Table) stage(conn *nftables.Conn, c ruleset.Changes) error {
 	return nil
 }
 
-// stageElements stages elements set by set, in messages that are short enough.
+// stageElements stages elements set by set, in messages that are short enough. It converts them one
+// message at a time: the library's form takes five times the memory.
 func (t *Table) stageElements(all []ruleset.Element, do func(*nftables.Set, []nftables.SetElement) error) error {
-	bySet := map[ruleset.Set][]nftables.SetElement{}
-	for _, e := range all {
-		bySet[e.Set] = append(bySet[e.Set], nftables.SetElement{Key: []byte(e.Key), Val: []byte(e.Data()), Comment: e.Comment()})
+	bySet := map[ruleset.Set][]int{}
+	for i := range all {
+		bySet[all[i].Set] = append(bySet[all[i].Set], i)
 	}
-	for set, elements := range bySet {
+	message := make([]nftables.SetElement, 0, min(perMessage, len(all)))
+	for set, numbers := range bySet {
 		target := t.layout.family(set.IPv6).sets[set.Kind]
-		for chunk := range slices.Chunk(elements, perMessage) {
-			if err := do(target, chunk); err != nil {
+		for chunk := range slices.Chunk(numbers, perMessage) {
+			message = message[:0]
+			for _, i := range chunk {
+				e := &all[i]
+				message = append(message, nftables.SetElement{Key: []byte(e.Key), Val: []byte(e.Data()), Comment: e.Comment()})
+			}
+			if err := do(target, message); err != nil {
 				return fmt.Errorf("change set %s: %w", target.Name, err)
 			}
 		}

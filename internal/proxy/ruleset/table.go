@@ -12,7 +12,7 @@ import (
 // kernel's state is unknown: discard the Table, read the kernel's table, Load it into a new Table
 // and set all services again.
 type Table struct {
-	elements  map[elementID]*entry
+	elements  map[elementID]entry
 	services  map[string]*programmedService
 	frontends map[Frontend]*frontendState
 	ranges    []netip.Prefix // packets into them are refused
@@ -40,7 +40,7 @@ type elementID struct {
 // entry is an element that is in the kernel, or will be after the next transaction.
 type entry struct {
 	value string
-	refs  int // services that have it; several can have the same hairpin element
+	refs  int32 // services that have it; several can have the same hairpin element
 }
 
 // original is an element's state in the kernel when the changes began.
@@ -50,7 +50,7 @@ type original struct {
 }
 
 type programmedService struct {
-	elements  []Element
+	elements  []elementID
 	frontends []Frontend
 	classes   []Class
 }
@@ -73,7 +73,7 @@ func (c *Changes) Empty() bool {
 // NewTable returns the Table of an empty kernel whose rules refuse packets into some ranges.
 func NewTable(ranges []netip.Prefix) *Table {
 	return &Table{
-		ranges: ranges, elements: map[elementID]*entry{}, services: map[string]*programmedService{}, frontends: map[Frontend]*frontendState{},
+		ranges: ranges, elements: map[elementID]entry{}, services: map[string]*programmedService{}, frontends: map[Frontend]*frontendState{},
 		classes: map[Class]int{}, sizes: map[Set]int{}, originals: map[elementID]original{}, staleUDP: map[Frontend]struct{}{},
 	}
 }
@@ -86,7 +86,7 @@ func (t *Table) Load(elements []Element, classes []Class) error {
 		t.classes[c] = 0
 	}
 	for _, e := range elements {
-		t.elements[elementID{e.Set, e.Key}] = &entry{value: e.Value}
+		t.elements[elementID{e.Set, e.Key}] = entry{value: e.Value}
 		t.sizes[e.Set]++
 		if e.Set.Kind != Endpoints {
 			continue
@@ -157,7 +157,11 @@ func (t *Table) Set(name string, service *Service) {
 			next.classes = append(next.classes, p.class(order))
 		}
 	}
-	next.elements = service.elements(name, t.Endpoints)
+	elements := service.elements(name, t.Endpoints)
+	next.elements = make([]elementID, len(elements))
+	for i := range elements {
+		next.elements[i] = elementID{elements[i].Set, elements[i].Key}
+	}
 	t.services[name] = next
 	for _, c := range next.classes {
 		if _, known := t.classes[c]; !known {
@@ -165,8 +169,8 @@ func (t *Table) Set(name string, service *Service) {
 		}
 		t.classes[c]++
 	}
-	for _, e := range next.elements {
-		t.acquire(e)
+	for i := range elements {
+		t.acquire(elements[i])
 	}
 	t.release(name, old, next.frontends)
 }
@@ -198,14 +202,15 @@ func (t *Table) release(name string, old *programmedService, kept []Frontend) {
 	if old == nil {
 		return
 	}
-	for _, e := range old.elements {
-		key := elementID{e.Set, e.Key}
-		entry := t.elements[key]
-		if entry == nil {
+	for _, key := range old.elements {
+		entry, ok := t.elements[key]
+		if !ok {
 			continue
 		}
 		if entry.refs--; entry.refs <= 0 {
 			t.remove(key)
+		} else {
+			t.elements[key] = entry
 		}
 	}
 	for _, c := range old.classes {
@@ -221,19 +226,14 @@ func (t *Table) release(name string, old *programmedService, kept []Frontend) {
 
 func (t *Table) acquire(e Element) {
 	key := elementID{e.Set, e.Key}
-	have := t.elements[key]
-	switch {
-	case have == nil:
-		t.recordOriginal(key)
-		t.elements[key] = &entry{value: e.Value, refs: 1}
+	have, exists := t.elements[key]
+	if !exists {
 		t.sizes[key.set]++
-	case have.value != e.Value:
-		t.recordOriginal(key)
-		have.value = e.Value
-		have.refs++
-	default:
-		have.refs++
 	}
+	if !exists || have.value != e.Value {
+		t.recordOriginal(key)
+	}
+	t.elements[key] = entry{value: e.Value, refs: have.refs + 1}
 }
 
 // recordOriginal records an element's state before its first change.
@@ -242,7 +242,7 @@ func (t *Table) recordOriginal(key elementID) {
 		return
 	}
 	b := original{}
-	if e := t.elements[key]; e != nil {
+	if e, ok := t.elements[key]; ok {
 		b = original{value: e.value, existed: true}
 	}
 	t.originals[key] = b
@@ -252,17 +252,17 @@ func (t *Table) recordOriginal(key elementID) {
 func (t *Table) Changes() Changes {
 	c := Changes{NewClasses: t.newClasses, OldClasses: t.oldClasses}
 	for key, was := range t.originals {
-		now := t.elements[key]
-		if now != nil && was.existed && now.value == was.value {
+		now, exists := t.elements[key]
+		if exists && was.existed && now.value == was.value {
 			continue
 		}
 		if was.existed {
 			c.Delete = append(c.Delete, Element{Set: key.set, Key: key.key, Value: was.value})
 		}
-		if now != nil {
+		if exists {
 			c.Add = append(c.Add, Element{Set: key.set, Key: key.key, Value: now.value})
 		}
-		if vip, ok := netip.AddrFromSlice([]byte(key.key)); ok && key.set.Kind == VIPs && now != nil && !was.existed && !t.isRefused(vip) {
+		if vip, ok := netip.AddrFromSlice([]byte(key.key)); ok && key.set.Kind == VIPs && exists && !was.existed && !t.isRefused(vip) {
 			c.Stale.addVIP(vip)
 		}
 	}
@@ -321,8 +321,8 @@ func (t *Table) HasVIP(vip netip.Addr) bool {
 // table.
 func (t *Table) Reachable(f Frontend) []netip.AddrPort {
 	set := Set{Services, f.VIP.Is6()}
-	service := t.elements[elementID{set, string(f.appendKey(nil))}]
-	if service == nil {
+	service, ok := t.elements[elementID{set, string(f.appendKey(nil))}]
+	if !ok {
 		return nil
 	}
 	class, _ := ParseClass(set.IPv6, Element{Set: set, Value: service.value}.Data())
@@ -339,15 +339,15 @@ func (t *Table) Reachable(f Frontend) []netip.AddrPort {
 func (t *Table) Difference(loaded *Table) string {
 	var missing, changed, unknown int
 	for key, want := range t.elements {
-		switch have := loaded.elements[key]; {
-		case have == nil:
+		switch have, ok := loaded.elements[key]; {
+		case !ok:
 			missing++
 		case have.value != want.value:
 			changed++
 		}
 	}
 	for key := range loaded.elements {
-		if t.elements[key] == nil {
+		if _, ok := t.elements[key]; !ok {
 			unknown++
 		}
 	}

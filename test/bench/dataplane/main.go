@@ -4,12 +4,14 @@
 //
 //	go run ./test/bench/dataplane            # 10,000 services with 5 endpoints; about five minutes
 //	go run ./test/bench/dataplane -quick     # 1,000 services; about one
+//	go run ./test/bench/dataplane -memory    # the memory of seamark-proxy, to 100,000 endpoints
 //
 // It needs root. Package report has what all benchmarks share.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"time"
 
@@ -24,6 +26,7 @@ type sizes struct {
 	slowUpdate int // the same with kube-proxy, which is slower
 	rounds     int // of connections
 	round      time.Duration
+	memoryOnly bool // no kube-proxy and no Services
 }
 
 var (
@@ -32,9 +35,13 @@ var (
 )
 
 func main() {
+	memoryOnly := flag.Bool("memory", false, "measure only the memory of seamark-proxy, to 100,000 endpoints")
 	r := &report.Report{Title: "Data plane: seamark-proxy compared with kube-proxy (nftables) and with no proxy",
 		Peers: []string{"kube-proxy", "direct"}}
 	report.Main("dataplane", r, func(ctx context.Context, small bool, r *report.Report) error {
+		if *memoryOnly {
+			return runMemory(ctx, r)
+		}
 		size := full
 		if small {
 			size = quick

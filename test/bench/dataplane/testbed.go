@@ -230,7 +230,10 @@ func (b *testbed) createService(ctx context.Context, i int) error {
 	}
 	for e := range b.size.endpoints {
 		// Most pods are on other nodes.
-		endpoint := discoveryv1.Endpoint{Addresses: []string{address(10, 200, i*b.size.endpoints+e).String()}, NodeName: ptr.To("elsewhere")}
+		endpoint := discoveryv1.Endpoint{
+			Addresses: []string{address(10, 200, i*b.size.endpoints+e).String()}, NodeName: ptr.To("elsewhere"), Zone: ptr.To("zone-a"),
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
+		}
 		if i == loadService || i == movingService {
 			endpoint = discoveryv1.Endpoint{Addresses: []string{b.seamark.pods[e].IPv4.String()}, NodeName: ptr.To(nodeName)}
 		}
@@ -239,7 +242,11 @@ func (b *testbed) createService(ctx context.Context, i int) error {
 	if i == movingService {
 		slice.Endpoints = slice.Endpoints[:1]
 	}
-	return errors.Join(b.api.Create(ctx, si), b.api.Create(ctx, svc), b.api.Create(ctx, slice))
+	err := errors.Join(b.api.Create(ctx, si), b.api.Create(ctx, slice))
+	if !b.size.memoryOnly {
+		err = errors.Join(err, b.api.Create(ctx, svc))
+	}
+	return err
 }
 
 // address returns the n-th address from a.b.0.0 on; it may run over into the next b.

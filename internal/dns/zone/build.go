@@ -193,8 +193,12 @@ func packAddresses(endpoints []locatedEndpoint) addresses {
 
 // buildHeadless adds all ready endpoints and their names, and reports whether there are any.
 func (a *Answers) buildHeadless(l Locality, all []*Slice) bool {
-	var ready []locatedEndpoint
-	a.byName = map[string]int32{}
+	endpoints := 0
+	for _, s := range all {
+		endpoints += len(s.Endpoints)
+	}
+	ready := make([]locatedEndpoint, 0, endpoints)
+	a.hosts, a.byName = make([]host, 0, endpoints), make(map[string]int32, endpoints)
 	for _, s := range sortedByCluster(all) {
 		named := validCluster(s.Cluster)
 		for _, e := range s.Endpoints {
@@ -295,13 +299,15 @@ func (h *host) has(ip netip.Addr) bool {
 	return false
 }
 
+var dashes = strings.NewReplacer(".", "-", ":", "-")
+
 // hostname returns the first label of an endpoint's name: its hostname or, as in CoreDNS, its
 // address with dashes.
 func hostname(e Endpoint) string {
 	if e.Hostname != "" {
 		return strings.ToLower(e.Hostname)
 	}
-	return strings.NewReplacer(".", "-", ":", "-").Replace(e.Addr.String())
+	return dashes.Replace(e.Addr.String())
 }
 
 // validCluster reports whether a cluster id can be part of a name: one or two labels of lower-case

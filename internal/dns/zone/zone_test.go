@@ -245,6 +245,27 @@ func TestLoadIsLinear(t *testing.T) {
 	}
 }
 
+// BenchmarkLoad loads a million headless endpoints, as a server does when it starts.
+func BenchmarkLoad(b *testing.B) {
+	const services, endpoints = 1000, 1000
+	all := make([]Service, services)
+	for i := range all {
+		slice := &Slice{Cluster: "west", Ports: []Port{{Name: "pg", Protocol: "TCP", Number: 5432}}}
+		for j := range endpoints {
+			n := i*endpoints + j
+			slice.Endpoints = append(slice.Endpoints, Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})})
+		}
+		all[i] = Service{Namespace: "ns", Name: fmt.Sprintf("db-%d", i), Kind: Headless, Slices: []*Slice{slice}}
+	}
+	for b.Loop() {
+		z := New(options)
+		for i := range all {
+			z.Set(Key("ns", all[i].Name), Build(options, Locality{}, all[i]))
+		}
+		z.Publish()
+	}
+}
+
 // An answer allocates only its reply.
 func TestAllocations(t *testing.T) {
 	z := newTestZone(t)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/controlplane"
@@ -128,7 +129,9 @@ func (b *testbed) addServices(ctx context.Context, n int) error {
 		if err := b.client.Create(ctx, newImport(serviceName(i), mcsv1beta1.ClusterSetIP, address(i))); err != nil {
 			return err
 		}
-		return b.client.Create(ctx, newSlice(serviceName(i), serviceName(i), fmt.Sprintf("10.%d.%d", i>>8&255, i&255), 2))
+		slice := newSlice(serviceName(i), serviceName(i), fmt.Sprintf("10.%d.%d", i>>8&255, i&255), 2)
+		slice.Labels[v1alpha1.LabelClusterSetIP] = "" // as the agent does
+		return b.client.Create(ctx, slice)
 	})
 	b.services = n
 	return err

@@ -49,7 +49,7 @@ func TestJoinUpgradeLeave(t *testing.T) {
 	before := b.contents("east")
 	b.must("broker deploy --context east")
 
-	first := b.join("east", "east", "--image example.org/seamark:v1 --set dns.replicas=3")
+	first := b.join("east", "east", "--image example.org/seamark:v1 --set dns.replicas=3,dns.ttl=9,dns.locality={headless}")
 	if first.Release.Action != chart.Installed || first.Release.Revision != 1 {
 		t.Errorf("joining for the first time: %+v", first.Release)
 	}
@@ -67,6 +67,12 @@ func TestJoinUpgradeLeave(t *testing.T) {
 	})
 	t.Run("helm", func(t *testing.T) { checkHelm(t, b) })
 	t.Run("data plane", func(t *testing.T) { checkDataPlane(t, b) })
+	t.Run("kept options", func(t *testing.T) {
+		text := get(b, "east", chart.Namespace, "seamark-dns", &corev1.ConfigMap{}).Data["Corefile"]
+		if !strings.Contains(text, " ttl 9\n") || !strings.Contains(text, " locality headless\n") {
+			t.Errorf("the upgrades lost what was chosen:\n%s", text)
+		}
+	})
 	t.Run("not ready", func(t *testing.T) {
 		o := b.run("join --broker-context east --context east --timeout 1s")
 		if o.Code != 1 || !strings.Contains(o.Stderr, "not ready after 1s") ||

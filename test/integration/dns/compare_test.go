@@ -127,13 +127,20 @@ func TestAnswersLikeCoreDNS(t *testing.T) {
 // startInTree runs CoreDNS's own plugin in another process.
 func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 	t.Helper()
-	address := freeAddress(t)
-	_, port, _ := strings.Cut(address, ":")
-	path := filepath.Join(t.TempDir(), "Corefile")
 	const block = "clusterset.local:%s {\n bind 127.0.0.1\n" +
 		" kubernetes clusterset.local {\n  kubeconfig %s\n  multicluster clusterset.local\n }\n}\n"
-	text := fmt.Sprintf(block, port, cp.Kubeconfig())
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	s, _ := startProcess(t, func(port string) string { return fmt.Sprintf(block, port, cp.Kubeconfig()) })
+	return s
+}
+
+// startProcess runs a server in another process, with a Corefile for a port. It returns the path of
+// the Corefile, too.
+func startProcess(t *testing.T, corefile func(port string) string) (s *dnsServer, path string) {
+	t.Helper()
+	address := freeAddress(t)
+	_, port, _ := strings.Cut(address, ":")
+	path = filepath.Join(t.TempDir(), "Corefile")
+	if err := os.WriteFile(path, []byte(corefile(port)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
@@ -149,7 +156,7 @@ func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return &dnsServer{t: t, udp: address, tcp: address}
+	return &dnsServer{t: t, udp: address, tcp: address}, path
 }
 
 func mustExchange(t *testing.T, s *dnsServer, name string, qtype uint16) *dns.Msg {

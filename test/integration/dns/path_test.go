@@ -1,7 +1,10 @@
 package dns_test
 
 import (
+	"errors"
+	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/seamark-dev/seamark/test/controlplane"
+	"github.com/seamark-dev/seamark/test/harness"
 	"github.com/seamark-dev/seamark/test/shipped"
 )
 
@@ -50,15 +54,59 @@ func TestFrequentRepliesAreBytes(t *testing.T) {
 // shippedCorefile returns the Corefile of the chart with some values, for a server outside a pod.
 func shippedCorefile(t *testing.T, cp *controlplane.ControlPlane, values map[string]any) string {
 	t.Helper()
+	return shippedOnPort(t, cp, "0", values)
+}
+
+func shippedOnPort(t *testing.T, cp *controlplane.ControlPlane, port string, values map[string]any) string {
+	t.Helper()
 	text, err := shipped.Corefile(values)
 	if err == nil {
-		text, err = shipped.Adapt(text, shipped.Outside{Kubeconfig: cp.Kubeconfig(), Port: "0",
+		text, err = shipped.Adapt(text, shipped.Outside{Kubeconfig: cp.Kubeconfig(), Port: port,
 			Metrics: freeAddress(t), Health: freeAddress(t), Ready: freeAddress(t)})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return strings.ReplaceAll(text, "lameduck 5s", "lameduck 0s")
+}
+
+// The shipped server follows its ConfigMap: a Corefile that changes is used, and one with a mistake
+// is not.
+func TestChangedCorefileIsReloaded(t *testing.T) {
+	cp, ns, c := clusterNamespace(t)
+	create(t, c, clusterSetIP(ns, "web", []string{"243.5.2.1"}, port("http", 80)))
+	var first string
+	s, path := startProcess(t, func(port string) string {
+		text := shippedOnPort(t, cp, port, map[string]any{"dns": map[string]any{"ttl": 7}})
+		first = strings.Replace(text, "    reload\n", "    reload 2s 1s\n", 1) // the shortest interval that CoreDNS takes
+		if first == text {
+			t.Fatalf("the chart's server does not reload:\n%s", text)
+		}
+		return first
+	})
+	hasTTL := func(want uint32) {
+		t.Helper()
+		harness.Eventually(t, fmt.Sprintf("a TTL of %d", want), func() error {
+			reply, err := s.exchange("udp", newQuery("web."+ns+".svc.clusterset.local", a))
+			if err == nil && (len(reply.Answer) != 1 || reply.Answer[0].Header().Ttl != want) {
+				err = errors.New(reply.String())
+			}
+			return err
+		})
+	}
+	hasTTL(7)
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(strings.Replace(first, "ttl 7", "ttl soon", 1))
+	stop := watchDenials(t, s, "web."+ns+".svc.clusterset.local")
+	time.Sleep(4 * time.Second) // the subject of the test: longer than the interval
+	hasTTL(7)
+	stop()
+	write(strings.Replace(first, "ttl 7", "ttl 8", 1))
+	hasTTL(8)
 }
 
 func addPlugins(corefile string, lines ...string) string {

@@ -126,10 +126,13 @@ func doctorHeld(t *testing.T, term *terminal) {
 	restart(term.east, func() error {
 		return term.east.Client.DeleteAllOf(t.Context(), &mcsv1beta1.ServiceExport{}, client.InNamespace(ns))
 	})
-	detail, fix := term.diagnosed("doctor", "withdrawal-held", "east", "warn")
-	if !strings.Contains(detail, "it still publishes 4 services for 10m: ") || !strings.Contains(fix, "apply its ServiceExports") {
-		t.Errorf("%s: %s", detail, fix)
-	}
+	harness.Eventually(t, "doctor names all services", func() error {
+		detail, fix := term.diagnosed("doctor", "withdrawal-held", "east", "warn")
+		if !strings.Contains(detail, "it still publishes 4 services for 10m: ") || !strings.Contains(fix, "apply its ServiceExports") {
+			return fmt.Errorf("%s: %s", detail, fix)
+		}
+		return nil
+	})
 	term.finds(0, "withdrawal-held", ns, "web", "east,west", "WARN withdrawal-held in east", "delete exportrecords -l")
 	for _, name := range names {
 		term.east.Export(t, ns, name)

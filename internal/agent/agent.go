@@ -259,7 +259,8 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	a.heartbeat = &member.Heartbeat{
 		ClusterID: a.membership.ClusterID, ClusterSet: a.membership.ClusterSet, Namespace: a.membership.Namespace, Holder: a.facts.Holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration,
-		NewestLease: func() int64 { return a.state.NewestLease() }, OnBrokerRestored: a.relistBroker, Elected: a.elected(), LeaderNonce: a.leaderNonce(), ToDemote: liveness.ToDemote,
+		NewestLease: func() int64 { return a.state.NewestLease() }, OnBrokerRestored: a.relistBroker,
+		Elected: a.elected(), LeaderNonce: a.leaderNonce(), ToDemote: liveness.ToDemote,
 	}
 	var err error
 	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.requestResync); err != nil {

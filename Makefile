@@ -53,7 +53,7 @@ sim: ## Play random histories of a simulated clusterset (SIM=10m, or SIM=50000 h
 	  $(if $(filter %s %m %h,$(SIM)),-sim.duration=$(SIM),-sim.histories=$(SIM))
 
 .PHONY: sim-teeth
-sim-teeth: ## Take the agent's mends out one by one and show which the simulator misses (about an hour)
+sim-teeth: ## Take the mends out of the agent one by one and show which the simulator misses (15 to 30 minutes)
 	go run ./test/sim/teeth $(TEETH)
 
 .PHONY: test-alerts

@@ -69,9 +69,18 @@ var mends = []mend{
 		"if objects.FamilyOf(addr) == family && false {",
 	}}},
 	{"watches of a restored broker start over", []edit{{
-		member + "heartbeat.go",
-		"		h.OnBrokerRestored()\n",
+		"internal/agent/runnables.go",
+		"	a.restartWatches()\n",
 		"",
+	}}},
+	{"a broker that was restored before the first renewal is noticed", []edit{{
+		member + "heartbeat.go",
+		"if h.lastVersion < newest {",
+		"if false && h.lastVersion < newest {",
+	}, {
+		member + "heartbeat.go",
+		"case now.Sub(h.watchSeen) > h.LeaseDuration:",
+		"case false:",
 	}}},
 	{"the derived Service outlives its ServiceImport", []edit{{
 		imports + "derived.go",
@@ -82,5 +91,10 @@ var mends = []mend{
 		"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
 		"	if plan.Derived.Want != nil {\n		plan.Derived.Want.OwnerReferences = []metav1.OwnerReference{ownerOf(current)}\n	}\n" +
 			"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
+	}}},
+	{"the living decide about a service whose oldest exporter is dead", []edit{{
+		member + "demotion.go",
+		"now.Sub(verdict.Since) >= objects.DemoteAfter(lease.duration) {",
+		"now.Sub(verdict.Since) >= 1000*objects.DemoteAfter(lease.duration) {",
 	}}},
 }

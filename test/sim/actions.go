@@ -229,14 +229,6 @@ func doDeleteService(_ *world, m *member, service string, _ uint64) {
 	m.setEndpoints(service, 0, false)
 }
 
-func doReplaceService(w *world, m *member, service string, random uint64) {
-	doDeleteService(w, m, service, random)
-	for range w.rng.IntN(8) {
-		w.step()
-	}
-	m.serve(service, random)
-}
-
 func doChangeService(_ *world, m *member, service string, random uint64) {
 	old := lookup[*corev1.Service](m.server, namespace, service)
 	if old == nil {

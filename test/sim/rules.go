@@ -20,6 +20,8 @@ const (
 	ruleStable rule = "address-stable"
 	// ruleServed: a port of a service whose exporters do not change never loses its last endpoint.
 	ruleServed rule = "port-served"
+	// ruleReplaced: the record of a Service that is replaced at once stays.
+	ruleReplaced rule = "replaced-stays"
 	// ruleDead: endpoints of a dead cluster that were dropped do not come back while it is dead.
 	ruleDead rule = "dead-stays-dropped"
 

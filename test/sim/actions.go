@@ -391,7 +391,7 @@ func doStepClock(_ *world, m *member, _ string, random uint64) {
 func doSetBack(w *world, _ *member, _ string, random uint64) {
 	var old []backup
 	for _, b := range w.broker.backups {
-		if time.Since(b.at) > leaseDuration && b.at.After(w.checker.beginning) {
+		if time.Since(b.at) > leaseDuration && (earlyBackups || b.at.After(w.checker.beginning)) {
 			old = append(old, b)
 		}
 	}

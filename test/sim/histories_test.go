@@ -25,6 +25,7 @@ var (
 	first    = flag.Uint64("sim.first", 1, "the first seed")
 	off      = flag.String("sim.off", "", "more rules that are not checked, separated by commas")
 	all      = flag.Bool("sim.all", false, "check also the rules that are not kept yet")
+	early    = flag.Bool("sim.early", false, "set the broker back also to a time before services were exported")
 	survey   = flag.Bool("sim.survey", false, "play all histories and list which rules are broken, and by which seeds first")
 	verbose  = flag.Bool("sim.trace", false, "print what happens in the history of -sim.seed")
 )
@@ -35,6 +36,7 @@ func TestHistories(t *testing.T) {
 	if *all {
 		clear(notYet)
 	}
+	earlyBackups = *early
 	for name := range strings.SplitSeq(*off, ",") {
 		notYet[rule(name)] = "switched off by a flag"
 	}

@@ -105,6 +105,7 @@ func (w *world) begin() {
 	}
 	w.run(3 * time.Second)
 	for i, service := range w.services {
+		w.broker.backUp() // lacks the services that follow
 		for _, m := range w.members {
 			if w.rng.IntN(3) > 0 || i < w.calm && m.index == 0 {
 				doExport(w, m, service, w.rng.Uint64())

@@ -42,6 +42,10 @@ const (
 // notYet are the rules that the agents do not keep yet, with the reason.
 var notYet = map[rule]string{}
 
+// earlyBackups lets the broker be set back to a time before services were exported. Not all agents
+// keep all rules then; see docs/simulation.md.
+var earlyBackups bool
+
 // violation is a rule that does not hold.
 type violation struct {
 	rule rule

@@ -162,7 +162,7 @@ func try(without, whole string, limit time.Duration) (result, error) {
 
 // play runs a simulator, which ends by itself.
 func play(binary string, args ...string) ([]byte, error) {
-	return exec.Command(binary, append([]string{"-test.run=TestHistories", "-test.v"}, args...)...).CombinedOutput()
+	return exec.Command(binary, append([]string{"-test.run=TestHistories", "-test.v", "-sim.early"}, args...)...).CombinedOutput()
 }
 
 func number(digits []byte) int {

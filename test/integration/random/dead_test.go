@@ -75,7 +75,7 @@ func (w *workload) servedIn(m *fleet.Member) (served, error) {
 	return out, nil
 }
 
-// replaced returns an error if a port has endpoints of the dead cluster although a living one serves
+// replaced returns an error if a port has endpoints of the dead cluster although another serves
 // it, or if a service that was served is not any more.
 func (now served) replaced(before served, dead string) error {
 	for service, ports := range now {

@@ -247,6 +247,12 @@ func doctorDNSForward(t *testing.T, term *terminal) {
 		t.Fatal(err)
 	}
 	set(right)
+	term.diagnosed("doctor", "dns-forward", "east", "warn") // without the reverse names of clusterset IPs
+	if right, err = corefile.Add(config.Data["Corefile"], corefile.Forward{Servers: []string{service.Spec.ClusterIP},
+		Reverse: []string{"243.in-addr.arpa", "0.0.0.0.3.4.2.0.0.0.d.f.ip6.arpa"}}); err != nil {
+		t.Fatal(err)
+	}
+	set(right)
 	term.diagnosed("doctor", "dns-forward", "east", "pass")
 	// A query to a running server.
 	ns := term.namespace(term.east)

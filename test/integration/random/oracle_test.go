@@ -38,10 +38,6 @@ type importView struct {
 func (w *workload) compare() error {
 	records := map[types.NamespacedName][]*v1alpha1.ExportRecord{}
 	sources := map[string]map[types.NamespacedName]exports.Input{}
-	ages, err := w.ages()
-	if err != nil {
-		return err
-	}
 	for _, m := range w.fleet.Members {
 		exported, err := w.exportsOf(m)
 		if err != nil {
@@ -50,10 +46,6 @@ func (w *workload) compare() error {
 		sources[m.ID] = exported
 		for key, in := range exported {
 			if plan := exports.Decide(in); plan.Record != nil {
-				// A member that was dead for long makes its exports younger.
-				if at, yielded := ages[plan.Record.Name]; yielded && plan.Record.Spec.ExportedAt.Before(&at) {
-					plan.Record.Spec.ExportedAt = at
-				}
 				records[key] = append(records[key], plan.Record)
 			}
 		}
@@ -75,19 +67,6 @@ func (w *workload) compare() error {
 		}
 	}
 	return w.checkAggregates(records)
-}
-
-// ages returns when the records on the broker say that they were exported, by their names.
-func (w *workload) ages() (map[string]metav1.Time, error) {
-	var published v1alpha1.ExportRecordList
-	if err := w.fleet.Admin.List(context.Background(), &published); err != nil {
-		return nil, err
-	}
-	out := map[string]metav1.Time{}
-	for i := range published.Items {
-		out[published.Items[i].Name] = published.Items[i].Spec.ExportedAt
-	}
-	return out, nil
 }
 
 // expected returns what one cluster should have imported of a service.

@@ -20,7 +20,7 @@ const (
 // clusterset's ranges of clusterset IPs, separated by commas, for the data plane of its nodes.
 const PropertyClusterSetIPRanges = "clusterset-ip-ranges.seamark.dev"
 
-// LabelClusterSetIP on an imported EndpointSlice, marks endpoints that clients reach through a
+// LabelClusterSetIP on an imported EndpointSlice marks endpoints that clients reach through a
 // clusterset IP. No DNS answer contains them, so seamark-dns does not read such slices.
 const LabelClusterSetIP = "seamark.dev/clusterset-ip"
 

@@ -382,8 +382,19 @@ func (c *checker) checkDead(p place, si *mcsv1beta1.ServiceImport, imported []*d
 		case h.dropped[m.id] && now[m.id] && c.replaceable(p, m.id, imported):
 			c.world.fail(ruleDead, "endpoints of %s from the dead cluster %s came back in %s", p.service, m.id, p.member.id)
 		}
+		if h.sources[m.id] && !now[m.id] && c.mustKeep(p, m) {
+			c.world.fail(ruleCutOff, "%s, which is cut off, dropped the endpoints of %s from the living cluster %s", p.member.id, p.service, m.id)
+		}
 	}
 	h.sources, h.demoted = now, c.world.demoted()
+}
+
+// mustKeep reports whether a member must keep what it imports of a calm service from a cluster: it
+// is cut off itself, so that it cannot know whether the other one is alive, and that one is.
+func (c *checker) mustKeep(p place, source *member) bool {
+	calm := !c.beginning.IsZero() && slices.Index(c.world.services, p.service) < c.world.calm && c.history(p).excused.IsZero()
+	return calm && p.member.cutOff && source != p.member && source.alive() && source.deadSince.IsZero() &&
+		time.Since(source.steadySince) > 2*verdictTime
 }
 
 // replaceable reports whether living clusters serve every port of a cluster's slices, as far as the

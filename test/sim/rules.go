@@ -9,7 +9,7 @@ import (
 // rule is an invariant.
 type rule string
 
-// The rules. The first five are checked after every write, the others when the world has come to
+// The rules. The first six are checked after every write, the others when the world has come to
 // rest.
 const (
 	// ruleSource: an endpoint is attributed to the cluster that published it.
@@ -24,6 +24,8 @@ const (
 	ruleReplaced rule = "replaced-stays"
 	// ruleDead: endpoints of a dead cluster that were dropped do not come back while it is dead.
 	ruleDead rule = "dead-stays-dropped"
+	// ruleCutOff: a member that is cut off from the broker drops no endpoints of living clusters.
+	ruleCutOff rule = "cut-off-keeps"
 
 	// ruleConverge: at the end all members agree with the merge of what is exported.
 	ruleConverge rule = "converges"

@@ -9,9 +9,10 @@ import (
 )
 
 // WithDemoted merges the records of clusters of which some are demoted: they have no precedence
-// over the others. If a cluster takes no part in the service then, the others must be ready:
-// clusters that took no part before publish no endpoints until they learn that they do. mayDecide
-// reports that, given what they decide. changed reports whether the demotion counts.
+// over the others. If a cluster then takes no part in the service any more, or loses a port, the
+// others must be ready: clusters that took no part before publish no endpoints until they learn
+// that they do, and a service must not lose its last endpoints. mayDecide reports that, given what
+// the others decide. changed reports whether the demotion counts.
 func WithDemoted(records []*v1alpha1.ExportRecord, demoted map[string]bool, mayDecide func(Result) bool) (result Result, changed bool) {
 	before := Merge(records)
 	reordered := Demote(records, demoted)
@@ -19,11 +20,19 @@ func WithDemoted(records []*v1alpha1.ExportRecord, demoted map[string]bool, mayD
 		return before, false
 	}
 	after := Merge(reordered)
-	leaves := func(cluster string) bool { return !slices.Contains(after.Clusters, cluster) }
-	if slices.ContainsFunc(before.Clusters, leaves) && !mayDecide(after) {
+	if slices.ContainsFunc(records, func(r *v1alpha1.ExportRecord) bool { return losesPart(&r.Spec, before, after) }) && !mayDecide(after) {
 		return before, false
 	}
 	return after, true
+}
+
+// losesPart reports whether a cluster contributes less to one merged service than to another.
+func losesPart(r *v1alpha1.ExportRecordSpec, before, after Result) bool {
+	cluster := string(r.ClusterID)
+	return slices.Contains(before.Clusters, cluster) && !slices.Contains(after.Clusters, cluster) ||
+		slices.ContainsFunc(r.Ports, func(p v1alpha1.ServicePort) bool {
+			return before.CarriesPort(cluster, p.Name, p.Protocol) && !after.CarriesPort(cluster, p.Name, p.Protocol)
+		})
 }
 
 // Demote returns the records of one service with those of demoted clusters made younger than all

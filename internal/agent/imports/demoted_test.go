@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -18,6 +19,7 @@ func TestWhenTheLivingDecide(t *testing.T) {
 	a, b, unreadyA := slice("a", "s", "10.1.0.1"), slice("b", "s", "10.2.0.1"), unready(slice("a", "s", "10.1.0.1"))
 	// before and after are what is imported while the dead cluster decides and when the living do.
 	before, after := map[string][]string{"dead": {"10.9.0.1"}}, map[string][]string{"a": {"10.1.0.1"}, "b": {"10.2.0.1"}}
+	ports := []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}
 	for name, test := range map[string]struct {
 		existing mcsv1beta1.ServiceImportType
 		living   []*discoveryv1.EndpointSlice
@@ -36,11 +38,40 @@ func TestWhenTheLivingDecide(t *testing.T) {
 			in := input(records, append([]*discoveryv1.EndpointSlice{slice("dead", "s", "10.9.0.1")}, test.living...)...)
 			in.Stale, in.Demoted = map[string]bool{"dead": true}, map[string]bool{"dead": true}
 			if test.existing != "" {
-				in.Existing = &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{Type: test.existing, IPFamilies: in.Families}}
+				in.Existing = &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{Type: test.existing, IPFamilies: in.Families, Ports: ports}}
 			}
 			if diff := cmp.Diff(test.want, addressesOf(Decide(in))); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// The living exporter has another number for the port, and no endpoint is ready: the dead cluster's
+// endpoints stay.
+func TestDemotionDoesNotEmptyAPort(t *testing.T) {
+	other := func(r *v1alpha1.ExportRecordSpec) { r.Ports[0].Port = 8080 }
+	records := []*v1alpha1.ExportRecord{record("dead", 9), record("a", 2, other)}
+	for _, ready := range []bool{false, true} {
+		living, want := slice("a", "s", "10.1.0.1"), map[string][]string{"a": {"10.1.0.1"}}
+		if !ready {
+			unready(living)
+			want = map[string][]string{"dead": {"10.9.0.1"}}
+		}
+		in := input(records, slice("dead", "s", "10.9.0.1"), living)
+		in.Stale, in.Demoted = map[string]bool{"dead": true}, map[string]bool{"dead": true}
+		in.Existing = &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{
+			Type: mcsv1beta1.ClusterSetIP, IPFamilies: in.Families,
+			Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+		}}
+		got := map[string][]string{}
+		for _, s := range Decide(in).Slices {
+			if len(s.Ports) > 0 {
+				got[s.Labels[mcsv1beta1.LabelSourceCluster]] = s.Endpoints[0].Addresses
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("ready %t: %s", ready, diff)
+		}
 	}
 }

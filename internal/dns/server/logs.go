@@ -21,12 +21,15 @@ import (
 
 // useSeamarkLogs makes this process log like Seamark's other daemons, with the cluster on each
 // line. CoreDNS sets its own log output when it starts and loads the Corefile after that, so the
-// output is replaced in a loader. JSON logs stay if they were requested.
+// output is replaced in a loader. A changed Corefile is loaded again, and the output stays. JSON
+// logs stay if they were requested.
 func useSeamarkLogs() {
+	started := false
 	caddy.RegisterCaddyfileLoader("logs", caddy.LoaderFunc(func(string) (caddy.Input, error) {
-		if clog.IsJSON() {
+		if started || clog.IsJSON() {
 			return nil, nil
 		}
+		started = true
 		lines := logs.New(os.Stdout, slog.LevelInfo)
 		dns.OnClusterID(lines.SetCluster)
 		klog.SetLogger(logr.FromSlogHandler(lines).WithName("client"))

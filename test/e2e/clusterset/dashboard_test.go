@@ -9,6 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -174,7 +177,8 @@ func (s *suite) scrapeAll() (config string, targets int) {
 	for _, cluster := range s.Clusters() {
 		access, err := s.Config(cluster)
 		s.must(err)
-		server, tls := s.credentials(access)
+		token := strings.TrimSpace(s.kubectl(cluster, "-n", "seamark-system", "create", "token", programmed.ReaderAccount, "--duration", "2h"))
+		server := s.relay(access, token)
 		var pods corev1.PodList
 		text := s.kubectl(cluster, "-n", "seamark-system", "get", "pods", "-l", "app.kubernetes.io/name=seamark", "-o", "json")
 		s.must(json.Unmarshal([]byte(text), &pods))
@@ -193,12 +197,7 @@ func (s *suite) scrapeAll() (config string, targets int) {
 			})
 		}
 		targets += len(static)
-		token := strings.TrimSpace(s.kubectl(cluster, "-n", "seamark-system", "create", "token", programmed.ReaderAccount, "--duration", "2h"))
-		jobs = append(jobs, object{
-			"job_name": cluster, "scheme": "https", "tls_config": tls, "static_configs": static,
-			// For the proxies. The API server removes the header Authorization.
-			"http_headers": object{programmed.TokenHeader: object{"values": []string{token}}},
-		})
+		jobs = append(jobs, object{"job_name": cluster, "static_configs": static})
 	}
 	text, err := yaml.Marshal(object{
 		"global":         object{"scrape_interval": scrapeInterval.String(), "scrape_timeout": scrapeInterval.String()},
@@ -208,16 +207,22 @@ func (s *suite) scrapeAll() (config string, targets int) {
 	return string(text), targets
 }
 
-// credentials writes the credentials for an API server to files, and returns its host and port and
-// the paths of the files by the name of their setting.
-func (s *suite) credentials(access *rest.Config) (server string, tls map[string]string) {
+// relay starts a server on loopback that passes requests on to an API server, with a token for the
+// proxies' metrics: the API server removes the header Authorization, and older versions of
+// Prometheus cannot send others. It returns the address of the server.
+func (s *suite) relay(access *rest.Config, token string) string {
 	s.Helper()
-	s.must(rest.LoadTLSFiles(access))
-	dir := s.TempDir()
-	tls = map[string]string{}
-	for name, content := range map[string][]byte{"ca_file": access.CAData, "cert_file": access.CertData, "key_file": access.KeyData} {
-		tls[name] = filepath.Join(dir, name)
-		s.must(os.WriteFile(tls[name], content, 0o600))
-	}
-	return strings.TrimPrefix(access.Host, "https://"), tls
+	target, err := url.Parse(access.Host)
+	s.must(err)
+	transport, err := rest.TransportFor(access)
+	s.must(err)
+	server := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Header.Set(programmed.TokenHeader, token)
+		},
+		Transport: transport,
+	})
+	s.Cleanup(server.Close)
+	return server.Listener.Addr().String()
 }

@@ -38,7 +38,8 @@ func TestWhenTheLivingDecide(t *testing.T) {
 			in := input(records, append([]*discoveryv1.EndpointSlice{slice("dead", "s", "10.9.0.1")}, test.living...)...)
 			in.Stale, in.Demoted = map[string]bool{"dead": true}, map[string]bool{"dead": true}
 			if test.existing != "" {
-				in.Existing = &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{Type: test.existing, IPFamilies: in.Families, Ports: ports}}
+				spec := mcsv1beta1.ServiceImportSpec{Type: test.existing, IPFamilies: in.Families, Ports: ports}
+				in.Existing = &mcsv1beta1.ServiceImport{Spec: spec}
 			}
 			if diff := cmp.Diff(test.want, addressesOf(Decide(in))); diff != "" {
 				t.Error(diff)

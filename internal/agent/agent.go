@@ -62,7 +62,7 @@ type Options struct {
 	// PollEvery is how often the connection to the broker and the liveness of members are checked;
 	// zero means pollInterval.
 	PollEvery time.Duration
-	// WithdrawalHold is how long withdrawals are held that nobody is known to have asked for; zero
+	// WithdrawalHold is how long withdrawals are held that no user is known to have asked for; zero
 	// means objects.WithdrawalHold.
 	WithdrawalHold time.Duration
 }

@@ -32,7 +32,7 @@ func TestDemotedClustersComeLast(t *testing.T) {
 		"the only one":          {[]*v1alpha1.ExportRecord{a}, []string{"a"}, []string{"a"}},
 		"without records":       {nil, []string{"a"}, nil},
 		"of which one is old":   {[]*v1alpha1.ExportRecord{a, b, c}, []string{"a", "c"}, []string{"b", "a", "c"}},
-		"of an unknown cluster": {[]*v1alpha1.ExportRecord{a, b}, []string{"nobody"}, []string{"a", "b"}},
+		"of an unknown cluster": {[]*v1alpha1.ExportRecord{a, b}, []string{"unknown"}, []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			demoted := map[string]bool{}

@@ -20,7 +20,7 @@ import (
 // kind is what the modelled API server has to know about a Go type.
 type kind struct {
 	name string
-	// All copies are shallow, because deep ones would be half of the simulator's work. Nobody may
+	// All copies are shallow, because deep ones would be half of the simulator's work. No agent may
 	// change what is behind the pointers and maps of an object that was read; see detector.
 
 	// fill sets the items of a list to copies of objects. set replaces what dst points at by a copy

@@ -29,7 +29,7 @@ func (h *Heartbeat) wasSilent(lease *coordinationv1.Lease) bool {
 
 // yieldAfterSilence makes this member's exports the youngest before it renews its lease, if other
 // members have demoted it meanwhile. Its old ages would otherwise change the services that run
-// without it. Nobody but this member can change them. Another member may demote it while it
+// without it. Only this member can change them. Another member may demote it while it
 // returns, so it looks again for as long as a lease lasts. At other times the lists of others mean
 // nothing: no member can make another one younger.
 func (h *Heartbeat) yieldAfterSilence(ctx context.Context, lease *coordinationv1.Lease) error {

@@ -47,7 +47,7 @@ func TestReverseZonesHoldTheRange(t *testing.T) {
 		for _, probe := range []netip.Addr{addr, other} {
 			name, err := dns.ReverseAddr(probe.String())
 			if err != nil {
-				t.Skip(err)
+				t.Fatal(err)
 			}
 			held := slices.ContainsFunc(zones, func(z string) bool { return strings.HasSuffix(name, "."+z+".") || name == z+"." })
 			if held != in.Contains(probe) {

@@ -196,13 +196,7 @@ func TestKindChanges(t *testing.T) {
 	create(t, c, si, slice)
 	name := "svc." + ns + ".svc.clusterset.local"
 	s := start(t, cp)
-	answered := func(ips ...string) []row {
-		r := row{name: name, qtype: a}
-		for _, ip := range ips {
-			r.answer = append(r.answer, name+". 5 IN A "+ip)
-		}
-		return []row{r}
-	}
+	answered := func(ips ...string) []row { return answersOf(name, ips...) }
 	for range 3 {
 		s.check(t, answered("243.2.1.1"))
 		stop := watchDenials(t, s, name)
@@ -248,13 +242,7 @@ func TestSlicesBehindClusterSetIPsAreNotRead(t *testing.T) {
 	create(t, c, si, hide(first), hide(second))
 	name := "svc." + ns + ".svc.clusterset.local"
 	s := start(t, cp)
-	answered := func(ips ...string) []row {
-		r := row{name: name, qtype: a}
-		for _, ip := range ips {
-			r.answer = append(r.answer, name+". 5 IN A "+ip)
-		}
-		return []row{r}
-	}
+	answered := func(ips ...string) []row { return answersOf(name, ips...) }
 	s.check(t, answered("243.2.3.1"))
 	stop := s.queryContinuously(name, a, func(reply *dns.Msg) bool {
 		complete := len(reply.Answer) == 1 && reply.Answer[0].(*dns.A).A.String() == "243.2.3.1" || len(reply.Answer) == 2
@@ -372,4 +360,13 @@ func TestAnswersUnderConstantChange(t *testing.T) {
 		}
 		update(t, c, slice)
 	}
+}
+
+// answersOf returns the answer to a query for the addresses of a name.
+func answersOf(name string, ips ...string) []row {
+	r := row{name: name, qtype: a}
+	for _, ip := range ips {
+		r.answer = append(r.answer, name+". 5 IN A "+ip)
+	}
+	return []row{r}
 }

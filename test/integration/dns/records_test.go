@@ -232,7 +232,7 @@ func TestReverseNames(t *testing.T) {
 }
 
 // Negative answers about addresses come in the name of a small zone, or of the one in the Corefile:
-// nobody is the authority for all addresses.
+// seamark-dns is not the authority for all addresses.
 func TestReverseAuthority(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	create(t, c, clusterSetIP(ns, "web", []string{"243.0.16.1"}, port("http", 80)))

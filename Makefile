@@ -65,11 +65,11 @@ test-e2e: setup kube node-parts ## Run the tests with real pods in real clusters
 	go test -p 2 -timeout $(TIMEOUT) ./test/e2e/...
 
 .PHONY: bench
-bench: bench-control-plane bench-dns bench-data-plane ## Run all benchmarks (about half an hour; BENCH=-quick for five minutes)
+bench: bench-control-plane bench-dns bench-data-plane ## Run all benchmarks (about an hour; BENCH=-quick for ten minutes)
 	go test -run '^$$' -bench . -benchmem ./internal/merge/ ./internal/agent/vip/ ./internal/dns/zone/
 
 .PHONY: bench-control-plane
-bench-control-plane: kube ## Compare exports with the bare chain (about five minutes; BENCH=-quick for one)
+bench-control-plane: kube ## Compare exports with the bare chain (half an hour; BENCH=-quick for three minutes)
 	go run ./test/bench/controlplane $(BENCH)
 
 .PHONY: bench-dns

@@ -16,8 +16,12 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
-// annotationAddress is the annotation of the bare chain's object with the address for its slice.
-const annotationAddress = "bench/address"
+const (
+	// annotationAddress of the bare chain's object has the address for its slice.
+	annotationAddress = "bench/address"
+	// bareIP is the clusterset IP of all ServiceImports of the bare chain.
+	bareIP = "243.0.0.1"
+)
 
 // bareChain is the least that could propagate a service from one cluster to another: a watch on one
 // API server and writes to the other. It has no broker, does not merge, writes no status, and does
@@ -149,7 +153,7 @@ func bareImport(name, address string) *mcsv1beta1.ServiceImport {
 	return &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: bareNamespace, Name: name, Annotations: map[string]string{annotationAddress: address}},
 		Spec: mcsv1beta1.ServiceImportSpec{
-			Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}},
+			Type: mcsv1beta1.ClusterSetIP, IPs: []string{bareIP}, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}},
 		},
 	}
 }

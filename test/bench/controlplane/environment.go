@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/controlplane"
@@ -32,7 +33,10 @@ const (
 
 // environment is the clusterset that everything is measured on.
 type environment struct {
+	plane                      objects.DataPlane // of both members
+	budgets                    budgets
 	broker, exporter, importer *server
+	exported                   int // the size of the bulk that is exported now
 	fleet                      *fleet.Fleet
 	agent                      string // the binary
 	agentArgs                  []string
@@ -52,12 +56,12 @@ type server struct {
 	member      *fleet.Member // nil on the broker
 }
 
-func newEnvironment(ctx context.Context, agentArgs []string) (*environment, error) {
+func newEnvironment(ctx context.Context, plane objects.DataPlane, agentArgs []string) (*environment, error) {
 	dir, err := os.MkdirTemp("", "seamark-bench-")
 	if err != nil {
 		return nil, err
 	}
-	e := &environment{dir: dir, agentArgs: agentArgs}
+	e := &environment{plane: plane, budgets: budgetsOf[plane.Name], dir: dir, agentArgs: agentArgs}
 	if err := e.start(ctx); err != nil {
 		e.close()
 		return nil, err
@@ -73,8 +77,10 @@ func (e *environment) start(ctx context.Context) error {
 	if e.agent, err = fleet.BuildAgent(e.dir); err != nil {
 		return err
 	}
+	ids := []string{"east", "west"}
 	e.fleet, err = fleet.New(ctx, e.planes[0], e.planes[1:], fleet.Options{
 		Direct: true, RenewEvery: objects.RenewEvery, LeaseDuration: objects.LeaseDuration,
+		IDs: ids, DataPlanes: map[string]v1alpha1.DataPlane{ids[0]: e.plane.Name, ids[1]: e.plane.Name},
 	})
 	if err != nil {
 		return err

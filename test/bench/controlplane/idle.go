@@ -15,6 +15,9 @@ import (
 
 // idleAgents counts the writes and the CPU time of agents when nothing changes.
 func idleAgents(ctx context.Context, e *environment, size sizes, r *report.Report) error {
+	if err := e.ensureExported(ctx, size); err != nil {
+		return err
+	}
 	r.Say("idle agents, for %s", size.idle)
 	var usedBefore map[string]usage
 	requests, err := e.requestsDuring(ctx, func() error {
@@ -36,7 +39,10 @@ func idleAgents(ctx context.Context, e *environment, size sizes, r *report.Repor
 
 // restarts restarts each agent while all services are exported.
 func restarts(ctx context.Context, e *environment, size sizes, r *report.Report) error {
-	n := size.bulks[len(size.bulks)-1]
+	if err := e.ensureExported(ctx, size); err != nil {
+		return err
+	}
+	n := size.largest()
 	for _, m := range e.members() {
 		r.Say("restart of the %s's agent with %d services", m.name, n)
 		var took time.Duration

@@ -11,8 +11,8 @@ import (
 // turnSize is how many services one propagator exports before it is the turn of the other.
 const turnSize = 10
 
-// times are the durations of each step, by service.
-type times struct{ export, change, unexport []time.Duration }
+// times are the durations of each step, by service. Parts of usable are objects and ip.
+type times struct{ usable, objects, ip, change, gone []time.Duration }
 
 // oneAtATime propagates one service after the other, in turns by the agents and by the bare chain.
 func oneAtATime(ctx context.Context, e *environment, size sizes, r *report.Report) error {
@@ -39,9 +39,11 @@ func oneAtATime(ctx context.Context, e *environment, size sizes, r *report.Repor
 	if err != nil {
 		return err
 	}
-	addTimes(r, "export → import and slice", agents.export, bare.export, 2, 3)
-	addTimes(r, "endpoint change → slice", agents.change, bare.change, 2, 0)
-	addTimes(r, "unexport → import deleted", agents.unexport, bare.unexport, 0, 0)
+	addTimes(r, "export → usable", agents.usable, bare.usable, e.budgets.usable)
+	addTimes(r, "of that: export → ServiceImport and slice", agents.objects, bare.usable, 0)
+	addTimes(r, "of that: export → clusterset IP", agents.ip, bare.usable, 0)
+	addTimes(r, "endpoint change → slice", agents.change, bare.change, budgetChange)
+	addTimes(r, "unexport → gone", agents.gone, bare.gone, budgetGone)
 	return e.awaitNoRequests(ctx, afterBurst)
 }
 
@@ -51,33 +53,35 @@ func (t *times) measure(ctx context.Context, p propagator, from, to int) error {
 	for i := from; i < to; i++ {
 		name := serviceName("one", i)
 		start, err := p.export(ctx, name)
-		if err := recordStep(ctx, &t.export, p, start, err, importExists(name), sliceExists(name)); err != nil {
-			return err
+		for into, fact := range map[*[]time.Duration]string{&t.usable: factUsable(name), &t.objects: factObjects(name), &t.ip: factIP(name)} {
+			if err := recordStep(ctx, into, p, start, err, fact); err != nil {
+				return err
+			}
 		}
 	}
 	for i := from; i < to; i++ {
 		address := newAddress()
 		start, err := p.change(ctx, serviceName("one", i), address)
-		if err := recordStep(ctx, &t.change, p, start, err, addressSeen(address)); err != nil {
+		if err := recordStep(ctx, &t.change, p, start, err, factAddress(address)); err != nil {
 			return err
 		}
 	}
 	for i := from; i < to; i++ {
 		name := serviceName("one", i)
 		start, err := p.unexport(ctx, name)
-		if err := recordStep(ctx, &t.unexport, p, start, err, importDeleted(name)); err != nil {
+		if err := recordStep(ctx, &t.gone, p, start, err, factGone(name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// recordStep waits for the facts and appends the time since start.
-func recordStep(ctx context.Context, into *[]time.Duration, p propagator, start time.Time, err error, facts ...string) error {
+// recordStep waits for the fact and appends the time since start.
+func recordStep(ctx context.Context, into *[]time.Duration, p propagator, start time.Time, err error, fact string) error {
 	if err != nil {
 		return err
 	}
-	end, err := p.importObserver().await(ctx, facts...)
+	end, err := p.importObserver().await(ctx, fact)
 	*into = append(*into, end.Sub(start))
 	return err
 }

@@ -3,9 +3,13 @@
 // watch, a ServiceImport and an EndpointSlice written to another, seen by a watch. Both run in
 // turns on the same servers, so that their ratio is meaningful on a busy machine, too.
 //
-//	go run ./test/bench/controlplane            # everything, about ten minutes
-//	go run ./test/bench/controlplane -quick     # fewer and smaller, at most ninety seconds
-//	go run ./test/bench/controlplane -o json
+// It measures until a service is usable: until its ServiceImport in the other cluster has a
+// clusterset IP and its slices have ready endpoints.
+//
+//	go run ./test/bench/controlplane                      # everything, with both data planes
+//	go run ./test/bench/controlplane -quick               # fewer and smaller, about two minutes
+//	go run ./test/bench/controlplane -data-plane nftables # with one data plane
+//	go run ./test/bench/controlplane -quick -only usable  # single exports and 200 at once
 //
 // See package report for what all benchmarks have in common.
 package main
@@ -14,8 +18,12 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
@@ -26,24 +34,34 @@ type sizes struct {
 	podMoves int
 	idle     time.Duration // how long idle agents are measured
 	scale    int           // services of which memory is measured
-	limit    time.Duration
+	limit    time.Duration // for one data plane
 }
+
+// largest returns the size of the largest bulk.
+func (s sizes) largest() int { return s.bulks[len(s.bulks)-1] }
 
 var (
 	full  = sizes{samples: 50, bulks: []int{200, 1000}, podMoves: 5, idle: 20 * time.Second, scale: 5000, limit: 20 * time.Minute}
-	quick = sizes{samples: 20, bulks: []int{200}, podMoves: 2, idle: 5 * time.Second, limit: 90 * time.Second}
+	quick = sizes{samples: 20, bulks: []int{200}, podMoves: 2, idle: 5 * time.Second, limit: 4 * time.Minute}
 )
 
 // sections are measured in this order. Later ones use the services that earlier ones exported.
-var sections = []struct {
-	name    string
-	measure func(context.Context, *environment, sizes, *report.Report) error
-}{
-	{"one", oneAtATime}, {"bulk", exportsAtOnce}, {"pod", podChange}, {"idle", idleAgents}, {"restart", restarts}, {"scale", manyServices},
+var sections = []section{
+	{"one", oneAtATime}, {"bulk", exportsAtOnce}, {"pod", podChange}, {"idle", idleAgents}, {"restart", restarts},
+	{"unexport", unexportsAtOnce}, {"scale", manyServices},
 }
 
+type section struct {
+	name    string
+	measure func(context.Context, *environment, sizes, *report.Report) error
+}
+
+// usableSections are the sections that measure until services are usable: -only usable.
+var usableSections = []string{"one", "bulk"}
+
 func main() {
-	only := flag.String("only", "", "measure only one section: one, bulk, pod, idle, restart or scale")
+	only := flag.String("only", "", "measure only this: usable (the same as one,bulk), or a list of one, bulk, pod, idle, restart, unexport, scale")
+	plane := flag.String("data-plane", "both", "nftables, service or both")
 	extra := flag.String("agent-args", "", "one more flag for both agents, such as --log-level=debug")
 	r := &report.Report{Title: "Control plane: Seamark compared with the bare chain", Peers: []string{"bare chain"}}
 	report.Main("controlplane", r, func(ctx context.Context, small bool, r *report.Report) error {
@@ -55,24 +73,76 @@ func main() {
 		if *extra != "" {
 			agentArgs = append(agentArgs, *extra)
 		}
-		return run(ctx, size, *only, agentArgs, r)
+		selected, err := selectSections(*only)
+		if err != nil {
+			return err
+		}
+		planes, err := selectPlanes(*plane)
+		if err != nil {
+			return err
+		}
+		for _, p := range planes {
+			if err := run(ctx, size, selected, p, agentArgs, r); err != nil {
+				return fmt.Errorf("data plane %s: %w", p.Name, err)
+			}
+		}
+		return nil
 	})
 }
 
-func run(ctx context.Context, size sizes, only string, agentArgs []string, r *report.Report) error {
-	r.Say("building the agent, starting three control planes and a clusterset")
-	e, err := newEnvironment(ctx, agentArgs)
+// selectSections returns the sections of a comma-separated list; all for the empty list.
+func selectSections(list string) ([]section, error) {
+	if list == "" {
+		return sections, nil
+	}
+	var names []string
+	for name := range strings.SplitSeq(list, ",") {
+		if name == "usable" {
+			names = append(names, usableSections...)
+			continue
+		}
+		if !slices.ContainsFunc(sections, func(s section) bool { return s.name == name }) {
+			return nil, fmt.Errorf("-only: there is no section %q", name)
+		}
+		names = append(names, name)
+	}
+	return slices.DeleteFunc(slices.Clone(sections), func(s section) bool { return !slices.Contains(names, s.name) }), nil
+}
+
+// selectPlanes returns the data planes that are measured.
+func selectPlanes(name string) ([]objects.DataPlane, error) {
+	names := []v1alpha1.DataPlane{v1alpha1.DataPlaneNFTables, v1alpha1.DataPlaneService}
+	if name != "both" {
+		names = []v1alpha1.DataPlane{v1alpha1.DataPlane(name)}
+	}
+	var planes []objects.DataPlane
+	for _, name := range names {
+		if _, measured := budgetsOf[name]; !measured {
+			return nil, fmt.Errorf("-data-plane: use nftables, service or both, not %q", name)
+		}
+		planes = append(planes, objects.DataPlaneOf(name))
+	}
+	return planes, nil
+}
+
+// run measures the sections with one data plane. The names of their rows begin with it.
+func run(ctx context.Context, size sizes, selected []section, plane objects.DataPlane, agentArgs []string, r *report.Report) error {
+	r.Say("%s: building the agent, starting three control planes and a clusterset", plane.Name)
+	e, err := newEnvironment(ctx, plane, agentArgs)
 	if err != nil {
 		return err
 	}
 	defer e.close()
+	first := len(r.Rows)
+	defer func() {
+		for i := range r.Rows[first:] {
+			r.Rows[first+i].Name = fmt.Sprintf("%s: %s", plane.Name, r.Rows[first+i].Name)
+		}
+	}()
 	// The limit does not include the build, whose duration depends on the build cache.
 	ctx, cancel := context.WithTimeoutCause(ctx, size.limit, fmt.Errorf("not done after %s", size.limit))
 	defer cancel()
-	for _, section := range sections {
-		if only != "" && only != section.name {
-			continue
-		}
+	for _, section := range selected {
 		if err := section.measure(ctx, e, size, r); err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				return cause

@@ -34,14 +34,14 @@ func podChange(ctx context.Context, e *environment, size sizes, r *report.Report
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	observer, err := observe(ctx, e.importer, benchNamespace)
+	observer, err := observe(ctx, e.importer, benchNamespace, e.plane.DerivesService)
 	if err != nil {
 		return err
 	}
 	if err := e.exporter.client.Create(ctx, newExport(svc.Name)); err != nil {
 		return err
 	}
-	if _, err := observer.await(ctx, importExists(svc.Name), sliceExists(svc.Name)); err != nil {
+	if _, err := observer.await(ctx, factUsable(svc.Name)); err != nil {
 		return err
 	}
 	if err := e.awaitNoRequests(ctx, afterBurst); err != nil {
@@ -59,7 +59,7 @@ func podChange(ctx context.Context, e *environment, size sizes, r *report.Report
 			if err := e.exporter.client.Update(ctx, slice); err != nil {
 				return err
 			}
-			if _, err := observer.await(ctx, addressSeen(address)); err != nil {
+			if _, err := observer.await(ctx, factAddress(address)); err != nil {
 				return err
 			}
 		}

@@ -69,11 +69,11 @@ func withPropagators(
 	if err != nil {
 		return err
 	}
-	bareObserver, err := observe(ctx, e.importer, bareNamespace)
+	bareObserver, err := observe(ctx, e.importer, bareNamespace, false)
 	if err != nil {
 		return err
 	}
-	agentObserver, err := observe(ctx, e.importer, benchNamespace)
+	agentObserver, err := observe(ctx, e.importer, benchNamespace, e.plane.DerivesService)
 	if err != nil {
 		return err
 	}

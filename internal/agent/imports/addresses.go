@@ -17,9 +17,7 @@ import (
 // and order. Without addresses the families stay as they are: they are those to come.
 func setAddresses(in Input, si *mcsv1beta1.ServiceImport) {
 	clusterSetIPs := acceptedClusterSetIPs(in)
-	if in.recordsClusterSetIPs() {
-		recordClusterSetIPs(in, si, clusterSetIPs)
-	}
+	recordClusterSetIPs(in, si, clusterSetIPs)
 	available := in.importAddresses(clusterSetIPs)
 	var ips []string
 	var families []corev1.IPFamily

@@ -255,7 +255,7 @@ func TestAddressesOfTheDerivedService(t *testing.T) {
 	in := input([]*v1alpha1.ExportRecord{record("a", 1)}, slice("a", "s", "10.1.0.1"))
 	in.DataPlane = objects.DataPlaneOf(v1alpha1.DataPlaneService)
 	plan := Decide(in)
-	if c := readyCondition(plan); c.Status != metav1.ConditionFalse || len(plan.Import.Spec.IPs) > 0 || len(plan.Import.Annotations) > 0 {
+	if c := readyCondition(plan); c.Status != metav1.ConditionFalse || len(plan.Import.Spec.IPs) > 0 {
 		t.Errorf("before the Service exists: %+v, import %+v", c, plan.Import)
 	}
 	in.Existing, in.Derived = plan.Import, plan.Derived.Want.DeepCopy()

@@ -40,6 +40,7 @@ func TestLabelsAndAnnotationsOfOthersStay(t *testing.T) {
 		"external-dns.alpha.kubernetes.io/hostname": "bank.example",
 		"seamark.dev/exported-keys": "team,tier;external-dns.alpha.kubernetes.io/hostname,note," +
 			"service.beta.kubernetes.io/load-balancer-source-ranges",
+		"seamark.dev/clusterset-ips": "243.0.0.9,fd00:243::9", "seamark.dev/clusterset-ip-allocated-by": "a",
 	})
 	check("the new Service", plan.Derived.Want, pairs{"team": "shop", "tier": "web", managed: "seamark", ofService: "web"},
 		pairs{"note": "hello", "seamark.dev/exported-keys": "team,tier;note"})

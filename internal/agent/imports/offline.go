@@ -72,7 +72,7 @@ func (r *Reconciler) refreshOwn(ctx context.Context, key types.NamespacedName, s
 	if err != nil || own.Service == nil {
 		return err
 	}
-	in := Input{Settings: settings, Service: key}
+	in := Input{Settings: settings, Service: key, Derived: have.derived}
 	var existing []*discoveryv1.EndpointSlice
 	for _, s := range have.slices {
 		if s.Labels[mcsv1beta1.LabelSourceCluster] == settings.ClusterID {
@@ -93,7 +93,7 @@ func (in Input) ownSlicesOf(si *mcsv1beta1.ServiceImport, own exports.Input) []*
 			continue
 		}
 		slice := importedSlice(in, s, in.ClusterID)
-		slice.OwnerReferences = []metav1.OwnerReference{ownerOf(si)}
+		slice.OwnerReferences = []metav1.OwnerReference{in.ownerOfSlices(si, mode)}
 		slice.Endpoints = s.Endpoints
 		for _, p := range s.Ports { // the cache shares them
 			if hasPort(si, own.Service, p) {

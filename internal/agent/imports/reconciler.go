@@ -142,8 +142,11 @@ func onlyExportedBy(si *mcsv1beta1.ServiceImport, clusterID string) bool {
 	return si != nil && len(si.Status.Clusters) == 1 && si.Status.Clusters[0].Cluster == clusterID
 }
 
-// write applies the plan. The ServiceImport comes first, because slices name its uid as their
-// owner. A second write adds the addresses of a new derived Service.
+// write applies the plan. What a new import needs to be used is written in an order that gives each
+// object once and complete: the derived Service first, because its ClusterIPs are the addresses of
+// the ServiceImport; then the ServiceImport and the slices. Slices name their owner by its uid. That
+// is the derived Service, so that they need not wait for the ServiceImport, and stay when a user
+// deletes it. Where there is no derived Service they wait.
 func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, urgent bool) error {
 	if plan.Import == nil {
 		return r.remove(ctx, key, have)
@@ -152,74 +155,78 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have i
 		telemetry.Wait(ctx, objects.WaitForDeletion) // a new one is created when it is gone
 		return nil
 	}
-	current, err := r.writeImport(ctx, key, have.serviceImport, plan.Import)
+	if urgent && have.serviceImport == nil {
+		r.Deferred.MarkUrgent()
+	}
+	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)
+	if objects.IsWriteConflict(derivedErr) {
+		return derivedErr // the ServiceImport would be written without its addresses
+	}
+	if derived != have.derived || derivedErr != nil {
+		in.Derived, in.DerivedError = derived, derivedErr
+		plan = plan.withAddresses(in)
+	}
+	current, err := r.writeObjects(ctx, key, have, in, plan, urgent)
 	if err != nil {
-		return err
+		return errors.Join(derivedErr, err)
+	}
+	if plan.Derived.Want == nil && isDerived(derived, key) { // this cluster has another data plane now
+		derivedErr = r.Writer.Delete(ctx, key, derived)
+	}
+	return errors.Join(derivedErr, r.writeStatus(ctx, key, current, plan))
+}
+
+// writeObjects writes the ServiceImport without its status, and the slices. It returns the
+// ServiceImport as written.
+func (r *Reconciler) writeObjects(
+	ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, urgent bool,
+) (*mcsv1beta1.ServiceImport, error) {
+	changes, current := importChange(have.serviceImport, plan.Import)
+	created := have.serviceImport == nil
+	owner := in.ownerOfSlices(current, plan.merged.Mode)
+	if owner.UID == "" { // the ServiceImport is new
+		if err := r.Writer.Apply(ctx, key, changes); err != nil {
+			return nil, err
+		}
+		changes, owner.UID = apply.Changes{}, current.UID
 	}
 	for _, s := range plan.Slices {
-		s.OwnerReferences = []metav1.OwnerReference{ownerOf(current)}
+		s.OwnerReferences = []metav1.OwnerReference{owner}
 	}
-	var changes apply.Changes
 	apply.DiffSlices(&changes, have.slices, plan.Slices)
-	if urgent && (current != have.serviceImport || !changes.Empty()) {
+	if urgent && !changes.Empty() {
 		r.Deferred.MarkUrgent()
 	}
 	if err := r.Writer.Apply(ctx, key, changes); err != nil {
-		return err
+		return nil, err
 	}
-	if have.derived == nil && plan.Derived.Want != nil && r.defers(ctx, key) {
-		return nil // creating a Service costs three writes; endpoints of other services go first
+	if created {
+		ctrl.LoggerFrom(ctx).Info("the service is imported")
 	}
-	current, plan, err = r.writeAddresses(ctx, key, have, in, plan, current)
-	return errors.Join(err, r.writeStatus(ctx, key, current, plan))
+	return current, nil
 }
 
-// writeAddresses writes the derived Service, and then its addresses to the ServiceImport. It
-// returns the ServiceImport as written, and the plan completed with the addresses.
-func (r *Reconciler) writeAddresses(
-	ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, current *mcsv1beta1.ServiceImport,
-) (*mcsv1beta1.ServiceImport, Plan, error) {
-	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)
-	if derived == have.derived && derivedErr == nil {
-		return current, plan, nil
-	}
-	in.Existing, in.Derived, in.DerivedError = current, derived, derivedErr
-	plan = plan.withAddresses(in)
-	updated, err := r.writeImport(ctx, key, current, plan.Import)
-	if err != nil {
-		return current, plan, errors.Join(derivedErr, err)
-	}
-	return updated, plan, derivedErr
-}
-
-// writeImport writes the ServiceImport without its status, and returns it as written.
-func (r *Reconciler) writeImport(
-	ctx context.Context, key types.NamespacedName, have, want *mcsv1beta1.ServiceImport,
-) (*mcsv1beta1.ServiceImport, error) {
+// importChange returns the write that the ServiceImport needs, and the ServiceImport as it is once
+// that is made. Its status is written later.
+func importChange(have, want *mcsv1beta1.ServiceImport) (apply.Changes, *mcsv1beta1.ServiceImport) {
 	switch {
 	case have == nil:
 		created := want.DeepCopy()
 		created.Status = mcsv1beta1.ServiceImportStatus{}
-		err := r.Writer.Create(ctx, key, created)
-		if err == nil {
-			ctrl.LoggerFrom(ctx).Info("the service is imported")
-		}
-		return created, err
+		return apply.Changes{Create: []client.Object{created}}, created
 	case !sameImport(have, want):
 		updated := have.DeepCopy()
 		updated.Labels, updated.Annotations, updated.Spec = want.Labels, want.Annotations, want.Spec
-		return updated, r.Writer.Update(ctx, key, updated)
+		return apply.Changes{Update: []client.Object{updated}}, updated
 	}
-	return have, nil
+	return apply.Changes{}, have
 }
 
-// writeDerived writes the derived Service, and returns it as written.
+// writeDerived writes the derived Service, and returns it as written. One that should not exist is
+// deleted after the ServiceImport has other addresses.
 func (r *Reconciler) writeDerived(ctx context.Context, key types.NamespacedName, have *corev1.Service, plan Derived) (*corev1.Service, error) {
 	if plan.Want == nil {
-		if !isDerived(have, key) {
-			return have, nil
-		}
-		return nil, r.Writer.Delete(ctx, key, have) // another data plane was chosen
+		return have, nil
 	}
 	want := plan.Want.DeepCopy()
 	switch {
@@ -244,12 +251,6 @@ func (r *Reconciler) writeDerived(ctx context.Context, key types.NamespacedName,
 		return nil, err
 	}
 	return want, nil
-}
-
-func ownerOf(si *mcsv1beta1.ServiceImport) metav1.OwnerReference {
-	return metav1.OwnerReference{
-		APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName, Name: si.Name, UID: si.UID,
-	}
 }
 
 // remove deletes what was imported. A ServiceImport that is not managed by Seamark stays.

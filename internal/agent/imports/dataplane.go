@@ -31,8 +31,8 @@ func (in Input) importAddresses(clusterSetIPs []netip.Addr) []netip.Addr {
 	return nil
 }
 
-// ownerOfSlices returns the owner of an import's slices: the derived Service that they belong to, or
-// else the ServiceImport.
+// ownerOfSlices returns the owner of an import's slices: the derived Service that they belong to,
+// or else the ServiceImport.
 func (in Input) ownerOfSlices(si *mcsv1beta1.ServiceImport, mode merge.Mode) metav1.OwnerReference {
 	if in.DataPlane.DerivesService && mode == merge.ModeClusterSetIP && isDerived(in.Derived, in.Service) {
 		return metav1.OwnerReference{APIVersion: "v1", Kind: "Service", Name: in.Derived.Name, UID: in.Derived.UID}

@@ -144,9 +144,9 @@ func onlyExportedBy(si *mcsv1beta1.ServiceImport, clusterID string) bool {
 
 // write applies the plan. What a new import needs to be used is written in an order that gives each
 // object once and complete: the derived Service first, because its ClusterIPs are the addresses of
-// the ServiceImport; then the ServiceImport and the slices. Slices name their owner by its uid. That
-// is the derived Service, so that they need not wait for the ServiceImport, and stay when a user
-// deletes it. Where there is no derived Service they wait.
+// the ServiceImport; then the ServiceImport and the slices. Slices name their owner by its uid.
+// That is the derived Service, so that they need not wait for the ServiceImport, and stay when a
+// user deletes it. Where there is no derived Service they wait.
 func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, urgent bool) error {
 	if plan.Import == nil {
 		return r.remove(ctx, key, have)

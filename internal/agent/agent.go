@@ -147,7 +147,8 @@ func newAgent(o Options) *agent {
 	o.PollEvery = cmp.Or(o.PollEvery, pollInterval)
 	o.WithdrawalHold = cmp.Or(o.WithdrawalHold, objects.WithdrawalHold)
 	a := &agent{
-		Options: o, brokerTransport: member.NewTransport(), pool: vip.NewPool(), owners: vip.NewOwners(), metrics: telemetry.New(),
+		Options: o, brokerTransport: member.NewTransport(), metrics: telemetry.New(),
+		pool: vip.NewPool(uint64(time.Now().UnixNano())), owners: vip.NewOwners(),
 		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{}, identityPush: &trigger.Push{},
 		resync: make(chan struct{}, 1),
 	}

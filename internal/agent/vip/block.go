@@ -11,17 +11,23 @@ import (
 // cost does not grow with the number in use.
 type block struct {
 	prefix netip.Prefix
-	// first and last are the offsets of the first and the last usable address, fresh is the offset of
-	// the first address that has not been checked yet.
-	first, fresh, last uint64
-	// released are offsets below fresh that were released, the longest free first. Some may be in use
-	// again: an address is not removed from here when it is claimed for another reason.
+	// first and last are the offsets of the first and the last usable address. The search for
+	// addresses that were not used yet begins at start and goes around; checked counts those that
+	// were looked at.
+	first, start, last, checked uint64
+	// released are offsets of checked addresses that were released, the longest free first. Some may
+	// be in use again: an address is not removed from here when it is claimed for another reason.
 	released []uint64
 	queued   map[uint64]struct{} // the offsets in released
 	inUse    int
 }
 
-func newBlock(prefix netip.Prefix) *block {
+// maxStart bounds where the search begins, so that addresses of large blocks stay short.
+const maxStart = 1 << 16
+
+// newBlock returns the block of a prefix. The search for free addresses begins at an offset that
+// start chooses.
+func newBlock(prefix netip.Prefix, start uint64) *block {
 	b := &block{prefix: prefix.Masked(), queued: map[uint64]struct{}{}}
 	bits := prefix.Addr().BitLen() - prefix.Bits()
 	switch {
@@ -36,12 +42,15 @@ func newBlock(prefix netip.Prefix) *block {
 		b.first++
 		b.last--
 	}
-	b.fresh = b.first
+	b.start = b.first + start%min(b.addresses(), maxStart)
 	return b
 }
 
+// addresses returns how many addresses can be allocated.
+func (b *block) addresses() uint64 { return b.last - b.first + 1 }
+
 func (b *block) size() int {
-	return int(min(b.last-b.first+1, math.MaxInt64))
+	return int(min(b.addresses(), math.MaxInt64))
 }
 
 // usable reports whether this block allocates an address.
@@ -55,9 +64,9 @@ func (b *block) usable(addr netip.Addr) bool {
 
 // next returns a free address; ok is false if all are in use.
 func (b *block) next(inUse func(netip.Addr) bool) (addr netip.Addr, ok bool) {
-	for b.fresh <= b.last {
-		addr := b.address(b.fresh)
-		b.fresh++
+	for b.checked < b.addresses() {
+		addr := b.address(b.first + (b.start-b.first+b.checked)%b.addresses())
+		b.checked++
 		if !inUse(addr) {
 			return addr, true
 		}
@@ -73,14 +82,14 @@ func (b *block) next(inUse func(netip.Addr) bool) (addr netip.Addr, ok bool) {
 	return netip.Addr{}, false
 }
 
-// release adds an address that became free to the end of the queue. An address at fresh or above is
-// found without that.
+// release adds an address that became free to the end of the queue. One that has not been checked
+// yet is found without that.
 func (b *block) release(addr netip.Addr) {
 	if !b.usable(addr) {
 		return
 	}
 	offset := b.offset(addr)
-	if _, queued := b.queued[offset]; !queued && offset < b.fresh {
+	if _, queued := b.queued[offset]; !queued && (offset+b.addresses()-b.start)%b.addresses() < b.checked {
 		b.queued[offset] = struct{}{}
 		b.released = append(b.released, offset)
 	}

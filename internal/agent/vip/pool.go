@@ -4,7 +4,8 @@
 // Addresses in use are learnt from all records on the broker, whichever member wrote them: a block
 // may have belonged to another cluster before, and its services keep their addresses. The
 // address that has been free for longest is used first, because clients may still use one that they
-// resolved a while ago.
+// resolved a while ago. A process does not know which addresses became free before it started, so
+// each begins at another place.
 package vip
 
 import (
@@ -25,6 +26,7 @@ type Pool struct {
 	// before. It is called without a lock held.
 	OnFreed func(services ...types.NamespacedName)
 
+	start  uint64 // see NewPool
 	mu     sync.Mutex
 	blocks []*block
 	// claimants are the services that have claims on an address, with how many, of any kind.
@@ -74,9 +76,12 @@ func (e *ExhaustedError) Error() string {
 		"or have the broker's admin invite this cluster again with a larger block (seamark broker invite --clusterset-ip-cidr)", e.Used, e.Block)
 }
 
-// NewPool returns a pool without blocks.
-func NewPool() *Pool {
+// NewPool returns a pool without blocks. start chooses where in its blocks the search for free
+// addresses begins. It should differ between processes: the lowest free address may have become
+// free a moment ago, and another cluster may still use it.
+func NewPool(start uint64) *Pool {
 	return &Pool{
+		start:     start,
 		claimants: map[netip.Addr]map[types.NamespacedName]int{}, claims: map[claim][]netip.Addr{},
 		refused: map[types.NamespacedName]struct{}{},
 	}
@@ -93,7 +98,7 @@ func (p *Pool) SetBlocks(prefixes []netip.Prefix) {
 			blocks = append(blocks, p.blocks[i])
 			continue
 		}
-		b := newBlock(prefix)
+		b := newBlock(prefix, p.start)
 		for addr := range p.claimants {
 			b.inUse += boolToInt(b.prefix.Contains(addr))
 		}

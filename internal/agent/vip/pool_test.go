@@ -19,7 +19,7 @@ func service(name string) types.NamespacedName {
 func ip(text string) netip.Addr { return netip.MustParseAddr(text) }
 
 func pool(blocks ...string) *Pool {
-	p := NewPool()
+	p := NewPool(0)
 	var prefixes []netip.Prefix
 	for _, b := range blocks {
 		prefixes = append(prefixes, netip.MustParsePrefix(b))
@@ -62,6 +62,29 @@ func TestReservationIsStableUntilReleased(t *testing.T) {
 	}
 }
 
+// A process that has just started does not know which addresses became free a moment ago.
+func TestProcessesBeginAtDifferentAddresses(t *testing.T) {
+	for start, want := range map[uint64]string{0: "243.0.0.1", 4: "243.0.0.5", 6: "243.0.0.1"} {
+		p := NewPool(start)
+		p.SetBlocks([]netip.Prefix{netip.MustParsePrefix("243.0.0.0/29")})
+		if got := reserve(t, p, "a"); got != ip(want) {
+			t.Errorf("start %d: %s, want %s", start, got, want)
+		}
+		seen := map[netip.Addr]bool{}
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			seen[reserve(t, p, name)] = true
+		}
+		if len(seen) != 6 {
+			t.Errorf("start %d: %d of 6 addresses are allocated", start, len(seen))
+		}
+		p.Release(service("c"))
+		p.Release(service("a"))
+		if got := reserve(t, p, "g"); got == ip(want) {
+			t.Errorf("start %d: %s was free for a shorter time than another", start, got)
+		}
+	}
+}
+
 func TestReleaseEndsTheReservation(t *testing.T) {
 	p := pool("243.0.0.0/30")
 	reserve(t, p, "a")
@@ -74,7 +97,7 @@ func TestReleaseEndsTheReservation(t *testing.T) {
 }
 
 func TestAddressesInUseOfAnInheritedBlockAreNotReserved(t *testing.T) {
-	p := NewPool()
+	p := NewPool(0)
 	p.SetRecorded(service("old"), "east", []netip.Addr{ip("243.0.0.1")})
 	p.SetRemembered(service("lost"), []netip.Addr{ip("243.0.0.2")})
 	p.SetBlocks([]netip.Prefix{netip.MustParsePrefix("243.0.0.0/29")})

@@ -55,7 +55,9 @@ func (j *livenessJudge) judge(ctx context.Context) (changed []string) {
 		}
 		j.saved = verdicts
 	}
-	j.Adopt(verdicts)
+	if len(changed) > 0 {
+		j.Adopt(verdicts)
+	}
 	for _, cluster := range changed {
 		_, stale := verdicts[cluster]
 		j.log.Info("the liveness of a member changed", "member", cluster, "stale", stale)

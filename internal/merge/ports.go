@@ -143,6 +143,19 @@ func withoutConflicts(in []port) []port {
 	return out
 }
 
+// isLabel reports whether a name is a DNS label (RFC 1123) as Kubernetes has them. Every merge
+// checks every port, so this is no regular expression.
+func isLabel(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		inside := i > 0 && i < len(name)-1
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && (c != '-' || !inside) {
+			return false
+		}
+	}
+	return len(name) > 0 && len(name) <= 63
+}
+
 func validPort(in *v1alpha1.ServicePort) (port, bool) {
 	p := port{name: in.Name, protocol: in.Protocol, number: in.Port, app: deref(in.AppProtocol)}
 	switch p.protocol {
@@ -152,7 +165,7 @@ func validPort(in *v1alpha1.ServicePort) (port, bool) {
 	default:
 		return port{}, false
 	}
-	if p.number < 1 || p.number > 65535 || (p.name != "" && len(content.IsDNS1123Label(p.name)) > 0) {
+	if p.number < 1 || p.number > 65535 || (p.name != "" && !isLabel(p.name)) {
 		return port{}, false
 	}
 	if p.app != "" && len(content.IsLabelKey(p.app)) > 0 {

@@ -205,7 +205,7 @@ func isNewer(existing *mcsv1beta1.ServiceImport, records []*v1alpha1.ExportRecor
 // sameSpec compares everything but the writer: members that agree write nothing.
 func sameSpec(a, b *mcsv1beta1.ServiceImport) bool {
 	return maps.Equal(withoutWriter(a.Labels), withoutWriter(b.Labels)) && maps.Equal(a.Annotations, b.Annotations) &&
-		equality.Semantic.DeepEqual(a.Spec, b.Spec)
+		equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
 }
 
 func withoutWriter(labels map[string]string) map[string]string {

@@ -279,7 +279,7 @@ func diff(have published, want Plan) apply.Changes {
 }
 
 func sameRecord(a, b *v1alpha1.ExportRecord) bool {
-	return apply.SameMetadata(a, b) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+	return apply.SameMetadata(a, b) && equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
 }
 
 // report writes the conditions of the ServiceExport, all in one write and only if one of them

@@ -149,5 +149,5 @@ func setPolicies(spec *corev1.ServiceSpec, from *mcsv1beta1.ServiceImportSpec, o
 }
 
 func sameService(a, b *corev1.Service) bool {
-	return apply.SameMetadata(a, b) && apply.SameOwners(a.OwnerReferences, b.OwnerReferences) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+	return apply.SameMetadata(a, b) && apply.SameOwners(a.OwnerReferences, b.OwnerReferences) && equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
 }

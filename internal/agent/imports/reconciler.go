@@ -268,7 +268,7 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, have 
 }
 
 func sameImport(a, b *mcsv1beta1.ServiceImport) bool {
-	return apply.SameMetadata(a, b) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+	return apply.SameMetadata(a, b) && equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, current *mcsv1beta1.ServiceImport, plan Plan) error {
@@ -276,7 +276,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, 
 	status.Clusters, status.EndpointSliceObjects = plan.Import.Status.Clusters, plan.Import.Status.EndpointSliceObjects
 	status.Conditions = slices.Clone(status.Conditions)
 	mergeConditions(&status.Conditions, plan.Import.Status.Conditions, current.Generation)
-	if equality.Semantic.DeepEqual(status, current.Status) || r.defers(ctx, key) {
+	if equality.Semantic.DeepEqual(&status, &current.Status) || r.defers(ctx, key) {
 		return nil
 	}
 	updated := current.DeepCopy()

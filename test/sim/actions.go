@@ -340,8 +340,13 @@ func doReturn(_ *world, m *member, _ string, _ uint64) {
 	}
 }
 
-func doCutOff(_ *world, m *member, _ string, _ uint64) {
+// doCutOff begins a partition. Every other one lasts until the leases of all other members would
+// have expired.
+func doCutOff(w *world, m *member, _ string, random uint64) {
 	m.cutOff, m.agent.broker.cut = true, true
+	if random%2 == 0 {
+		w.run(verdictTime)
+	}
 }
 
 func doReconnect(w *world, m *member, _ string, _ uint64) {

@@ -28,7 +28,7 @@ import (
 const (
 	renewEvery    = 5 * time.Second
 	leaseDuration = 20 * time.Second
-	pollEvery     = 2 * time.Second
+	pollEvery     = 3 * time.Second
 
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 15 * time.Second

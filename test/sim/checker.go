@@ -365,7 +365,7 @@ func hasPort(s *discoveryv1.EndpointSlice, name string, protocol corev1.Protocol
 // checkDead checks that no endpoint of a dead cluster comes back while a living one serves its
 // ports.
 func (c *checker) checkDead(p place, si *mcsv1beta1.ServiceImport, imported []*discoveryv1.EndpointSlice) {
-	h := c.history(p)
+	h, demoted := c.history(p), c.world.demoted()
 	now := map[string]bool{}
 	for _, s := range imported {
 		if objects.HasReadyEndpoint(s) {
@@ -375,7 +375,7 @@ func (c *checker) checkDead(p place, si *mcsv1beta1.ServiceImport, imported []*d
 	for _, m := range c.world.members {
 		dead := !m.deadSince.IsZero() && time.Since(m.deadSince) > verdictTime
 		switch {
-		case m.deadSince.IsZero(), c.world.demoted()[m.id] && !h.demoted[m.id]: // ports may change hands
+		case m.deadSince.IsZero(), demoted[m.id] && !h.demoted[m.id]: // ports may change hands
 			delete(h.dropped, m.id)
 		case dead && h.sources[m.id] && !now[m.id] && si != nil && p.member.alive(): // not by a user
 			h.dropped[m.id] = true
@@ -386,7 +386,7 @@ func (c *checker) checkDead(p place, si *mcsv1beta1.ServiceImport, imported []*d
 			c.world.fail(ruleCutOff, "%s, which is cut off, dropped the endpoints of %s from the living cluster %s", p.member.id, p.service, m.id)
 		}
 	}
-	h.sources, h.demoted = now, c.world.demoted()
+	h.sources, h.demoted = now, demoted
 }
 
 // mustKeep reports whether a member must keep what it imports of a calm service from a cluster: it

@@ -60,8 +60,13 @@ func (c *apiClient) write(verb string, obj client.Object, f func() error) error 
 		return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
 	}
 	err := f()
-	if err == nil && outcome == answerLost {
+	switch {
+	case err != nil:
+		c.checkRepeated(verb, obj, err)
+	case outcome == answerLost:
 		return apierrors.NewTimeoutError("the answer is lost", 1)
+	default:
+		c.recordWrite(obj)
 	}
 	return err
 }
@@ -130,7 +135,14 @@ func (c *apiClient) Update(_ context.Context, obj client.Object, _ ...client.Upd
 func (c *apiClient) Delete(_ context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	var o client.DeleteOptions
 	o.ApplyOptions(opts)
-	return c.write("delete", obj, func() error { return c.server.remove(obj, o.Preconditions) })
+	return c.write("delete", obj, func() error {
+		current := c.server.get(reflect.TypeOf(obj), client.ObjectKeyFromObject(obj))
+		err := c.server.remove(obj, o.Preconditions)
+		if err == nil {
+			c.checkUnchanged(current)
+		}
+		return err
+	})
 }
 
 // Patch implements client.Writer. Agents patch only the lease of a copy of their cluster, and there

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -20,6 +22,8 @@ import (
 // kind is what the modelled API server has to know about a Go type.
 type kind struct {
 	name string
+	// notFound is the error of caches that lack an object.
+	notFound error
 	// All copies are shallow, because deep ones would be half of the simulator's work. No agent may
 	// change what is behind the pointers and maps of an object that was read; see detector.
 
@@ -52,7 +56,7 @@ func register[T, L, S any, P interface {
 	client.Object
 }](name string, items func(*L) *[]T, status func(*T) *S) {
 	k := &kind{
-		name: name,
+		name: name, notFound: apierrors.NewNotFound(schema.GroupResource{Resource: name}, ""),
 		fill: func(list client.ObjectList, objects []client.Object) {
 			typed, ok := any(list).(*L)
 			if !ok {

@@ -9,7 +9,7 @@ import (
 // rule is an invariant.
 type rule string
 
-// The rules. The first six are checked after every write, the others when the world has come to
+// The rules. The first nine are checked after every write, the others when the world has come to
 // rest.
 const (
 	// ruleSource: an endpoint is attributed to the cluster that published it.
@@ -26,6 +26,10 @@ const (
 	ruleDead rule = "dead-stays-dropped"
 	// ruleCutOff: a member that is cut off from the broker drops no endpoints of living clusters.
 	ruleCutOff rule = "cut-off-keeps"
+	// ruleUnseen: an agent deletes no object that changed since its cache had it.
+	ruleUnseen rule = "unseen-stays"
+	// ruleRepeat: an agent does not write an object again before its cache has its last write.
+	ruleRepeat rule = "no-repeated-write"
 
 	// ruleConverge: at the end all members agree with the merge of what is exported.
 	ruleConverge rule = "converges"

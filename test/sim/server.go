@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -48,9 +47,8 @@ type server struct {
 
 type store struct {
 	objects  map[types.NamespacedName]client.Object
-	sorted   []types.NamespacedName                 // the keys of objects in order; nil if they must be sorted again
-	base     map[types.NamespacedName]client.Object // the objects before the first change of the log
-	log      []change
+	sorted   []types.NamespacedName // the keys of objects in order; nil if they must be sorted again
+	log      []change               // all changes since the server exists
 	watchers []*informer
 	cached   map[cacheKey]*cached // the objects as caches have them
 }
@@ -64,10 +62,11 @@ type change struct {
 // maxStaleness is how old a list may be that an API server answers from its cache.
 const maxStaleness = 2 * time.Second
 
+// backup is a state to which a server can be set back: how many changes of each log it has.
 type backup struct {
-	at      time.Time
-	version int64
-	objects map[reflect.Type]map[types.NamespacedName]client.Object
+	at        time.Time
+	version   int64
+	positions map[*store]int
 }
 
 func newServer(name string, onWrite func(string, client.Object)) *server {
@@ -80,9 +79,7 @@ func (s *server) store(t reflect.Type) *store {
 		if kinds[t] == nil {
 			panic(fmt.Sprintf("kind %s is not modelled: add it to kinds.go", t))
 		}
-		st = &store{
-			objects: map[types.NamespacedName]client.Object{}, base: map[types.NamespacedName]client.Object{}, cached: map[cacheKey]*cached{},
-		}
+		st = &store{objects: map[types.NamespacedName]client.Object{}, cached: map[cacheKey]*cached{}}
 		s.stores[t] = st
 	}
 	return st
@@ -298,9 +295,9 @@ func (s *server) collectGarbage() (found bool) {
 
 // backUp stores the state, to be restored later.
 func (s *server) backUp() {
-	b := backup{at: time.Now(), version: s.version, objects: map[reflect.Type]map[types.NamespacedName]client.Object{}}
-	for t, st := range s.stores {
-		b.objects[t] = maps.Clone(st.objects)
+	b := backup{at: time.Now(), version: s.version, positions: make(map[*store]int, len(s.stores))}
+	for _, st := range s.stores {
+		b.positions[st] = len(st.log)
 	}
 	s.backups = append(s.backups, b)
 }
@@ -309,28 +306,31 @@ func (s *server) backUp() {
 func (s *server) restore(b backup) {
 	s.epoch++
 	s.version = b.version
-	for t, st := range s.stores {
-		st.objects = maps.Clone(b.objects[t])
-		if st.objects == nil {
-			st.objects = map[types.NamespacedName]client.Object{}
-		}
-		st.base, st.log, st.sorted = maps.Clone(st.objects), nil, nil
+	for _, st := range s.stores {
+		st.log = slices.Clip(st.log[:b.positions[st]])
+		st.objects, st.sorted = st.replay(len(st.log)), nil
 	}
 	s.backups = slices.DeleteFunc(s.backups, func(other backup) bool { return other.version > b.version })
 }
 
-// stateAt returns the objects of a kind as they were before the last n changes, but not earlier
-// than maxStaleness ago.
-func (st *store) stateAt(n int) (state map[types.NamespacedName]client.Object, position int) {
+// stateAt returns the objects of a kind, with their keys in order, as they were before the last n
+// changes, but not earlier than maxStaleness ago.
+func (st *store) stateAt(n int) (state map[types.NamespacedName]client.Object, keys []types.NamespacedName, position int) {
 	position = len(st.log)
 	for ; n > 0 && position > 0 && time.Since(st.log[position-1].at) < maxStaleness; n-- {
 		position--
 	}
 	if position == len(st.log) {
-		return st.objects, position
+		return st.objects, st.keys(), position
 	}
-	state = maps.Clone(st.base)
-	for _, c := range st.log[:position] {
+	state = st.replay(position)
+	return state, sortedKeys(state), position
+}
+
+// replay returns the objects of a kind as they were after some changes.
+func (st *store) replay(changes int) map[types.NamespacedName]client.Object {
+	state := map[types.NamespacedName]client.Object{}
+	for _, c := range st.log[:changes] {
 		key := client.ObjectKeyFromObject(c.obj)
 		if c.deleted {
 			delete(state, key)
@@ -338,5 +338,5 @@ func (st *store) stateAt(n int) (state map[types.NamespacedName]client.Object, p
 			state[key] = c.obj
 		}
 	}
-	return state, position
+	return state
 }

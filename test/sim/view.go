@@ -10,10 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -33,6 +30,8 @@ type view struct {
 	transform  toolscache.TransformFunc
 	// cut is true while the watches are interrupted.
 	cut bool
+	// written are the agent's last writes to objects.
+	written map[objectKey]ownWrite
 
 	mu        sync.Mutex
 	informers map[reflect.Type]*informer
@@ -49,7 +48,7 @@ func newView(s *server, a *agentProcess, options cache.Options) *view {
 	}
 	return &view{
 		server: s, agent: a, informers: map[reflect.Type]*informer{}, indexers: map[reflect.Type]map[string]client.IndexerFunc{},
-		transforms: byType, transform: options.DefaultTransform,
+		transforms: byType, transform: options.DefaultTransform, written: map[objectKey]ownWrite{},
 	}
 }
 
@@ -58,7 +57,8 @@ type informer struct {
 	view     *view
 	typ      reflect.Type
 	store    *store
-	objects  []*cached // sorted by name
+	objects  []*cached       // sorted by name
+	found    []client.Object // by the last list; kept for its memory
 	handlers []toolscache.ResourceEventHandler
 	synced   atomic.Bool
 	epoch    int
@@ -263,7 +263,7 @@ func (i *informer) cache(key types.NamespacedName, obj client.Object) *cached {
 // list replaces the content by a list of the server. Objects that are gone are reported as missed
 // deletions.
 func (i *informer) list(behind int) {
-	state, position := i.store.stateAt(behind)
+	state, keys, position := i.store.stateAt(behind)
 	i.epoch, i.position, i.mustList = i.view.server.epoch, position, false
 	for at := len(i.objects) - 1; at >= 0; at-- {
 		c := i.objects[at]
@@ -274,7 +274,7 @@ func (i *informer) list(behind int) {
 			}
 		}
 	}
-	for _, key := range sortedKeys(state) {
+	for _, key := range keys {
 		if at, known := i.find(key); known {
 			i.replace(at, state[key])
 		} else {
@@ -292,10 +292,11 @@ func (i *informer) find(key types.NamespacedName) (int, bool) {
 func (v *view) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	i := v.informer(reflect.TypeOf(obj))
 	at, known := i.find(key)
+	k := kindOf(obj)
 	if !known {
-		return apierrors.NewNotFound(schema.GroupResource{Resource: kindOf(obj).name}, key.Name)
+		return k.notFound
 	}
-	kindOf(obj).set(obj, i.objects[at].obj)
+	k.set(obj, i.objects[at].obj)
 	return nil
 }
 
@@ -307,42 +308,43 @@ func (v *view) List(_ context.Context, list client.ObjectList, opts ...client.Li
 	}
 	i := v.informer(typesByKind[k])
 	wanted := newSelector(opts)
-	items := make([]client.Object, 0, len(i.objects))
+	items := i.found[:0]
 	for _, c := range i.objects {
 		if wanted.matches(c.obj, c.indexed) {
 			items = append(items, c.obj)
 		}
 	}
 	k.fill(list, items)
+	i.found = items
 	return nil
 }
 
 // selector is what the options of a list select.
 type selector struct {
 	namespace    string
-	labels       labels.Selector
+	labels       client.MatchingLabels
 	field, value string
 }
 
 func newSelector(opts []client.ListOption) selector {
 	var s selector
-	var rest client.ListOptions
 	for _, opt := range opts {
-		switch o := opt.(type) { // the usual ones, which need no parsing
+		switch o := opt.(type) {
 		case client.InNamespace:
 			s.namespace = string(o)
 		case client.MatchingFields:
 			for field, value := range o { // there is only one
 				s.field, s.value = field, value
 			}
+		case client.MatchingLabels:
+			s.labels = o
 		default:
-			o.ApplyToList(&rest)
+			var rest client.ListOptions
+			if o.ApplyToList(&rest); rest.FieldSelector != nil || rest.LabelSelector != nil || rest.Namespace != "" {
+				panic("these options of lists are not modelled")
+			}
 		}
 	}
-	if rest.FieldSelector != nil || rest.Namespace != "" {
-		panic("these options of lists are not modelled")
-	}
-	s.labels = rest.LabelSelector
 	return s
 }
 
@@ -350,8 +352,10 @@ func (s selector) matches(obj client.Object, indexed map[string][]string) bool {
 	if s.namespace != "" && obj.GetNamespace() != s.namespace {
 		return false
 	}
-	if s.labels != nil && !s.labels.Matches(labels.Set(obj.GetLabels())) {
-		return false
+	for key, value := range s.labels {
+		if got, has := obj.GetLabels()[key]; !has || got != value {
+			return false
+		}
 	}
 	switch s.field {
 	case "":

@@ -97,4 +97,34 @@ var mends = []mend{
 		"now.Sub(verdict.Since) >= objects.DemoteAfter(lease.duration) {",
 		"now.Sub(verdict.Since) >= 1000*objects.DemoteAfter(lease.duration) {",
 	}}},
+	{"a cluster that was demoted yields when it returns", []edit{{
+		member + "yield.go",
+		"	return h.yield(ctx)\n",
+		"	return nil\n",
+	}}},
+	{"a demotion leaves no port without endpoints", []edit{{
+		imports + "demoted.go",
+		"if in.Existing == nil || in.hasDecided(merged) {",
+		"if in.Existing == nil || in.hasDecided(merged) || true {",
+	}}},
+	{"all members demote a cluster at the same time", []edit{{
+		member + "demotion.go",
+		"if _, stale := l.verdicts[member]; stale {",
+		"if member != l.self {",
+	}}},
+	{"a cluster that returned stays demoted for the duration of a lease", []edit{{
+		member + "demotion.go",
+		"return stale || l.demoted[cluster] && now.Sub(lease.returned) < lease.duration",
+		"return stale",
+	}}},
+	{"verdicts are saved again after an answer was lost", []edit{{
+		"internal/agent/judge.go",
+		"if (j.unsaved || !maps.Equal(verdicts, j.saved)) &&",
+		"if !maps.Equal(verdicts, j.saved) &&",
+	}}},
+	{"all services are reconciled after the broker was restored", []edit{{
+		"internal/agent/runnables.go",
+		"	a.restored.Store(true)\n",
+		"",
+	}}},
 }

@@ -15,8 +15,9 @@ type block struct {
 	// addresses that were not used yet begins at start and goes around; checked counts those that
 	// were looked at.
 	first, start, last, checked uint64
-	// released are offsets of checked addresses that were released, the longest free first. Some may
-	// be in use again: an address is not removed from here when it is claimed for another reason.
+	// released are offsets of checked addresses that were released, the longest free first. Some
+	// may be in use again: an address is not removed from here when it is claimed for another
+	// reason.
 	released []uint64
 	queued   map[uint64]struct{} // the offsets in released
 	inUse    int

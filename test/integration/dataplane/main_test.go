@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"sync"
 	"testing"
 
@@ -21,18 +20,15 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/dns/server"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/controlplane"
+	"github.com/seamark-dev/seamark/test/dnsprocess"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envRunCoreDNS) != "" {
-		server.Run() // as the child of a test
-		return
-	}
+	dnsprocess.RunIfChild()
 	harness.Main(m)
 }
 

@@ -2,10 +2,6 @@ package dataplane_test
 
 import (
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,14 +14,10 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
-	"github.com/seamark-dev/seamark/test/controlplane"
+	"github.com/seamark-dev/seamark/test/dnsprocess"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
-
-// envRunCoreDNS makes a child of this test binary a DNS server: the plugin `kubernetes` sets
-// loggers of the whole process.
-const envRunCoreDNS = "SEAMARK_TEST_BE_COREDNS"
 
 // coreDNS is a cluster's own DNS: CoreDNS with its kubernetes plugin, in another process.
 type coreDNS struct {
@@ -35,32 +27,9 @@ type coreDNS struct {
 
 func startCoreDNS(t *testing.T, m *fleet.Member) coreDNS {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	_, port, _ := net.SplitHostPort(address)
-	path := filepath.Join(t.TempDir(), "Corefile")
 	const block = ".:%s {\n bind 127.0.0.1\n errors\n kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n" +
 		"  fallthrough in-addr.arpa ip6.arpa\n }\n}\n"
-	if err := os.WriteFile(path, fmt.Appendf(nil, block, port, m.CP.Kubeconfig()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self, "-conf", path, "-quiet")
-	cmd.Env = append(os.Environ(), envRunCoreDNS+"=1")
-	if err := controlplane.StartChild(cmd); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	address, _ := dnsprocess.Start(t, func(port string) string { return fmt.Sprintf(block, port, m.CP.Kubeconfig()) })
 	return coreDNS{t, address}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	forward "github.com/seamark-dev/seamark/internal/dns/corefile"
+	"github.com/seamark-dev/seamark/test/dnsprocess"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -20,7 +21,7 @@ func startForward(t *testing.T, to *dnsServer, reverse ...string) *dnsServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, port, _ := strings.Cut(freeAddress(t), ":")
+	_, port, _ := strings.Cut(dnsprocess.FreeAddress(t), ":")
 	return startCorefile(t, strings.ReplaceAll(strings.ReplaceAll(block, ":53", ":"+port), "    errors", "    bind 127.0.0.1\n    errors"))
 }
 

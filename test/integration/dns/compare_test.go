@@ -2,9 +2,6 @@ package dns_test
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,12 +9,9 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/seamark-dev/seamark/test/controlplane"
+	"github.com/seamark-dev/seamark/test/dnsprocess"
 	"github.com/seamark-dev/seamark/test/harness"
 )
-
-// envRunCoreDNS makes a child of this test binary a server: CoreDNS's plugin sets loggers of the
-// whole process when it starts.
-const envRunCoreDNS = "SEAMARK_TEST_BE_COREDNS"
 
 // difference is a kind of query that the two servers answer differently, and why Seamark's answer
 // is right.
@@ -137,25 +131,7 @@ func startInTree(t *testing.T, cp *controlplane.ControlPlane) *dnsServer {
 // the Corefile, too.
 func startProcess(t *testing.T, corefile func(port string) string) (s *dnsServer, path string) {
 	t.Helper()
-	address := freeAddress(t)
-	_, port, _ := strings.Cut(address, ":")
-	path = filepath.Join(t.TempDir(), "Corefile")
-	if err := os.WriteFile(path, []byte(corefile(port)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self, "-conf", path, "-quiet")
-	cmd.Env = append(os.Environ(), envRunCoreDNS+"=1")
-	if err := controlplane.StartChild(cmd); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	address, path := dnsprocess.Start(t, corefile)
 	return &dnsServer{t: t, udp: address, tcp: address}, path
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/test/controlplane"
+	"github.com/seamark-dev/seamark/test/dnsprocess"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -34,17 +34,6 @@ func freshCluster(t *testing.T) (*controlplane.ControlPlane, string) {
 	create(t, c, clusterSetIP(ns, "web", []string{"243.2.0.1"}, port("http", 80)), db,
 		imported(db, "west", "1", endpoint("10.2.0.1", named("db-0"))))
 	return cp, ns
-}
-
-// freeAddress returns an unused address on loopback.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // httpGet returns the status and body of a page.
@@ -66,7 +55,7 @@ func TestNothingIsDeniedBeforeItIsKnown(t *testing.T) {
 	if err := cp.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	readiness := freeAddress(t)
+	readiness := dnsprocess.FreeAddress(t)
 	text := strings.TrimSuffix(corefile(cp, "clusterset.local in-addr.arpa"), "}\n") + " ready " + readiness + "\n}\n"
 	s := startCorefile(t, text)
 	names := []string{"web." + ns + ".svc.clusterset.local", "no." + ns + ".svc.clusterset.local", "clusterset.local",
@@ -127,7 +116,7 @@ func TestRestartDeniesNothing(t *testing.T) {
 // changes arrive again.
 func TestLostAPIServer(t *testing.T) {
 	cp, ns := freshCluster(t)
-	page := freeAddress(t)
+	page := dnsprocess.FreeAddress(t)
 	text := strings.TrimSuffix(corefile(cp, "clusterset.local"), "}\n") + " prometheus " + page + "\n}\n"
 	s := startCorefile(t, text)
 	want := []row{

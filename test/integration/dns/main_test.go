@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +24,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/dns/server"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/test/controlplane"
+	"github.com/seamark-dev/seamark/test/dnsprocess"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -32,10 +32,7 @@ import (
 const localCluster = "east"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envRunCoreDNS) != "" {
-		server.Run() // as the child of TestAnswersLikeCoreDNS
-		return
-	}
+	dnsprocess.RunIfChild()
 	server.Configure()
 	dnsserver.Quiet = true
 	harness.Main(m)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/seamark-dev/seamark/test/dnsprocess"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -18,7 +19,7 @@ func TestMetrics(t *testing.T) {
 	cp, ns, c := clusterNamespace(t)
 	db := headless(ns, "db", port("pg", 5432))
 	create(t, c, clusterSetIP(ns, "web", []string{"243.4.0.1"}, port("http", 80)), db, imported(db, "west", "1", endpoint("10.4.0.1")))
-	page, profiles := freeAddress(t), freeAddress(t)
+	page, profiles := dnsprocess.FreeAddress(t), dnsprocess.FreeAddress(t)
 	text := strings.TrimSuffix(corefile(cp, "clusterset.local in-addr.arpa"), "}\n")
 	s := startCorefile(t, text+" prometheus "+page+"\n pprof "+profiles+"\n}\n")
 	s.waitForAddresses(t, "db."+ns+".svc.clusterset.local", 1)

@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/seamark-dev/seamark/test/controlplane"
+	"github.com/seamark-dev/seamark/test/dnsprocess"
 	"github.com/seamark-dev/seamark/test/harness"
 	"github.com/seamark-dev/seamark/test/shipped"
 )
@@ -62,7 +63,7 @@ func shippedOnPort(t *testing.T, cp *controlplane.ControlPlane, port string, val
 	text, err := shipped.Corefile(values)
 	if err == nil {
 		text, err = shipped.Adapt(text, shipped.Outside{Kubeconfig: cp.Kubeconfig(), Port: port,
-			Metrics: freeAddress(t), Health: freeAddress(t), Ready: freeAddress(t)})
+			Metrics: dnsprocess.FreeAddress(t), Health: dnsprocess.FreeAddress(t), Ready: dnsprocess.FreeAddress(t)})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -96,6 +96,19 @@ type Process struct {
 // capability. The process is killed at the end of the test; the log of a failed test has its log.
 func (p *Program) Start(args ...string) *Process {
 	p.t.Helper()
+	const capNetAdmin = 12
+	return p.start([]uintptr{capNetAdmin}, args)
+}
+
+// StartWithoutCapabilities is Start, but the kernel refuses all that the process wants to do with
+// rules and tracked connections.
+func (p *Program) StartWithoutCapabilities(args ...string) *Process {
+	p.t.Helper()
+	return p.start(nil, args)
+}
+
+func (p *Program) start(capabilities []uintptr, args []string) *Process {
+	p.t.Helper()
 	log, err := os.CreateTemp(p.t.TempDir(), "log")
 	if err != nil {
 		p.t.Fatal(err)
@@ -104,9 +117,9 @@ func (p *Program) Start(args ...string) *Process {
 	process := &Process{t: p.t}
 	process.cmd = exec.Command(p.binary, append([]string{"--kubeconfig", p.Kubeconfig, "--node-name", NodeName}, args...)...)
 	process.cmd.Stdout, process.cmd.Stderr = log, log
-	const capNetAdmin, unprivileged = 12, 65534
+	const unprivileged = 65534
 	process.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}, AmbientCaps: []uintptr{capNetAdmin},
+		Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}, AmbientCaps: capabilities,
 	}
 	if process.Exited, err = p.node.Start(process.cmd); err != nil {
 		p.t.Fatal(err)

@@ -33,6 +33,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/seamark-dev/seamark/internal/daemon"
+	"github.com/seamark-dev/seamark/internal/daemon/memory"
 	"github.com/seamark-dev/seamark/internal/proxy/kernel"
 	"github.com/seamark-dev/seamark/internal/proxy/model"
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
@@ -96,7 +97,7 @@ type proxy struct {
 // if a listen address is in use. If the API server is unreachable or the kernel refuses a
 // transaction, it retries; until the first sync the process is not ready.
 func Run(ctx context.Context, o Options) error {
-	respectMemoryLimit()
+	memory.RespectLimit()
 	p := &proxy{
 		Options: o, syncer: NewSyncer(kernel.Open(0, o.Masquerade), kernel.OpenConntrack(0), o.Log), changed: map[types.NamespacedName]struct{}{},
 		wake: make(chan struct{}, 1), requests: make(chan func()),

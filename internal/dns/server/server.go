@@ -29,6 +29,7 @@ import (
 	_ "github.com/coredns/coredns/plugin/template"
 	_ "github.com/coredns/coredns/plugin/whoami"
 
+	"github.com/seamark-dev/seamark/internal/daemon/memory"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 	_ "github.com/seamark-dev/seamark/internal/dns"
 )
@@ -51,16 +52,17 @@ func Configure() {
 	caddy.AppVersion = version.String()
 }
 
-// gcPercent trades a little memory for CPU: each query leaves a message behind, and a collection
+// GCPercent trades a little memory for CPU: each query leaves a message behind, and a collection
 // walks through all stored answers to free them.
-const gcPercent = 150
+const GCPercent = 150
 
 // Run parses flags and Corefile as CoreDNS does and serves until the process is ended by a signal.
 // It exits with code 1 on failure.
 func Run() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		debug.SetGCPercent(GCPercent)
 	}
+	memory.RespectLimit()
 	Configure()
 	dnsserver.Quiet = true // a log line replaces the banner
 	useSeamarkLogs()

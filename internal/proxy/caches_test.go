@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"math"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -10,14 +9,6 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
-
-func TestHeapLimit(t *testing.T) {
-	for text, want := range map[string]int64{"max\n": math.MaxInt64, "": math.MaxInt64, "-1": math.MaxInt64, "1000\n": 800} {
-		if got := heapLimit(text); got != want {
-			t.Errorf("%q gives %d, want %d", text, got, want)
-		}
-	}
-}
 
 // Endpoints share what they have in common, and keep what selects them.
 func TestStripSlice(t *testing.T) {

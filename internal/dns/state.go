@@ -64,7 +64,8 @@ func (s *state) setImport(o *importObject) {
 	if before := s.imports[key]; before != nil && before.Kind == zone.ClusterSetIP && o.Kind != zone.ClusterSetIP {
 		s.unconfirmed[key] = true
 	}
-	s.imports[key] = &o.Service
+	service := o.Service // a copy, so that the object's metadata can be freed
+	s.imports[key] = &service
 	if o.Kind == zone.ClusterSetIP {
 		delete(s.unconfirmed, key)
 		for _, h := range s.slicesByKey[key] {

@@ -60,6 +60,6 @@ func FreeAddress(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer l.Close() //nolint:errcheck // nothing was sent
 	return l.Addr().String()
 }

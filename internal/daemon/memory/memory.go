@@ -16,7 +16,7 @@ var limitFiles = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/me
 // RespectLimit makes the garbage collector work harder before the container's limit is reached,
 // unless $GOMEMLIMIT is set. Without it the heap may grow to a multiple of what is in use, and the
 // kernel kills the process. A fifth of the limit is left for what the kernel accounts to the
-// container: socket buffers, and for the proxy messages to the kernel and the elements of its table.
+// container: socket buffers and, for the proxy, messages to the kernel and the table's elements.
 func RespectLimit() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return

@@ -149,7 +149,7 @@ func (env *testEnv) trackConnections(n int) {
 		if err != nil {
 			return err
 		}
-		defer c.Close() //nolint:errcheck // nothing is left to send
+		defer c.Close()
 		for i := range n {
 			to := netip.AddrPortFrom(netip.MustParseAddr("172.30.0.9"), uint16(20000+i)) // beyond the node
 			if _, err := c.WriteTo([]byte("?"), net.UDPAddrFromAddrPort(to)); err != nil {

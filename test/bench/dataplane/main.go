@@ -40,6 +40,7 @@ func main() {
 		Peers: []string{"kube-proxy", "direct"}}
 	report.Main("dataplane", r, func(ctx context.Context, small bool, r *report.Report) error {
 		if *memoryOnly {
+			r.Title, r.Peers = "Memory of seamark-proxy", nil
 			return runMemory(ctx, r)
 		}
 		size := full

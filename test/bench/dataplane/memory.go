@@ -24,6 +24,7 @@ func runMemory(ctx context.Context, out *report.Report) error {
 	defer b.close()
 	for _, endpoints := range memorySizes {
 		services := endpoints / size.endpoints
+		out.Say("%d services with %d endpoints", services, endpoints)
 		if err := b.createServices(ctx, services); err != nil {
 			return err
 		}
@@ -31,7 +32,9 @@ func runMemory(ctx context.Context, out *report.Report) error {
 		if err != nil {
 			return fmt.Errorf("%d endpoints: %w", endpoints, err)
 		}
-		out.Say("%d services with %d endpoints: peak %d MiB, then %d MiB", services, endpoints, peak>>20, kept>>20)
+		name := fmt.Sprintf("%s services, %s endpoints: ", count(services), count(endpoints))
+		out.Add(report.Row{Name: name + "peak", Value: mebibytes(peak), Unit: "MiB"})
+		out.Add(report.Row{Name: name + "kept", Value: mebibytes(kept), Unit: "MiB"})
 	}
 	return nil
 }

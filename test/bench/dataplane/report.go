@@ -34,7 +34,6 @@ func median(d []time.Duration) time.Duration {
 func (m *results) add(r *report.Report) {
 	n, few := count(m.size.many), count(m.size.few)
 	o, t := &m.seamark, &m.kubeProxy
-	const mib = 1 << 20
 	faster := func(name string, seamark, kubeProxy time.Duration, budget float64) {
 		line := report.Row{
 			Name: name, Value: report.Milliseconds(seamark), Unit: "ms", Peers: []float64{report.Milliseconds(kubeProxy)}, Faster: true,
@@ -59,8 +58,8 @@ func (m *results) add(r *report.Report) {
 	})
 	plain("one change on the API server → first connection, "+n, "ms", report.Milliseconds(median(o.many.noticed)),
 		report.Milliseconds(median(t.many.noticed)))
-	plain("kernel memory of the rules, "+n, "MiB", float64(o.rules)/mib, float64(t.rules)/mib)
-	plain("resident memory of the process, "+n, "MiB", float64(o.many.resident)/mib, float64(t.many.resident)/mib)
+	plain("kernel memory of the rules, "+n, "MiB", mebibytes(o.rules), mebibytes(t.rules))
+	plain("resident memory of the process, "+n, "MiB", mebibytes(o.many.resident), mebibytes(t.many.resident))
 	rate := report.Row{
 		Name: "new connections/s, " + n, Value: o.rate.perSecond(), Unit: "/s", Peers: []float64{t.rate.perSecond(), m.direct.perSecond()},
 		Budget: "≥ kube-proxy, ≥ 0.9 × direct",
@@ -72,6 +71,8 @@ func (m *results) add(r *report.Report) {
 		plain(fmt.Sprintf("connect latency p%d, %s", p, n), "µs", micros(&o.rate, p), micros(&t.rate, p), micros(&m.direct, p))
 	}
 }
+
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
 
 func micros(r *rate, p int) float64 { return float64(r.percentile(p).Microseconds()) }
 

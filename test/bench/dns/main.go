@@ -6,6 +6,7 @@
 //
 //	go run ./test/bench/dns            # 1,000 and 10,000 services, about five minutes
 //	go run ./test/bench/dns -quick     # 1,000 services, about a minute
+//	go run ./test/bench/dns -memory    # the memory of seamark-dns, to 100,000 headless endpoints
 //	go run ./test/bench/dns -o json
 //
 // Server and dnsperf are pinned to different cores if the machine has two. CPU per query varies
@@ -14,6 +15,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"time"
 
@@ -36,7 +38,12 @@ var (
 func main() {
 	r := &report.Report{Title: "DNS: seamark-dns compared with a constant answer and CoreDNS's own plugin",
 		Peers: []string{"constant", "in-tree", "cluster.local"}}
+	memoryOnly := flag.Bool("memory", false, "measure only the memory of seamark-dns, to 100,000 headless endpoints")
 	report.Main("dns", r, func(ctx context.Context, small bool, r *report.Report) error {
+		if *memoryOnly {
+			r.Title, r.Peers = "Memory of seamark-dns", nil
+			return runMemory(ctx, r)
+		}
 		size := full
 		if small {
 			size = quick

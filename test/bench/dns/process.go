@@ -30,15 +30,18 @@ func usageOf(pid int) usage {
 			u.cpu += time.Duration(n)
 		}
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return u
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, found := strings.CutPrefix(line, "RssAnon:"); found {
+	u.anonymousOnly = statusField(pid, "RssAnon:")
+	return u
+}
+
+// statusField returns an amount of memory in the status of a process, zero if it cannot be read.
+func statusField(pid int, name string) int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(text)) {
+		if rest, found := strings.CutPrefix(line, name); found {
 			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			u.anonymousOnly = n << 10
+			return n << 10
 		}
 	}
-	return u
+	return 0
 }

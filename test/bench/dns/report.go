@@ -8,7 +8,6 @@ import (
 
 // compare adds the rows of the measurements with n services.
 func compare(r *report.Report, n int, found map[string]*figures) {
-	const mib = 1 << 20
 	seamark, constant, inTree := found["seamark"], found["constant"], found["in-tree"]
 	add := func(name, unit string, value func(*figures) float64, budget string, over func(seamark, constant, inTree float64) bool) {
 		line := report.Row{Name: fmt.Sprintf("%s, %d services", name, n), Unit: unit, Value: value(seamark),
@@ -24,7 +23,7 @@ func compare(r *report.Report, n int, found map[string]*figures) {
 	add("CPU per query, headless of 1,000 endpoints", "µs", func(f *figures) float64 { return median(f.bigCPUs) }, "", nil)
 	add(fmt.Sprintf("latency at %d/s, p50", latencyRate), "ms", func(f *figures) float64 { return report.Milliseconds(f.p50) }, "", nil)
 	add(fmt.Sprintf("latency at %d/s, p99", latencyRate), "ms", func(f *figures) float64 { return report.Milliseconds(f.p99) }, "", nil)
-	add("memory after load, without the program", "MiB", func(f *figures) float64 { return float64(f.resident) / mib }, "≤ in-tree",
+	add("memory after load, without the program", "MiB", func(f *figures) float64 { return mebibytes(f.resident) }, "≤ in-tree",
 		func(o, _, t float64) bool { return o > t })
 	budget := ""
 	if n == 1000 {

@@ -66,8 +66,8 @@ type process struct {
 	started time.Time
 }
 
-// startServer runs a server on the first core.
-func (b *testbed) startServer(k server) (*process, error) {
+// startServer runs a server on the first core, with additions to its environment.
+func (b *testbed) startServer(k server, env ...string) (*process, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -76,23 +76,25 @@ func (b *testbed) startServer(k server) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.run(k, port, text)
+	return b.run(k, port, text, env...)
 }
 
 // run runs a server with a Corefile on the first core.
-func (b *testbed) run(k server, port int, text string) (*process, error) {
-	path := filepath.Join(b.dir, "Corefile-"+k.name)
+func (b *testbed) run(k server, port int, text string, env ...string) (*process, error) {
+	path := b.corefilePath(k)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
 	cmd := exec.Command("taskset", "-c", "0", filepath.Join(b.dir, k.binary), "-conf", path, "-quiet")
-	cmd.Stderr = os.Stderr
+	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), env...)
 	p := &process{server: k, cmd: cmd, port: port, started: time.Now()}
 	if err := controlplane.StartChild(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", k.name, err)
 	}
 	return p, nil
 }
+
+func (b *testbed) corefilePath(k server) string { return filepath.Join(b.dir, "Corefile-"+k.name) }
 
 func (p *process) stop() {
 	_ = p.cmd.Process.Kill()

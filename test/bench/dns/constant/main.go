@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"net"
+	"runtime/debug"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
@@ -31,6 +32,7 @@ func (constant) ServeDNS(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (i
 }
 
 func main() {
+	debug.SetGCPercent(server.GCPercent)
 	server.Configure()
 	dnsserver.Directives = append(server.Directives(), "constant")
 	plugin.Register("constant", func(c *caddy.Controller) error {

@@ -30,6 +30,9 @@ const (
 // has, and a watch from such a version stays silent until the server reaches it. A restore ends all
 // watches, so the server's version is compared when one resumes.
 type Transport struct {
+	// timeout bounds writes, and the question which version the server has.
+	timeout time.Duration
+
 	mu sync.Mutex
 	// watched are the paths of watched collections. The value is true if the collection must be listed
 	// again before its watch may resume.
@@ -39,7 +42,7 @@ type Transport struct {
 
 // NewTransport returns a transport that has not been used yet.
 func NewTransport() *Transport {
-	return &Transport{watched: map[string]bool{}, openWatches: map[*cancelableBody]struct{}{}}
+	return &Transport{timeout: writeTimeout, watched: map[string]bool{}, openWatches: map[*cancelableBody]struct{}{}}
 }
 
 // Wrap returns a RoundTripper that sends requests by next, with t's retries and timeouts.
@@ -113,7 +116,7 @@ func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // write sends a request with a timeout.
 func (r *roundTripper) write(req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(req.Context(), writeTimeout)
+	ctx, cancel := context.WithTimeout(req.Context(), r.transport.timeout)
 	resp, err := r.next.RoundTrip(req.Clone(ctx))
 	if err != nil {
 		cancel()
@@ -152,7 +155,7 @@ func (r *roundTripper) watch(req *http.Request, version string) (*http.Response,
 // isOlder reports whether the server's state is older than a resource version: it was restored from
 // a backup. It is false if that cannot be found out.
 func (r *roundTripper) isOlder(watch *http.Request, version string) bool {
-	ctx, cancel := context.WithTimeout(watch.Context(), writeTimeout)
+	ctx, cancel := context.WithTimeout(watch.Context(), r.transport.timeout)
 	defer cancel()
 	list := watch.Clone(ctx)
 	list.URL.RawQuery = "limit=1" // without a version the answer has the current one

@@ -56,7 +56,8 @@ func TestWatchIsRetriedUntilTheServerIsBack(t *testing.T) {
 }
 
 // RestartWatches ends every watch. A watch that resumes from its old version gets 410 Gone, so that
-// its client lists again.
+// its client lists again. This server does not say which version it has: a watch begins without
+// that.
 func TestRestartWatches(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -65,6 +66,7 @@ func TestRestartWatches(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	transport := NewTransport()
+	transport.timeout = 100 * time.Millisecond
 	client := &http.Client{Transport: transport.Wrap(http.DefaultTransport)}
 	_, rest := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
 	transport.RestartWatches()

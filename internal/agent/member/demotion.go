@@ -52,7 +52,7 @@ func (l *Liveness) JudgeDemoted(now time.Time) (changed []string) {
 			changed = append(changed, cluster)
 		}
 	}
-	l.demoted = demoted
+	l.demoted, l.demotedKnown = demoted, true
 	slices.Sort(changed)
 	return changed
 }
@@ -76,10 +76,15 @@ func (l *Liveness) Demoted() map[string]bool {
 }
 
 // ToDemote returns the clusters that this member lists as demoted: those that have been stale for
-// long, and those that another member demoted, so that they stay demoted without that one.
-func (l *Liveness) ToDemote(now time.Time) []string {
+// long, and those that another member demoted, so that they stay demoted without that one. listed
+// is what its lease lists. After a restart that stays until all leases have been observed:
+// otherwise the only living member would give a dead one its precedence back for a moment.
+func (l *Liveness) ToDemote(now time.Time, listed []string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.demotedKnown {
+		return listed
+	}
 	clusters := maps.Clone(l.demoted)
 	for cluster, verdict := range l.verdicts {
 		if !l.watchLive {

@@ -29,7 +29,7 @@ func (w *watcher) wantDemoted(clusters ...string) {
 
 func (w *watcher) wantListed(clusters ...string) {
 	w.Helper()
-	if got := w.l.ToDemote(w.now); !slices.Equal(got, clusters) {
+	if got := w.l.ToDemote(w.now, []string{"before"}); !slices.Equal(got, clusters) {
 		w.Fatalf("listed: %v, want %v", got, clusters)
 	}
 }
@@ -96,5 +96,23 @@ func TestNothingIsDemotedWhileTheWatchIsDown(t *testing.T) {
 	w.runListing(30, map[string][]string{"me": nil})
 	w.wantStale("east")
 	w.runListing(120, nil)
+	w.wantListed()
+}
+
+// After a restart the lease lists what it listed, until this member has observed the leases.
+func TestARestartedMemberListsWhatItListed(t *testing.T) {
+	w := newWatcher(t)
+	if got := w.l.ToDemote(w.now, []string{"east"}); !slices.Equal(got, []string{"east"}) {
+		t.Fatalf("before the leases were observed: %v", got)
+	}
+	w.l.Observe("east", w.now, 20*time.Second, w.now)
+	w.l.Observe("me", w.now, 20*time.Second, w.now)
+	w.l.ObserveDemoted("me", []string{"east"})
+	w.l.Adopt(map[string]Verdict{"east": {RenewTime: w.now, Since: w.now.Add(-time.Hour)}})
+	update(w.l, w.now)
+	w.l.JudgeDemoted(w.now)
+	w.wantDemoted("east")
+	w.wantListed("east")
+	w.runListing(25, map[string][]string{"me": {"east"}, "east": nil})
 	w.wantListed()
 }

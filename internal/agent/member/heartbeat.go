@@ -45,8 +45,9 @@ type Heartbeat struct {
 	RenewEvery time.Duration
 	// LeaseDuration is how long after a renewal other members take this one for alive.
 	LeaseDuration time.Duration
-	// ToDemote returns the clusters that this member demotes. The lease lists them.
-	ToDemote func(now time.Time) []string
+	// ToDemote returns the clusters that this member demotes, given those that its lease lists. The
+	// renewed lease lists them.
+	ToDemote func(now time.Time, listed []string) []string
 	// NewestLease returns the highest resource version of all leases that this agent's watch has
 	// received, 0 if there is none.
 	NewestLease func() int64
@@ -276,7 +277,7 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease) (*co
 		return nil, err
 	}
 	h.keepMark(lease)
-	objects.SetDemoted(lease, h.ToDemote(time.Now()))
+	objects.SetDemoted(lease, h.ToDemote(time.Now(), objects.DemotedOn(lease)))
 	lease.Spec.HolderIdentity = ptr.To(h.Holder)
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationNonce, h.claim.nonce)
 	return h.write(ctx, lease)

@@ -25,6 +25,7 @@ type Liveness struct {
 	watchLive          bool
 	verdicts           map[string]Verdict
 	demoted            map[string]bool
+	demotedKnown       bool // JudgeDemoted has been called
 }
 
 type lease struct {

@@ -35,29 +35,34 @@ type importView struct {
 
 // compare compares every cluster's imports with the merge of all clusters' exports. It reads the
 // exports directly from the API servers, so the expectation depends on no broker, cache or watch.
+// While a member is dead, its part is what it published last.
 func (w *workload) compare() error {
-	records := map[types.NamespacedName][]*v1alpha1.ExportRecord{}
-	sources := map[string]map[types.NamespacedName]exports.Input{}
+	exported := map[string]map[types.NamespacedName]exports.Input{}
 	for _, m := range w.fleet.Members {
-		exported, err := w.exportsOf(m)
-		if err != nil {
-			return err
+		if m == w.dead {
+			exported[m.ID] = w.last.exports
+			continue
 		}
-		sources[m.ID] = exported
-		for key, in := range exported {
-			if plan := exports.Decide(in); plan.Record != nil {
-				records[key] = append(records[key], plan.Record)
-			}
+		var err error
+		if exported[m.ID], err = w.exportsOf(m); err != nil {
+			return err
 		}
 	}
+	records, err := w.recordsOf(exported)
+	if err != nil {
+		return err
+	}
 	for _, m := range w.fleet.Members {
-		want := map[string]importView{}
-		for key, recs := range records {
-			want[key.String()] = expected(m.ID, key, recs, sources)
+		if m == w.dead {
+			continue // no agent updates its imports
 		}
-		got, err := w.importsOf(m)
+		got, specs, err := w.importsOf(m)
 		if err != nil {
 			return err
+		}
+		want := map[string]importView{}
+		for key, recs := range records {
+			want[key.String()] = w.expected(m.ID, key, recs, exported, specs[key.String()])
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			return fmt.Errorf("imports of %s (-want +got):\n%.3000s", m.ID, diff)
@@ -69,23 +74,72 @@ func (w *workload) compare() error {
 	return w.checkAggregates(records)
 }
 
-// expected returns what one cluster should have imported of a service.
-func expected(
-	cluster string, key types.NamespacedName, recs []*v1alpha1.ExportRecord, sources map[string]map[types.NamespacedName]exports.Input,
+// recordsOf returns the records of exported services, by service.
+func (w *workload) recordsOf(
+	exported map[string]map[types.NamespacedName]exports.Input,
+) (map[types.NamespacedName][]*v1alpha1.ExportRecord, error) {
+	ages, err := w.ages()
+	if err != nil {
+		return nil, err
+	}
+	records := map[types.NamespacedName][]*v1alpha1.ExportRecord{}
+	for cluster, inputs := range exported {
+		for key, in := range inputs {
+			record := exports.Decide(in).Record
+			if record == nil {
+				continue
+			}
+			// A member that was dead for long makes its exports younger.
+			if at := ages[record.Name]; w.hasDied[cluster] && record.Spec.ExportedAt.Before(&at) {
+				record.Spec.ExportedAt = at
+			}
+			records[key] = append(records[key], record)
+		}
+	}
+	return records, nil
+}
+
+// ages returns the ages of the exports that the records on the broker have, by the names of the
+// records.
+func (w *workload) ages() (map[string]metav1.Time, error) {
+	var published v1alpha1.ExportRecordList
+	if err := w.fleet.Admin.List(context.Background(), &published, client.InNamespace(objects.DefaultNamespace)); err != nil {
+		return nil, err
+	}
+	out := map[string]metav1.Time{}
+	for i := range published.Items {
+		out[published.Items[i].Name] = published.Items[i].Spec.ExportedAt
+	}
+	return out, nil
+}
+
+// expected returns what one cluster should have imported of a service. spec is the spec of its
+// import as it is: what the living exporters of a service once decided stays, whatever their
+// readiness.
+func (w *workload) expected(
+	cluster string, key types.NamespacedName, recs []*v1alpha1.ExportRecord,
+	exported map[string]map[types.NamespacedName]exports.Input, spec *mcsv1beta1.ServiceImportSpec,
 ) importView {
-	mode := merge.Merge(recs).Mode
+	stale := w.stale()
+	mode := merge.Merge(merge.Demote(recs, stale)).Mode
 	in := imports.Input{
 		Settings: imports.Settings{ClusterID: cluster, Families: []corev1.IPFamily{corev1.IPv4Protocol}},
-		Service:  key, Records: recs, IsNodeAddress: func(netip.Addr) bool { return false },
+		Service:  key, Records: recs, IsNodeAddress: func(netip.Addr) bool { return false }, Stale: stale, Demoted: stale,
 		WhyNot: func(string, netip.Addr) string { return "" }, Accepts: anyAddress, BlockOwner: func(netip.Addr) string { return "" },
 	}
+	if spec != nil {
+		in.Existing = &mcsv1beta1.ServiceImport{Spec: *spec}
+	}
 	for _, r := range recs {
-		source := sources[string(r.Spec.ClusterID)][key]
-		if string(r.Spec.ClusterID) == cluster {
-			in.Own = source
-			continue
+		id := string(r.Spec.ClusterID)
+		switch {
+		case id == cluster:
+			in.Own = exported[id][key]
+		case stale[id]:
+			in.Slices = append(in.Slices, w.last.slices[key]...)
+		default:
+			in.Slices = append(in.Slices, exports.Slices(exported[id][key], mode)...)
 		}
-		in.Slices = append(in.Slices, exports.Slices(source, mode)...)
 	}
 	plan := imports.Decide(in)
 	out := make([]discoveryv1.EndpointSlice, len(plan.Slices))
@@ -152,17 +206,17 @@ func (w *workload) exportsOf(m *fleet.Member) (map[types.NamespacedName]exports.
 	return out, nil
 }
 
-// importsOf reads the imports of a cluster.
-func (w *workload) importsOf(m *fleet.Member) (map[string]importView, error) {
-	out := map[string]importView{}
+// importsOf reads the imports of a cluster, and their specs.
+func (w *workload) importsOf(m *fleet.Member) (map[string]importView, map[string]*mcsv1beta1.ServiceImportSpec, error) {
+	out, specs := map[string]importView{}, map[string]*mcsv1beta1.ServiceImportSpec{}
 	for _, ns := range w.namespaces {
 		var list mcsv1beta1.ServiceImportList
 		var all discoveryv1.EndpointSliceList
 		if err := m.Client.List(context.Background(), &list, client.InNamespace(ns)); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := m.Client.List(context.Background(), &all, client.InNamespace(ns), client.HasLabels{mcsv1beta1.LabelServiceName}); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		byService := map[string][]discoveryv1.EndpointSlice{}
 		for _, s := range all.Items {
@@ -172,13 +226,14 @@ func (w *workload) importsOf(m *fleet.Member) (map[string]importView, error) {
 		for i := range list.Items {
 			si := &list.Items[i]
 			out[client.ObjectKeyFromObject(si).String()] = viewOf(si, byService[si.Name])
+			specs[client.ObjectKeyFromObject(si).String()] = &si.Spec
 			delete(byService, si.Name)
 		}
 		for name := range byService {
-			return nil, fmt.Errorf("%s has slices of %s/%s without an import", m.ID, ns, name)
+			return nil, nil, fmt.Errorf("%s has slices of %s/%s without an import", m.ID, ns, name)
 		}
 	}
-	return out, nil
+	return out, specs, nil
 }
 
 // checkConditions checks the conditions of a cluster's exports.
@@ -197,7 +252,7 @@ func (w *workload) checkConditions(m *fleet.Member, records map[types.Namespaced
 			}
 			continue
 		}
-		merged := merge.Merge(records[key])
+		merged := merge.Merge(merge.Demote(records[key], w.stale()))
 		status, reason, message := merged.Condition()
 		if conflict == nil || conflict.Status != status || conflict.Reason != reason || conflict.Message != message {
 			return fmt.Errorf("%s: export %s has the condition %+v, want %s %s", m.ID, key, conflict, reason, message)
@@ -212,7 +267,7 @@ func (w *workload) checkConditions(m *fleet.Member, records map[types.Namespaced
 }
 
 // checkAggregates checks that the broker has exactly one aggregate per exported service, with the
-// right clusters.
+// right clusters. The entry of a dead cluster stays as it was.
 func (w *workload) checkAggregates(records map[types.NamespacedName][]*v1alpha1.ExportRecord) error {
 	for _, ns := range w.namespaces {
 		var list mcsv1beta1.ServiceImportList
@@ -228,9 +283,10 @@ func (w *workload) checkAggregates(records map[types.NamespacedName][]*v1alpha1.
 			if len(records[key]) == 0 {
 				return fmt.Errorf("the aggregate of %s is left over", key)
 			}
-			merged := merge.Merge(records[key])
-			clusters := fleet.ClustersOf(&list.Items[i])
-			if want := slices.Sorted(slices.Values(merged.Clusters)); !slices.Equal(clusters, want) {
+			isDead := func(cluster string) bool { return w.stale()[cluster] }
+			clusters := slices.DeleteFunc(fleet.ClustersOf(&list.Items[i]), isDead)
+			merged := merge.Merge(merge.Demote(records[key], w.stale()))
+			if want := slices.DeleteFunc(slices.Sorted(slices.Values(merged.Clusters)), isDead); !slices.Equal(clusters, want) {
 				return fmt.Errorf("the aggregate of %s lists %v, want %v", key, clusters, want)
 			}
 		}

@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -116,8 +117,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}
 	r.Observed(key, plan.Import)
-	onlyHere := onlyExportedBy(plan.Import, settings.ClusterID)
-	if onlyHere && have.serviceImport == nil && r.defers(ctx, key) {
+	onlyHere := onlyExportedBy(cmp.Or(plan.Import, have.serviceImport), settings.ClusterID)
+	appears, disappears := have.serviceImport == nil, plan.Import == nil
+	if onlyHere && appears != disappears && r.defers(ctx, key) {
 		return ctrl.Result{}, nil // services of other clusters go first
 	}
 	err = r.write(ctx, key, have, in, plan, !onlyHere)
@@ -148,15 +150,15 @@ func onlyExportedBy(si *mcsv1beta1.ServiceImport, clusterID string) bool {
 // That is the derived Service, so that they need not wait for the ServiceImport, and stay when a
 // user deletes it. Where there is no derived Service they wait.
 func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, urgent bool) error {
+	if urgent && (plan.Import == nil) != (have.serviceImport == nil) {
+		r.Deferred.MarkUrgent()
+	}
 	if plan.Import == nil {
 		return r.remove(ctx, key, have)
 	}
 	if have.serviceImport != nil && have.serviceImport.DeletionTimestamp != nil {
 		telemetry.Wait(ctx, objects.WaitForDeletion) // a new one is created when it is gone
 		return nil
-	}
-	if urgent && have.serviceImport == nil {
-		r.Deferred.MarkUrgent()
 	}
 	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)
 	if objects.IsWriteConflict(derivedErr) {

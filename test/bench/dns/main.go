@@ -31,8 +31,8 @@ type sizes struct {
 }
 
 var (
-	full  = sizes{services: []int{1000, 10000}, rounds: 3, load: 5 * time.Second, changes: 20}
-	quick = sizes{services: []int{1000}, rounds: 2, load: 2 * time.Second, changes: 5}
+	full  = sizes{services: []int{1000, 10000}, rounds: 3, load: 5 * time.Second, changes: 200}
+	quick = sizes{services: []int{1000}, rounds: 2, load: 2 * time.Second, changes: 50}
 )
 
 func main() {

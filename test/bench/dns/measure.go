@@ -54,6 +54,10 @@ func (b *testbed) measure(ctx context.Context, n int, size sizes, r *report.Repo
 			}
 		}
 	}
+	r.Say("%d services, changes", n)
+	if err := b.measureChanges(ctx, n, size.changes, found); err != nil {
+		return err
+	}
 	compare(r, n, found)
 	return nil
 }
@@ -100,39 +104,55 @@ func (b *testbed) round(ctx context.Context, k server, n, round int, size sizes,
 		return err
 	}
 	f.p50, f.p99 = report.Percentile(l.latencies, 0.5), report.Percentile(l.latencies, 0.99)
-	if k.name == "constant" {
-		return nil
-	}
-	f.changes, err = b.changeAnswers(ctx, p, size.changes)
-	return err
+	return nil
 }
 
-// changeAnswers changes the address of a service several times and measures how long each change
-// takes, from the API server's response until the name has the new address.
-func (b *testbed) changeAnswers(ctx context.Context, p *process, n int) (took []time.Duration, err error) {
+// measureChanges changes the address of a service many times and measures how long each change
+// takes, from the API server's response until the name has the new address. The servers run at the
+// same time and are queried in turns: a change takes less than a millisecond, so other load on the
+// machine would decide the ratio of two servers that run one after the other.
+func (b *testbed) measureChanges(ctx context.Context, n, changes int, found map[string]*figures) error {
+	var running []*process
+	for _, k := range servers[1:] { // the first always answers the same
+		p, err := b.startServer(k)
+		if err != nil {
+			return err
+		}
+		defer p.stop()
+		if err := p.answered(ctx, n, zone); err != nil {
+			return err
+		}
+		running = append(running, p)
+	}
 	si := &mcsv1beta1.ServiceImport{}
 	if err := b.client.Get(ctx, client.ObjectKey{Namespace: benchNamespace, Name: serviceName(0)}, si); err != nil {
-		return nil, err
+		return err
 	}
-	for i := range n {
-		want := fmt.Sprintf("243.255.%d.%d", i, 1+rand.IntN(250))
-		si.Spec.IPs = []string{want}
-		if err := b.client.Update(ctx, si); err != nil {
-			return nil, err
+	for i := range changes * len(running) {
+		p := running[i%len(running)]
+		took, err := b.changeAnswer(ctx, p, si, fmt.Sprintf("243.255.%d.%d", i/250, 1+i%250))
+		if err != nil {
+			return err
 		}
-		written := time.Now()
-		for {
-			reply, err := p.query(serviceName(0) + "." + zone)
-			if err == nil && len(reply.Answer) == 1 && reply.Answer[0].(*dns.A).A.String() == want {
-				break
-			}
-			if time.Since(written) > 10*time.Second {
-				return nil, fmt.Errorf("%s does not answer with the new address", p.server.name)
-			}
-		}
-		took = append(took, time.Since(written))
+		found[p.server.name].changes = append(found[p.server.name].changes, took)
 	}
-	return took, nil
+	return nil
+}
+
+// changeAnswer gives a service an address and waits until a server answers with it.
+func (b *testbed) changeAnswer(ctx context.Context, p *process, si *mcsv1beta1.ServiceImport, address string) (time.Duration, error) {
+	si.Spec.IPs = []string{address}
+	if err := b.client.Update(ctx, si); err != nil {
+		return 0, err
+	}
+	written := time.Now()
+	for time.Since(written) < 10*time.Second {
+		reply, err := p.query(si.Name + "." + zone)
+		if err == nil && len(reply.Answer) == 1 && reply.Answer[0].(*dns.A).A.String() == address {
+			return time.Since(written), nil
+		}
+	}
+	return 0, fmt.Errorf("%s does not answer with the new address", p.server.name)
 }
 
 func median(values []float64) float64 {

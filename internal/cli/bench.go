@@ -23,9 +23,11 @@ func newBench(s *session) *cobra.Command {
 		Use:   "bench --from CONTEXT --to CONTEXT",
 		Short: "Measure how long changes take from one cluster to another",
 		Long: "bench creates a namespace with services of its own in two clusters, exports them one after another, and measures\n" +
-			"how long it takes until the other cluster has the import, its clusterset IP and a changed endpoint; with --dns\n" +
-			"also until the name resolves, and how many queries a second are answered. It deletes the namespace at the end.\n" +
-			"Times are measured here, so they include the way to both API servers.",
+			"how long it takes until the other cluster can use each: until its ServiceImport has a clusterset IP and its slices\n" +
+			"have a ready endpoint, and with the data plane service until the derived Service exists. Then it measures until a\n" +
+			"changed endpoint is in the other cluster, and after the unexport until ServiceImport, slices and derived Service\n" +
+			"are gone. With --dns it also measures until the name resolves, and how many queries a second are answered.\n" +
+			"It deletes the namespace at the end. Times are measured here, so they include the way to both API servers.",
 		Example: "  seamark bench --from east --to west\n" +
 			"  seamark bench --from east --to west --rounds 50 --dns 10.96.0.53:53",
 		Args: cobra.NoArgs,
@@ -68,7 +70,7 @@ func newBench(s *session) *cobra.Command {
 func printBench(w io.Writer, from, to string, r bench.Result) {
 	fmt.Fprintf(w, "%s, from %s to %s, one after another:\n", text.Plural(r.Rounds, "service"), from, to)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "  FROM … TO\tP50\tP99\tMAX")
+	fmt.Fprintln(table, "  FROM → TO\tP50\tP99\tMAX")
 	for _, m := range r.Measured {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", m.Name, round(m.P50), round(m.P99), round(m.Max))
 	}

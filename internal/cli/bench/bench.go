@@ -51,14 +51,17 @@ type Measure struct {
 	Max  time.Duration `json:"maxNanoseconds"`
 }
 
-// The steps that are measured.
+// The steps that are measured, in the order of the result.
 const (
-	toImport   = "export … ServiceImport and slice"
-	toAddress  = "export … clusterset IP"
-	toEndpoint = "endpoint changed … slice changed"
-	toName     = "export … name resolves"
-	toGone     = "unexport … ServiceImport gone"
+	toUsable  = "export → usable"
+	toObjects = "of that: export → ServiceImport and slice"
+	toIP      = "of that: export → clusterset IP"
+	toName    = "export → name resolves"
+	toChange  = "endpoint change → slice"
+	toGone    = "unexport → gone"
 )
+
+var steps = []string{toUsable, toObjects, toIP, toName, toChange, toGone}
 
 type run struct {
 	Options
@@ -96,7 +99,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 		}
 	}
 	result = Result{Rounds: o.Rounds}
-	for _, name := range []string{toImport, toAddress, toName, toEndpoint, toGone} {
+	for _, name := range steps {
 		if times := r.times[name]; len(times) > 0 {
 			result.Measured = append(result.Measured, summarize(name, times))
 		}
@@ -133,10 +136,7 @@ func (r *run) round(ctx context.Context, name string) error {
 	if err := r.from.Create(ctx, export); err != nil {
 		return fmt.Errorf("create ServiceExport %s: %w (is this cluster a member of a clusterset?)", name, err)
 	}
-	if err := await(toImport, start, func(s state) bool { return s.imported != nil && len(s.addresses) > 0 }); err != nil {
-		return err
-	}
-	if err := await(toAddress, start, func(s state) bool { return s.imported != nil && len(s.imported.Spec.IPs) > 0 }); err != nil {
+	if err := r.awaitUsable(await, start); err != nil {
 		return err
 	}
 	if r.DNS != "" {
@@ -144,19 +144,44 @@ func (r *run) round(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	slice.Endpoints[0].Addresses = []string{"192.0.2.2"}
+	const changed = "192.0.2.2"
+	slice.Endpoints[0].Addresses = []string{changed}
 	start = time.Now()
 	if err := r.from.Update(ctx, slice); err != nil {
 		return fmt.Errorf("update EndpointSlice %s: %w", name, err)
 	}
-	if err := await(toEndpoint, start, func(s state) bool { return slices.Contains(s.addresses, "192.0.2.2") }); err != nil {
+	if err := r.record(await, toChange, start, func(i *Imported) bool { return i.HasEndpoint(changed) }); err != nil {
 		return err
 	}
 	start = time.Now()
 	if err := r.from.Delete(ctx, export); err != nil {
 		return fmt.Errorf("delete ServiceExport %s: %w", name, err)
 	}
-	return await(toGone, start, func(s state) bool { return s.imported == nil })
+	return r.record(await, toGone, start, (*Imported).Gone)
+}
+
+// awaitUsable waits until a service is usable and records when it was, and when it had each part of
+// that.
+func (r *run) awaitUsable(await awaitFunc, start time.Time) error {
+	parts := map[string]func(*Imported) bool{toObjects: (*Imported).HasObjects, toIP: (*Imported).HasIP}
+	return r.record(await, toUsable, start, func(i *Imported) bool {
+		for step, has := range parts {
+			if has(i) {
+				r.times[step] = append(r.times[step], time.Since(start))
+				delete(parts, step)
+			}
+		}
+		return i.Usable()
+	})
+}
+
+// record waits until a service is as wanted and records the time since start.
+func (r *run) record(await awaitFunc, step string, start time.Time, wanted func(*Imported) bool) error {
+	at, err := await(step, wanted)
+	if err == nil {
+		r.times[step] = append(r.times[step], at.Sub(start))
+	}
+	return err
 }
 
 // objects returns a Service without pods, and a slice with an endpoint from a range for

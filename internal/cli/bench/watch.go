@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -16,77 +18,72 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// state is what the importing cluster has of a service.
-type state struct {
-	imported  *mcsv1beta1.ServiceImport
-	addresses []string
-}
-
-// awaitFunc waits until the state is as wanted, and records the time since start for a step.
-type awaitFunc func(step string, start time.Time, wanted func(state) bool) error
+// awaitFunc waits until the service is as wanted, and returns when a watch showed that.
+type awaitFunc func(step string, wanted func(*Imported) bool) (time.Time, error)
 
 // watch watches a service in the importing cluster until stop is called.
 func (r *run) watch(ctx context.Context, name string) (await awaitFunc, stop func(), err error) {
-	imports, err := r.to.Watch(ctx, &mcsv1beta1.ServiceImportList{}, client.InNamespace(r.namespace))
-	if err != nil {
-		return nil, nil, fmt.Errorf("watch ServiceImports of the importing cluster: %w (is it a member of a clusterset?)", err)
+	ctx, cancel := context.WithCancel(ctx)
+	events := make(chan watch.Event)
+	var watching sync.WaitGroup
+	stop = func() {
+		cancel()
+		watching.Wait()
 	}
-	slices, err := r.to.Watch(ctx, &discoveryv1.EndpointSliceList{}, client.InNamespace(r.namespace),
-		client.MatchingLabels{mcsv1beta1.LabelServiceName: name})
-	if err != nil {
-		imports.Stop()
-		return nil, nil, fmt.Errorf("watch EndpointSlices of the importing cluster: %w", err)
+	for _, list := range []client.ObjectList{&mcsv1beta1.ServiceImportList{}, &discoveryv1.EndpointSliceList{}, &corev1.ServiceList{}} {
+		watcher, err := r.to.Watch(ctx, list, client.InNamespace(r.namespace))
+		if err != nil {
+			stop()
+			return nil, nil, fmt.Errorf("watch %T of the importing cluster: %w (is it a member of a clusterset?)", list, err)
+		}
+		watching.Go(func() { forward(ctx, watcher, events) })
 	}
-	var current state
-	await = func(step string, start time.Time, wanted func(state) bool) error {
+	current := &Imported{}
+	return func(step string, wanted func(*Imported) bool) (time.Time, error) {
 		timeout := time.NewTimer(r.Timeout)
 		defer timeout.Stop()
 		for !wanted(current) {
 			select {
 			case <-ctx.Done():
-				return ctx.Err()
+				return time.Time{}, ctx.Err()
 			case <-timeout.C:
-				return fmt.Errorf("%s: not within %s; see `seamark explain %s -n %s` and `seamark doctor`", step, r.Timeout, name, r.namespace)
-			case event, open := <-imports.ResultChan():
-				if !open {
-					return errors.New("the importing cluster ended the watch: try again")
+				return time.Time{}, fmt.Errorf("%s: not within %s; see `seamark explain %s -n %s` and `seamark doctor`",
+					step, r.Timeout, name, r.namespace)
+			case event := <-events:
+				if event.Type == watch.Error {
+					return time.Time{}, errors.New("the importing cluster ended the watch: try again")
 				}
-				current.updateImport(event, name)
-			case event, open := <-slices.ResultChan():
-				if !open {
-					return errors.New("the importing cluster ended the watch: try again")
+				if ServiceOf(event.Object) == name {
+					current.Update(event)
 				}
-				current.updateSlice(event)
 			}
 		}
-		r.times[step] = append(r.times[step], time.Since(start))
-		return nil
-	}
-	return await, func() { imports.Stop(); slices.Stop() }, nil
+		return time.Now(), nil
+	}, stop, nil
 }
 
-func (s *state) updateImport(event watch.Event, name string) {
-	si, ok := event.Object.(*mcsv1beta1.ServiceImport)
-	switch {
-	case !ok || si.Name != name:
-	case event.Type == watch.Deleted:
-		s.imported = nil
-	default:
-		s.imported = si
-	}
-}
-
-func (s *state) updateSlice(event watch.Event) {
-	slice, ok := event.Object.(*discoveryv1.EndpointSlice)
-	if !ok {
-		return
-	}
-	s.addresses = nil
-	if event.Type == watch.Deleted {
-		return
-	}
-	for i := range slice.Endpoints {
-		s.addresses = append(s.addresses, slice.Endpoints[i].Addresses...)
+// forward sends the events of a watch until ctx ends, and an error when the watch ends before.
+func forward(ctx context.Context, watcher watch.Interface, to chan<- watch.Event) {
+	defer watcher.Stop()
+	for {
+		var event watch.Event
+		select {
+		case <-ctx.Done():
+			return
+		case next, open := <-watcher.ResultChan():
+			event = next
+			if !open {
+				event = watch.Event{Type: watch.Error}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case to <- event:
+		}
+		if event.Type == watch.Error {
+			return
+		}
 	}
 }
 

@@ -173,13 +173,14 @@ func bareSlice(name, address string) *discoveryv1.EndpointSlice {
 
 // barePropagator propagates services by the bare chain.
 type barePropagator struct {
-	chain    *bareChain
-	observer *observer
+	chain      *bareChain
+	observer   *observer
+	newAddress func() string
 }
 
 func (s barePropagator) export(ctx context.Context, name string) (time.Time, error) {
 	start := time.Now()
-	return start, s.chain.from.client.Create(ctx, bareImport(name, newAddress()))
+	return start, s.chain.from.client.Create(ctx, bareImport(name, s.newAddress()))
 }
 
 func (s barePropagator) change(ctx context.Context, name, address string) (time.Time, error) {

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"sync"
+	"net/netip"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -17,9 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
-	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -37,11 +35,20 @@ type environment struct {
 	budgets                    budgets
 	broker, exporter, importer *server
 	exported                   int // the size of the bulk that is exported now
-	fleet                      *fleet.Fleet
-	agent                      string // the binary
-	agentArgs                  []string
-	dir                        string
-	planes                     []*controlplane.ControlPlane
+	// endpoints are the addresses that endpoints can have, and used is how many were used.
+	endpoints netip.Prefix
+	used      atomic.Uint32
+	// client is nil where there are no pods.
+	client *podClient
+	// closers end everything that was started, in reverse order.
+	closers []func()
+
+	// Of control planes without nodes only.
+	fleet     *fleet.Fleet
+	agent     string // the binary
+	agentArgs []string
+	dir       string
+	planes    []*controlplane.ControlPlane
 }
 
 // server is one API server with the benchmark's own client.
@@ -53,91 +60,37 @@ type server struct {
 	// ownRequests is the number of requests of this client, to subtract from those that the server
 	// counts.
 	ownRequests atomic.Int64
-	member      *fleet.Member // nil on the broker
+	// agents returns the process ids of the agents.
+	agents func() []int
+	// member is nil on the broker and in a sandbox.
+	member *fleet.Member
 }
 
-func newEnvironment(ctx context.Context, plane objects.DataPlane, agentArgs []string) (*environment, error) {
-	dir, err := os.MkdirTemp("", "seamark-bench-")
-	if err != nil {
-		return nil, err
+// close stops what was started and removes its files.
+func (e *environment) close() {
+	for _, end := range slices.Backward(e.closers) {
+		end()
 	}
-	e := &environment{plane: plane, budgets: budgetsOf[plane.Name], dir: dir, agentArgs: agentArgs}
-	if err := e.start(ctx); err != nil {
-		e.close()
-		return nil, err
-	}
-	return e, nil
 }
 
-func (e *environment) start(ctx context.Context) error {
-	if err := e.startPlanes(ctx); err != nil {
-		return err
-	}
-	var err error
-	if e.agent, err = fleet.BuildAgent(e.dir); err != nil {
-		return err
-	}
-	ids := []string{"east", "west"}
-	e.fleet, err = fleet.New(ctx, e.planes[0], e.planes[1:], fleet.Options{
-		Direct: true, RenewEvery: objects.RenewEvery, LeaseDuration: objects.LeaseDuration,
-		IDs: ids, DataPlanes: map[string]v1alpha1.DataPlane{ids[0]: e.plane.Name, ids[1]: e.plane.Name},
-	})
-	if err != nil {
-		return err
-	}
-	servers := []**server{&e.broker, &e.exporter, &e.importer}
-	for i, name := range []string{"broker", "exporter", "importer"} {
-		if *servers[i], err = newServer(name, e.planes[i].DirectConfig()); err != nil {
-			return err
-		}
-	}
-	e.exporter.member, e.importer.member = e.fleet.Members[0], e.fleet.Members[1]
-	for _, s := range []*server{e.exporter, e.importer} {
+// newAddress returns an address of an endpoint that was not used before.
+func (e *environment) newAddress() string {
+	ip := e.endpoints.Addr().As4()
+	n := binary.BigEndian.Uint32(ip[:]) + e.used.Add(1)
+	binary.BigEndian.PutUint32(ip[:], n)
+	return netip.AddrFrom4(ip).String()
+}
+
+// createNamespaces creates the namespaces of the benchmark in both members.
+func (e *environment) createNamespaces(ctx context.Context) error {
+	for _, s := range e.members() {
 		for _, name := range []string{benchNamespace, bareNamespace} {
 			if err := s.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 				return fmt.Errorf("create namespace %s: %w", name, err)
 			}
 		}
-		if err := s.member.StartBinary(e.agent, e.agentArgs...); err != nil {
-			return err
-		}
 	}
-	return e.awaitNoRequests(ctx, afterBurst)
-}
-
-func (e *environment) startPlanes(ctx context.Context) error {
-	kube, err := kubeparts.Kube(ctx, os.Stderr)
-	if err != nil {
-		return err
-	}
-	const planes = 3
-	e.planes = make([]*controlplane.ControlPlane, planes)
-	errs := make([]error, planes)
-	var starting sync.WaitGroup
-	for i := range planes {
-		starting.Go(func() {
-			name := fmt.Sprintf("bench%d", i)
-			e.planes[i], errs[i] = controlplane.Start(ctx, kube, controlplane.Options{Name: name, Dir: filepath.Join(e.dir, name)})
-		})
-	}
-	starting.Wait()
-	return errors.Join(errs...)
-}
-
-// close stops all processes and removes their files. A process that cannot be stopped ends with
-// this one.
-func (e *environment) close() {
-	if e.fleet != nil {
-		for _, m := range e.fleet.Members {
-			m.Kill()
-		}
-	}
-	for _, cp := range e.planes {
-		if cp != nil {
-			_ = cp.Stop()
-		}
-	}
-	_ = os.RemoveAll(e.dir)
+	return nil
 }
 
 // servers returns all three API servers.
@@ -148,16 +101,19 @@ func (e *environment) members() []*server { return []*server{e.exporter, e.impor
 
 // withAgentsPaused runs f while the agents are paused: the bare chain is measured without them.
 func (e *environment) withAgentsPaused(f func() error) error {
-	for _, m := range e.members() {
-		if err := syscall.Kill(m.member.PID(), syscall.SIGSTOP); err != nil {
-			return fmt.Errorf("pause the agent of %s: %w", m.name, err)
+	signalAll := func(signal syscall.Signal) (err error) {
+		for _, m := range e.members() {
+			for _, pid := range m.agents() {
+				err = errors.Join(err, syscall.Kill(pid, signal))
+			}
 		}
+		return err
 	}
-	err := f()
-	for _, m := range e.members() {
-		err = errors.Join(err, syscall.Kill(m.member.PID(), syscall.SIGCONT))
+	err := signalAll(syscall.SIGSTOP)
+	if err == nil {
+		err = f()
 	}
-	return err
+	return errors.Join(err, signalAll(syscall.SIGCONT))
 }
 
 func newServer(name string, cfg *rest.Config) (*server, error) {

@@ -24,13 +24,13 @@ func oneAtATime(ctx context.Context, e *environment, size sizes, r *report.Repor
 	err := withPropagators(ctx, e, func(ctx context.Context, byAgents agentPropagator, byChain barePropagator) error {
 		for from := 0; from < size.samples; from += turnSize {
 			to := min(from+turnSize, size.samples)
-			if err := e.withAgentsPaused(func() error { return bare.measure(ctx, byChain, from, to) }); err != nil {
+			if err := e.withAgentsPaused(func() error { return bare.measure(ctx, e, byChain, from, to) }); err != nil {
 				return errors.Join(err, byChain.chain.err())
 			}
 			if err := e.awaitNoRequests(ctx, afterOneService); err != nil {
 				return err
 			}
-			if err := agents.measure(ctx, byAgents, from, to); err != nil {
+			if err := agents.measure(ctx, e, byAgents, from, to); err != nil {
 				return err
 			}
 		}
@@ -49,7 +49,7 @@ func oneAtATime(ctx context.Context, e *environment, size sizes, r *report.Repor
 
 // measure exports, changes and unexports the services from … to-1 and records the duration of each
 // step.
-func (t *times) measure(ctx context.Context, p propagator, from, to int) error {
+func (t *times) measure(ctx context.Context, e *environment, p propagator, from, to int) error {
 	for i := from; i < to; i++ {
 		name := serviceName("one", i)
 		start, err := p.export(ctx, name)
@@ -60,7 +60,7 @@ func (t *times) measure(ctx context.Context, p propagator, from, to int) error {
 		}
 	}
 	for i := from; i < to; i++ {
-		address := newAddress()
+		address := e.newAddress()
 		start, err := p.change(ctx, serviceName("one", i), address)
 		if err := recordStep(ctx, &t.change, p, start, err, factAddress(address)); err != nil {
 			return err

@@ -10,6 +10,7 @@
 //	go run ./test/bench/controlplane -quick               # fewer and smaller, about two minutes
 //	go run ./test/bench/controlplane -data-plane nftables # with one data plane
 //	go run ./test/bench/controlplane -quick -only usable  # single exports and 200 at once
+//	go run ./test/bench/controlplane -sandbox             # as root: nodes, kube-proxy, DNS
 //
 // See package report for what all benchmarks have in common.
 package main
@@ -51,6 +52,9 @@ var sections = []section{
 	{"unexport", unexportsAtOnce}, {"scale", manyServices},
 }
 
+// sandboxSections are measured in a sandbox.
+var sandboxSections = []section{{"one", oneAtATime}, {"client", clientConnects}, {"bulk", exportsAtOnce}, {"unexport", unexportsAtOnce}}
+
 type section struct {
 	name    string
 	measure func(context.Context, *environment, sizes, *report.Report) error
@@ -60,8 +64,10 @@ type section struct {
 var usableSections = []string{"one", "bulk"}
 
 func main() {
-	only := flag.String("only", "", "measure only this: usable (the same as one,bulk), or a list of one, bulk, pod, idle, restart, unexport, scale")
+	only := flag.String("only", "", "measure only this: usable (the same as one,bulk), or a list of one, bulk, pod, idle, restart, unexport, scale;"+
+		" in a sandbox one, client, bulk, unexport")
 	plane := flag.String("data-plane", "both", "nftables, service or both")
+	inSandbox := flag.Bool("sandbox", false, "measure in a sandbox: clusters with nodes, kube-proxy and DNS, and a client in a pod (needs root)")
 	extra := flag.String("agent-args", "", "one more flag for both agents, such as --log-level=debug")
 	r := &report.Report{Title: "Control plane: Seamark compared with the bare chain", Peers: []string{"bare chain"}}
 	report.Main("controlplane", r, func(ctx context.Context, small bool, r *report.Report) error {
@@ -73,7 +79,11 @@ func main() {
 		if *extra != "" {
 			agentArgs = append(agentArgs, *extra)
 		}
-		selected, err := selectSections(*only)
+		start, from := newEnvironment, sections
+		if *inSandbox {
+			start, from = newSandbox, sandboxSections
+		}
+		selected, err := selectSections(*only, from)
 		if err != nil {
 			return err
 		}
@@ -82,7 +92,12 @@ func main() {
 			return err
 		}
 		for _, p := range planes {
-			if err := run(ctx, size, selected, p, agentArgs, r); err != nil {
+			r.Say("%s: building and starting a clusterset", p.Name)
+			e, err := start(ctx, p, agentArgs)
+			if err == nil {
+				err = e.run(ctx, size, selected, r)
+			}
+			if err != nil {
 				return fmt.Errorf("data plane %s: %w", p.Name, err)
 			}
 		}
@@ -91,9 +106,9 @@ func main() {
 }
 
 // selectSections returns the sections of a comma-separated list; all for the empty list.
-func selectSections(list string) ([]section, error) {
+func selectSections(list string, from []section) ([]section, error) {
 	if list == "" {
-		return sections, nil
+		return from, nil
 	}
 	var names []string
 	for name := range strings.SplitSeq(list, ",") {
@@ -101,12 +116,12 @@ func selectSections(list string) ([]section, error) {
 			names = append(names, usableSections...)
 			continue
 		}
-		if !slices.ContainsFunc(sections, func(s section) bool { return s.name == name }) {
+		if !slices.ContainsFunc(from, func(s section) bool { return s.name == name }) {
 			return nil, fmt.Errorf("-only: there is no section %q", name)
 		}
 		names = append(names, name)
 	}
-	return slices.DeleteFunc(slices.Clone(sections), func(s section) bool { return !slices.Contains(names, s.name) }), nil
+	return slices.DeleteFunc(slices.Clone(from), func(s section) bool { return !slices.Contains(names, s.name) }), nil
 }
 
 // selectPlanes returns the data planes that are measured.
@@ -125,18 +140,14 @@ func selectPlanes(name string) ([]objects.DataPlane, error) {
 	return planes, nil
 }
 
-// run measures the sections with one data plane. The names of their rows begin with it.
-func run(ctx context.Context, size sizes, selected []section, plane objects.DataPlane, agentArgs []string, r *report.Report) error {
-	r.Say("%s: building the agent, starting three control planes and a clusterset", plane.Name)
-	e, err := newEnvironment(ctx, plane, agentArgs)
-	if err != nil {
-		return err
-	}
+// run measures the sections and closes the environment. The names of rows begin with the data
+// plane.
+func (e *environment) run(ctx context.Context, size sizes, selected []section, r *report.Report) error {
 	defer e.close()
 	first := len(r.Rows)
 	defer func() {
 		for i := range r.Rows[first:] {
-			r.Rows[first+i].Name = fmt.Sprintf("%s: %s", plane.Name, r.Rows[first+i].Name)
+			r.Rows[first+i].Name = fmt.Sprintf("%s: %s", e.plane.Name, r.Rows[first+i].Name)
 		}
 	}()
 	// The limit does not include the build, whose duration depends on the build cache.

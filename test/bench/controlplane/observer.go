@@ -3,19 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/cli/bench"
 )
 
 // observer watches one namespace of the importing cluster and records when each fact was first
@@ -25,19 +22,12 @@ type observer struct {
 	derives  bool
 	mu       sync.Mutex
 	facts    map[string]*fact
-	services map[string]*imported
+	services map[string]*bench.Imported
 }
 
 type fact struct {
 	seen chan struct{} // closed once the fact was seen
 	at   time.Time
-}
-
-// imported is what the importing cluster holds of a service.
-type imported struct {
-	exists, hasIP, hasDerived bool
-	// slices by name, and whether each has an endpoint that a client can reach.
-	slices map[string]bool
 }
 
 // The facts about a service: its ServiceImport and a slice with a ready endpoint exist, its
@@ -51,7 +41,7 @@ func factAddress(ip string) string      { return "address " + ip }
 
 // observe watches the ServiceImports, EndpointSlices and Services of a namespace until ctx ends.
 func observe(ctx context.Context, s *server, namespace string, derives bool) (*observer, error) {
-	observer := &observer{derives: derives, facts: map[string]*fact{}, services: map[string]*imported{}}
+	observer := &observer{derives: derives, facts: map[string]*fact{}, services: map[string]*bench.Imported{}}
 	for _, list := range []client.ObjectList{&mcsv1beta1.ServiceImportList{}, &discoveryv1.EndpointSliceList{}, &corev1.ServiceList{}} {
 		watcher, err := s.client.Watch(ctx, list, client.InNamespace(namespace))
 		if err != nil {
@@ -71,72 +61,32 @@ func observe(ctx context.Context, s *server, namespace string, derives bool) (*o
 }
 
 func (o *observer) record(event watch.Event, at time.Time) {
+	name := bench.ServiceOf(event.Object)
+	if name == "" {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	exists := event.Type != watch.Deleted
-	switch obj := event.Object.(type) {
-	case *mcsv1beta1.ServiceImport:
-		service := o.service(obj.Name)
-		service.exists, service.hasIP = exists, exists && len(obj.Spec.IPs) > 0
-		o.judge(obj.Name, at)
-	case *discoveryv1.EndpointSlice:
-		name := obj.Labels[mcsv1beta1.LabelServiceName]
-		if name == "" {
-			return // of a Service of this cluster
+	service := o.services[name]
+	if service == nil {
+		service = &bench.Imported{NeedsDerived: o.derives}
+		o.services[name] = service
+	}
+	service.Update(event)
+	for what, holds := range map[string]bool{
+		factObjects(name): service.HasObjects(), factIP(name): service.HasIP(), factUsable(name): service.Usable(), factGone(name): service.Gone(),
+	} {
+		if holds {
+			o.markSeen(what, at)
 		}
-		o.service(name).slices[obj.Name] = o.isReachable(name, obj)
-		if !exists {
-			delete(o.service(name).slices, obj.Name)
-		}
-		o.judge(name, at)
-		for i := range obj.Endpoints {
-			for _, address := range obj.Endpoints[i].Addresses {
+	}
+	if slice, ok := event.Object.(*discoveryv1.EndpointSlice); ok && event.Type != watch.Deleted {
+		for i := range slice.Endpoints {
+			for _, address := range slice.Endpoints[i].Addresses {
 				o.markSeen(factAddress(address), at)
 			}
 		}
-	case *corev1.Service:
-		if of, ok := objects.DerivedFrom(obj); ok {
-			o.service(of.Name).hasDerived = exists
-			o.judge(of.Name, at)
-		}
 	}
-}
-
-// isReachable reports whether clients of a service can use an endpoint of the slice. A proxy of
-// Services finds slices by the name of the derived Service.
-func (o *observer) isReachable(service string, slice *discoveryv1.EndpointSlice) bool {
-	if o.derives && slice.Labels[discoveryv1.LabelServiceName] != objects.DerivedServiceName(service) {
-		return false
-	}
-	return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Ready, true) })
-}
-
-// judge records the facts about a service that hold now.
-func (o *observer) judge(name string, at time.Time) {
-	s := o.services[name]
-	hasObjects := s.exists && slices.Contains(slices.Collect(maps.Values(s.slices)), true)
-	if hasObjects {
-		o.markSeen(factObjects(name), at)
-	}
-	if s.hasIP {
-		o.markSeen(factIP(name), at)
-	}
-	if hasObjects && s.hasIP && s.hasDerived == o.derives {
-		o.markSeen(factUsable(name), at)
-	}
-	// An agent may replace a slice while a service becomes usable: nothing is gone before.
-	if !o.fact(factUsable(name)).at.IsZero() && !s.exists && !s.hasDerived && len(s.slices) == 0 {
-		o.markSeen(factGone(name), at)
-	}
-}
-
-func (o *observer) service(name string) *imported {
-	s := o.services[name]
-	if s == nil {
-		s = &imported{slices: map[string]bool{}}
-		o.services[name] = s
-	}
-	return s
 }
 
 func (o *observer) markSeen(what string, at time.Time) {

@@ -26,7 +26,7 @@ func podChange(ctx context.Context, e *environment, size sizes, r *report.Report
 	for i := range bigSlices {
 		ips := make([]string, bigPerSlice)
 		for j := range ips {
-			ips[j] = newAddress()
+			ips[j] = e.newAddress()
 		}
 		if err := e.exporter.client.Create(ctx, fleet.NewSlice(svc, serviceName("part", i), ips...)); err != nil {
 			return err
@@ -54,7 +54,7 @@ func podChange(ctx context.Context, e *environment, size sizes, r *report.Report
 			if err := e.exporter.client.Get(ctx, key, slice); err != nil {
 				return err
 			}
-			address := newAddress()
+			address := e.newAddress()
 			slice.Endpoints[i].Addresses = []string{address}
 			if err := e.exporter.client.Update(ctx, slice); err != nil {
 				return err

@@ -23,7 +23,12 @@ type usage struct {
 func (e *environment) usage() map[string]usage {
 	out := map[string]usage{}
 	for _, m := range e.members() {
-		out[m.name] = usageOf(m.member.PID())
+		for _, pid := range m.agents() {
+			// Of several replicas the leader uses the most CPU time.
+			if u := usageOf(pid); u.cpu >= out[m.name].cpu {
+				out[m.name] = u
+			}
+		}
 	}
 	return out
 }
@@ -97,6 +102,9 @@ func role(cmdline string) string {
 func cpuSpent(before, after map[string]time.Duration) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if after[name] == before[name] {
+			continue
+		}
 		parts = append(parts, fmt.Sprintf("%s %.1f s", name, (after[name]-before[name]).Seconds()))
 	}
 	return "CPU: " + strings.Join(parts, ", ")

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,14 +22,6 @@ type propagator interface {
 	importObserver() *observer
 }
 
-var addresses atomic.Uint32
-
-// newAddress returns an address that was not used before.
-func newAddress() string {
-	n := addresses.Add(1)
-	return fmt.Sprintf("10.%d.%d.%d", 128+n>>16&127, n>>8&255, n&255)
-}
-
 func newExport(name string) *mcsv1beta1.ServiceExport {
 	return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: benchNamespace, Name: name}}
 }
@@ -40,16 +31,23 @@ func sliceName(service string) string { return service + "-abc" }
 
 // serve creates n Services with some endpoints each.
 func (e *environment) serve(ctx context.Context, prefix string, n, endpoints int) error {
+	return e.serveAt(ctx, prefix, n, func() []string {
+		ips := make([]string, endpoints)
+		for i := range ips {
+			ips[i] = e.newAddress()
+		}
+		return ips
+	})
+}
+
+// serveAt creates n Services with endpoints at these addresses.
+func (e *environment) serveAt(ctx context.Context, prefix string, n int, addresses func() []string) error {
 	return harness.Parallel(workers, n, func(i int) error {
 		svc := fleet.NewService(benchNamespace, serviceName(prefix, i))
 		if err := e.exporter.client.Create(ctx, svc); err != nil {
 			return fmt.Errorf("create Service %s: %w", svc.Name, err)
 		}
-		ips := make([]string, endpoints)
-		for i := range ips {
-			ips[i] = newAddress()
-		}
-		slice := fleet.NewSlice(svc, "abc", ips...)
+		slice := fleet.NewSlice(svc, "abc", addresses()...)
 		if err := e.exporter.client.Create(ctx, slice); err != nil {
 			return fmt.Errorf("create EndpointSlice %s: %w", slice.Name, err)
 		}
@@ -77,5 +75,6 @@ func withPropagators(
 	if err != nil {
 		return err
 	}
-	return f(ctx, agentPropagator{from: e.exporter, observer: agentObserver}, barePropagator{chain: chain, observer: bareObserver})
+	agents := agentPropagator{from: e.exporter, observer: agentObserver}
+	return f(ctx, agents, barePropagator{chain: chain, observer: bareObserver, newAddress: e.newAddress})
 }

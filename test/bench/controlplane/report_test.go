@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,26 @@ func TestRequestsAreReadFromMetrics(t *testing.T) {
 	}
 	if _, err := parseRequests(strings.NewReader(`apiserver_request_total{verb="GET"} many`)); err == nil {
 		t.Error("a value that is no number was accepted")
+	}
+}
+
+func TestOwnRequestsAreCountedAsServersCountThem(t *testing.T) {
+	for path, want := range map[string]bool{
+		"GET /apis/discovery.k8s.io/v1/namespaces/bench/endpointslices":            true,
+		"GET /apis/discovery.k8s.io/v1/namespaces/bench/endpointslices?watch=true": false,
+		"GET /apis/discovery.k8s.io/v1/namespaces/bench/endpointslices/web":        false,
+		"GET /apis/multicluster.x-k8s.io/v1beta1/namespaces/b/serviceimports/web":  true,
+		"GET /api/v1/namespaces/bench/services":                                    false,
+		"POST /api/v1/namespaces/bench/services":                                   true,
+	} {
+		verb, url, _ := strings.Cut(path, " ")
+		req, err := http.NewRequestWithContext(t.Context(), verb, "https://server"+url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := isCountedRequest(req); got != want {
+			t.Errorf("%s: counted %t, want %t", path, got, want)
+		}
 	}
 }
 

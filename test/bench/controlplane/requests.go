@@ -89,17 +89,21 @@ func (r request) isCounted() bool {
 	if r.isWrite() {
 		return resource != "leases"
 	}
-	return r.verb != "WATCH" && readResources[resource]
+	return r.verb != "WATCH" && readResources[resource] && r != ownSlice
 }
+
+// ownSlice is how an API server reads the slice of its own Service, every ten seconds.
+var ownSlice = request{"GET", "endpointslices"}
 
 // isCountedRequest reports whether requests will count this request of the benchmark.
 func isCountedRequest(req *http.Request) bool {
 	if req.Method != http.MethodGet {
 		return true // the benchmark writes no leases
 	}
-	return req.URL.Query().Get("watch") == "" && slices.ContainsFunc(strings.Split(req.URL.Path, "/"), func(part string) bool {
-		return readResources[part]
-	})
+	parts := strings.Split(req.URL.Path, "/")
+	at := slices.IndexFunc(parts, func(part string) bool { return readResources[part] })
+	isOne := at < len(parts)-1 // the name of an object follows
+	return at >= 0 && req.URL.Query().Get("watch") == "" && (!isOne || parts[at] != ownSlice.resource)
 }
 
 // requestsDuring returns the requests that the API servers served while f ran.

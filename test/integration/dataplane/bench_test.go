@@ -54,16 +54,30 @@ func TestBenchCommand(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &result); err != nil || code != 0 {
 		t.Fatalf("exit %d, %v: %s%s", code, err, out, errOut)
 	}
-	if result.Rounds != 3 || len(result.Measured) != 4 {
-		t.Errorf("%+v", result)
-	}
+	p50 := map[string]int64{}
 	for _, m := range result.Measured {
+		p50[m.Name] = m.P50Nanoseconds
 		if m.P50Nanoseconds <= 0 || m.P50Nanoseconds > m.P99Nanoseconds || m.P99Nanoseconds > m.MaxNanoseconds {
 			t.Errorf("%+v", m)
 		}
 	}
-	if code, out, errOut := run("--from", "east", "--to", "west", "--rounds", "1"); code != 0 ||
-		!strings.Contains(out, "export … clusterset IP") {
+	want := []string{
+		"export → usable", "of that: export → ServiceImport and slice", "of that: export → clusterset IP",
+		"endpoint change → slice", "unexport → gone",
+	}
+	for _, name := range want {
+		if p50[name] == 0 {
+			t.Errorf("%q was not measured: %+v", name, result)
+		}
+		if strings.HasPrefix(name, "of that") && p50[name] > p50["export → usable"] {
+			t.Errorf("%q is later than usable: %+v", name, result)
+		}
+	}
+	if result.Rounds != 3 || len(result.Measured) != len(want) {
+		t.Errorf("%+v", result)
+	}
+	// East derives Services.
+	if code, out, errOut := run("--from", "west", "--to", "east", "--rounds", "1"); code != 0 || !strings.Contains(out, "export → usable") {
 		t.Errorf("for people: exit %d\n%s%s", code, out, errOut)
 	}
 	for wrong, says := range map[string]string{"--from east --to east": "two different contexts",

@@ -50,7 +50,8 @@ type Input struct {
 	// OverLimit is why this cluster may not publish one more service, empty if it may.
 	OverLimit string
 	// Records are all clusters' records of this service on the broker, including this cluster's.
-	Records []*v1alpha1.ExportRecord
+	// Those of demoted clusters are made the youngest. Undemoted are the same with their own ages.
+	Records, Undemoted []*v1alpha1.ExportRecord
 	// Addressing is what the clusterset IPs of the record are decided from.
 	Addressing
 }
@@ -93,10 +94,19 @@ func Decide(in Input) Plan {
 	if reason, out := merged.LeftOut[in.ClusterID]; out {
 		i := slices.IndexFunc(merged.Conflicts, func(c merge.Conflict) bool { return c.Reason == reason })
 		plan.leftOut = &merged.Conflicts[i]
-		return plan
+		if !in.mayStillBeUsed(record) {
+			return plan
+		}
 	}
 	plan.Slices = Slices(in, merged.Mode)
 	return plan
+}
+
+// mayStillBeUsed reports whether importers may use this cluster although it takes no part in the
+// service without the demoted clusters: they follow a demotion only when the clusters that then
+// decide are ready.
+func (in Input) mayStillBeUsed(record *v1alpha1.ExportRecord) bool {
+	return len(in.Undemoted) > 0 && slices.Contains(merge.Merge(withOwn(in.Undemoted, record)).Clusters, in.ClusterID)
 }
 
 func validity(in Input) metav1.Condition {

@@ -358,3 +358,23 @@ func TestLeftOutIsNotReady(t *testing.T) {
 		}
 	}
 }
+
+// A dead cluster is demoted, and then an exporter of another type decides. Importers follow that
+// when its endpoints are ready, so this cluster still publishes its own.
+func TestEndpointsStayWhileImportersMayUseThem(t *testing.T) {
+	in := exported(func(in *Input) { in.Service.Spec.ClusterIP = corev1.ClusterIPNone })
+	other := func(cluster string, age time.Duration, kind mcsv1beta1.ServiceImportType) *v1alpha1.ExportRecord {
+		r := recordOf(in)
+		r.Spec.ClusterID, r.Spec.ExportedAt, r.Spec.Type = v1alpha1.ClusterID(cluster), metav1.NewTime(created.Add(-age)), kind
+		return r
+	}
+	in.Undemoted = []*v1alpha1.ExportRecord{other("dead", 2*time.Hour, mcsv1beta1.Headless), other("west", time.Hour, mcsv1beta1.ClusterSetIP)}
+	in.Records = merge.Demote(in.Undemoted, map[string]bool{"dead": true})
+	if plan := Decide(in); plan.leftOut == nil || len(plan.Slices) != 1 {
+		t.Errorf("left out: %v, %d slices", plan.leftOut, len(plan.Slices))
+	}
+	in.Undemoted = in.Records // the dead cluster returned and gave up its age
+	if plan := Decide(in); plan.leftOut == nil || len(plan.Slices) != 0 {
+		t.Errorf("after its return left out: %v, %d slices", plan.leftOut, len(plan.Slices))
+	}
+}

@@ -239,7 +239,8 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 			return in, have, err
 		}
 	}
-	in.Records = merge.Demote(objects.AdmittedRecords(in.Records, r.ClusterOf), r.Demoted())
+	in.Undemoted = objects.AdmittedRecords(in.Records, r.ClusterOf)
+	in.Records = merge.Demote(in.Undemoted, r.Demoted())
 	all, err := index.BrokerSlices(ctx, r.Broker, key)
 	if err != nil {
 		return in, have, err

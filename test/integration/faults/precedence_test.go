@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,17 +20,28 @@ import (
 
 // The oldest exporter of a service is headless and dies. While it decides, the living exporter is
 // left out. After a while the living one decides, and it still does when all living agents restart
-// and when the other returns.
+// and when the other returns. Where the living one has no endpoints, nothing is decided, and
+// another headless exporter goes on serving.
 func TestLivingExportersDecide(t *testing.T) {
 	f := clusterset(t)
 	ns := fleet.NewNamespace(t, f.Members...)
 	east, west, north := f.Members[0], f.Members[1], f.Members[2]
-	east.Serve(t, fleet.NewService(ns, "db", func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), "10.1.0.1")
+	headless := func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }
+	east.Serve(t, fleet.NewService(ns, "db", headless), "10.1.0.1")
 	east.Export(t, ns, "db")
 	north.AwaitImport(t, ns, "db", sources{"east": {"10.1.0.1"}})
 	serve(t, west, ns, "db", "10.2.0.1")
 	west.Awaits(t, ns, "db", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonTypeConflict)
 	must(t, north.CheckAddresses(ns, "db", sources{"east": {"10.1.0.1"}}))
+	east.Serve(t, fleet.NewService(ns, "cache", headless), "10.1.0.2")
+	east.Export(t, ns, "cache")
+	west.AwaitImport(t, ns, "cache", sources{"east": {"10.1.0.2"}})
+	serve(t, west, ns, "cache")
+	west.Awaits(t, ns, "cache", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonTypeConflict)
+	time.Sleep(time.Second) // ages are whole seconds: north must be the youngest
+	north.Serve(t, fleet.NewService(ns, "cache", headless), "10.3.0.2")
+	north.Export(t, ns, "cache")
+	west.AwaitImport(t, ns, "cache", sources{"east": {"10.1.0.2"}, "north": {"10.3.0.2"}})
 
 	east.Stop()
 	t.Cleanup(func() { east.Stop(); start(t, east) })
@@ -37,6 +49,8 @@ func TestLivingExportersDecide(t *testing.T) {
 	decided := awaitClusterSetIP(t, north, ns, "db")
 	west.Awaits(t, ns, "db", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, mcsv1beta1.ServiceExportReasonExported)
 
+	north.Awaits(t, ns, "cache", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonTypeConflict)
+	serving := sources{"north": {"10.3.0.2"}}
 	stays := func() error {
 		si, err := north.Import(ns, "db")
 		if err != nil {
@@ -45,7 +59,10 @@ func TestLivingExportersDecide(t *testing.T) {
 		if si.Spec.Type != decided.Spec.Type || !slices.Equal(si.Spec.IPs, decided.Spec.IPs) {
 			return fmt.Errorf("it is %s %v, and was %s %v", si.Spec.Type, si.Spec.IPs, decided.Spec.Type, decided.Spec.IPs)
 		}
-		return north.CheckAddresses(ns, "db", sources{"west": {"10.2.0.1"}})
+		if err := north.CheckAddresses(ns, "db", sources{"west": {"10.2.0.1"}}); err != nil {
+			return err
+		}
+		return west.CheckAddresses(ns, "cache", serving)
 	}
 	for _, m := range []*fleet.Member{west, north} {
 		m.Stop()
@@ -55,6 +72,8 @@ func TestLivingExportersDecide(t *testing.T) {
 
 	start(t, east)
 	east.Awaits(t, ns, "db", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonTypeConflict)
+	serving["east"] = []string{"10.1.0.2"}
+	west.AwaitImport(t, ns, "cache", serving)
 	harness.Eventually(t, "no member demotes east", func() error {
 		leases := &coordinationv1.LeaseList{}
 		if err := f.Admin.List(context.Background(), leases, client.InNamespace(objects.DefaultNamespace)); err != nil {

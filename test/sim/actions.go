@@ -405,6 +405,21 @@ func doSetBack(w *world, _ *member, _ string, random uint64) {
 	}
 	w.checker.brokerSetBack()
 	w.broker.restore(old[random%uint64(len(old))])
+	for _, m := range w.members {
+		m.agent.listAgainIfStarting()
+	}
+}
+
+// listAgainIfStarting lets a process whose first lists are under way list everything again. It would
+// not notice that the broker was restored between them.
+func (a *agentProcess) listAgainIfStarting() {
+	if !slices.ContainsFunc(a.broker.order, func(i *informer) bool { return !i.synced.Load() }) {
+		return
+	}
+	for _, i := range a.broker.order {
+		i.mustList = true
+		i.wake()
+	}
 }
 
 // wake looks for changes that can be delivered again.

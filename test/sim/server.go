@@ -314,10 +314,10 @@ func (s *server) restore(b backup) {
 }
 
 // stateAt returns the objects of a kind, with their keys in order, as they were before the last n
-// changes, but not earlier than maxStaleness ago.
-func (st *store) stateAt(n int) (state map[types.NamespacedName]client.Object, keys []types.NamespacedName, position int) {
+// changes, but not earlier than maxStaleness ago and not before the first seen changes.
+func (st *store) stateAt(n, seen int) (state map[types.NamespacedName]client.Object, keys []types.NamespacedName, position int) {
 	position = len(st.log)
-	for ; n > 0 && position > 0 && time.Since(st.log[position-1].at) < maxStaleness; n-- {
+	for ; n > 0 && position > seen && time.Since(st.log[position-1].at) < maxStaleness; n-- {
 		position--
 	}
 	if position == len(st.log) {

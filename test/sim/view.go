@@ -263,7 +263,11 @@ func (i *informer) cache(key types.NamespacedName, obj client.Object) *cached {
 // list replaces the content by a list of the server. Objects that are gone are reported as missed
 // deletions.
 func (i *informer) list(behind int) {
-	state, keys, position := i.store.stateAt(behind)
+	seen := 0
+	if i.epoch == i.view.server.epoch {
+		seen = i.position // a watch lists from the last version that it has seen
+	}
+	state, keys, position := i.store.stateAt(behind, seen)
 	i.epoch, i.position, i.mustList = i.view.server.epoch, position, false
 	for at := len(i.objects) - 1; at >= 0; at-- {
 		c := i.objects[at]

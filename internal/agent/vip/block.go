@@ -23,8 +23,9 @@ type block struct {
 	inUse    int
 }
 
-// maxStart bounds where the search begins, so that addresses of large blocks stay short.
-const maxStart = 1 << 16
+// maxStart bounds where the search begins, so that addresses of large blocks stay short. It is a
+// prime, so that times of whole seconds differ too.
+const maxStart = 65521
 
 // newBlock returns the block of a prefix. The search for free addresses begins at an offset that
 // start chooses.

@@ -135,7 +135,7 @@ const longestWait = 15 * time.Minute
 func (w *world) end(deadAtEnd bool) {
 	w.heal(!deadAtEnd)
 	healed := time.Now()
-	w.run(40 * time.Second)
+	w.run(verdictTime)
 	if w.hasDead() {
 		w.run(livingDecideAfter)
 	}

@@ -241,14 +241,15 @@ func (i *informer) cache(key types.NamespacedName, obj client.Object) *cached {
 	if out := i.store.cached[at]; out != nil {
 		return out
 	}
-	var copied any = obj.DeepCopyObject()
+	transformed := obj
 	if f != nil {
-		var err error
-		if copied, err = f(copied); err != nil {
+		copied, err := f(obj.DeepCopyObject())
+		if err != nil {
 			panic(err)
 		}
+		transformed = copied.(client.Object)
 	}
-	out := &cached{key: key, obj: copied.(client.Object)}
+	out := &cached{key: key, obj: transformed}
 	for field, f := range i.view.indexers[i.typ] {
 		if out.indexed == nil {
 			out.indexed = map[string][]string{}

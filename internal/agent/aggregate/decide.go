@@ -11,12 +11,12 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -205,7 +205,7 @@ func isNewer(existing *mcsv1beta1.ServiceImport, records []*v1alpha1.ExportRecor
 // sameSpec compares everything but the writer: members that agree write nothing.
 func sameSpec(a, b *mcsv1beta1.ServiceImport) bool {
 	return maps.Equal(withoutWriter(a.Labels), withoutWriter(b.Labels)) && maps.Equal(a.Annotations, b.Annotations) &&
-		equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
+		apply.SameImportSpec(&a.Spec, &b.Spec)
 }
 
 func withoutWriter(labels map[string]string) map[string]string {

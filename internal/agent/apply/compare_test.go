@@ -1,11 +1,14 @@
 package apply
 
 import (
+	"reflect"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 // An API server does not store the difference between no labels and an empty map of labels, so it
@@ -58,5 +61,53 @@ func TestSameOwners(t *testing.T) {
 	}
 	if SameOwners([]metav1.OwnerReference{owner}, nil) {
 		t.Error("one owner and none are the same")
+	}
+}
+
+func TestSameImportSpec(t *testing.T) {
+	spec := func() *mcsv1beta1.ServiceImportSpec {
+		return &mcsv1beta1.ServiceImportSpec{
+			Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}, IPs: []string{"243.0.0.1"},
+			SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](10)}},
+		}
+	}
+	if !SameImportSpec(spec(), spec()) || !SameImportSpec(&mcsv1beta1.ServiceImportSpec{}, &mcsv1beta1.ServiceImportSpec{IPs: []string{}}) {
+		t.Error("equal specs differ")
+	}
+	fields := map[string]func(*mcsv1beta1.ServiceImportSpec){
+		"Ports":           func(s *mcsv1beta1.ServiceImportSpec) { s.Ports = append(s.Ports, s.Ports[0]) },
+		"IPs":             func(s *mcsv1beta1.ServiceImportSpec) { s.IPs = []string{"243.0.0.2"} },
+		"Type":            func(s *mcsv1beta1.ServiceImportSpec) { s.Type = mcsv1beta1.Headless },
+		"SessionAffinity": func(s *mcsv1beta1.ServiceImportSpec) { s.SessionAffinity = corev1.ServiceAffinityClientIP },
+		"SessionAffinityConfig": func(s *mcsv1beta1.ServiceImportSpec) {
+			s.SessionAffinityConfig.ClientIP.TimeoutSeconds = ptr.To[int32](20)
+		},
+		"IPFamilies": func(s *mcsv1beta1.ServiceImportSpec) { s.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} },
+		"InternalTrafficPolicy": func(s *mcsv1beta1.ServiceImportSpec) {
+			s.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+		},
+		"TrafficDistribution": func(s *mcsv1beta1.ServiceImportSpec) { s.TrafficDistribution = ptr.To("PreferClose") },
+	}
+	ofPorts := map[string]func(*mcsv1beta1.ServicePort){
+		"Name":        func(p *mcsv1beta1.ServicePort) { p.Name = "web" },
+		"Protocol":    func(p *mcsv1beta1.ServicePort) { p.Protocol = corev1.ProtocolUDP },
+		"AppProtocol": func(p *mcsv1beta1.ServicePort) { p.AppProtocol = ptr.To("http") },
+		"Port":        func(p *mcsv1beta1.ServicePort) { p.Port = 81 },
+	}
+	for field := range reflect.TypeFor[mcsv1beta1.ServiceImportSpec]().Fields() {
+		changed := spec()
+		if change := fields[field.Name]; change == nil {
+			t.Errorf("field %s is not compared", field.Name)
+		} else if change(changed); SameImportSpec(spec(), changed) {
+			t.Errorf("specs with another %s are the same", field.Name)
+		}
+	}
+	for field := range reflect.TypeFor[mcsv1beta1.ServicePort]().Fields() {
+		changed := spec()
+		if change := ofPorts[field.Name]; change == nil {
+			t.Errorf("field %s of ports is not compared", field.Name)
+		} else if change(&changed.Ports[0]); SameImportSpec(spec(), changed) {
+			t.Errorf("ports with another %s are the same", field.Name)
+		}
 	}
 }

@@ -230,14 +230,15 @@ func (r *Reconciler) writeDerived(ctx context.Context, key types.NamespacedName,
 	if plan.Want == nil {
 		return have, nil
 	}
+	if have != nil && !plan.Replace && sameService(have, plan.Want) {
+		return have, nil
+	}
 	want := plan.Want.DeepCopy()
 	switch {
 	case plan.Replace:
 		if err := r.Writer.Delete(ctx, key, have); err != nil {
 			return have, err
 		}
-	case have != nil && sameService(have, want):
-		return have, nil
 	case have != nil:
 		if err := r.Writer.Update(ctx, key, want); err != nil {
 			return have, err
@@ -270,7 +271,7 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, have 
 }
 
 func sameImport(a, b *mcsv1beta1.ServiceImport) bool {
-	return apply.SameMetadata(a, b) && equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
+	return apply.SameMetadata(a, b) && apply.SameImportSpec(&a.Spec, &b.Spec)
 }
 
 func (r *Reconciler) writeStatus(ctx context.Context, key types.NamespacedName, current *mcsv1beta1.ServiceImport, plan Plan) error {

@@ -21,8 +21,8 @@ var mends = []mend{
 	}}},
 	{"silence proves nothing while the own watch is down", []edit{{
 		member + "liveness.go",
-		"if !l.watchLive {",
-		"if false {",
+		"l.watchLive = own != nil && now.Sub(l.ownRenewalObserved) <= own.duration/2",
+		"l.watchLive = own != nil",
 	}}},
 	{"verdicts about dead clusters survive a restart", []edit{{
 		"internal/agent/judge.go",

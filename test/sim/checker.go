@@ -224,7 +224,10 @@ func (c *checker) checkAddresses(p place, si *mcsv1beta1.ServiceImport) {
 	}
 	for i, ip := range si.Spec.IPs {
 		family := si.Spec.IPFamilies[i]
-		if before := h.addresses[family]; before != "" && before != ip && !h.expired[before] && time.Since(h.addressed) > claimTime {
+		// A broker that was set back may have a record of an earlier service of that name.
+		restored := c.world.broker.epoch > 0 && h.expired[ip]
+		before := h.addresses[family]
+		if before != "" && before != ip && !h.expired[before] && !restored && time.Since(h.addressed) > claimTime {
 			c.world.fail(ruleStable, "the address of %s in %s changed from %s to %s", p.service, p.member.id, before, ip)
 		}
 		h.addresses[family] = ip

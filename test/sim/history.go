@@ -155,7 +155,7 @@ func (w *world) end(deadAtEnd bool) {
 	}
 	w.logf("rest")
 	writes := w.writes
-	w.run(30 * time.Second)
+	w.run(20 * time.Second)
 	if w.writes != writes {
 		w.fail(ruleRest, "%d writes although nothing changed", w.writes-writes)
 	}
@@ -166,7 +166,7 @@ func (w *world) end(deadAtEnd bool) {
 			w.run(3 * time.Second)
 		}
 	}
-	w.run(25 * time.Second)
+	w.run(20 * time.Second)
 	if w.writes != writes {
 		w.fail(ruleRestart, "%d writes after restarts although nothing changed", w.writes-writes)
 	}

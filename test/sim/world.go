@@ -255,8 +255,8 @@ func (w *world) work() {
 		if n < 2000 {
 			continue
 		}
-		// Two members of which one does not see the other's changes may overwrite each other, and so
-		// may two that take each other for dead, until they check that again.
+		// Two members of which one does not see the other's changes may overwrite each other, and
+		// so may two that take each other for dead, until they check that again.
 		if w.restless++; w.restless > maxRestless && !w.anyFrozen() {
 			w.fail(ruleRest, "the agents never come to rest: they reconcile without end")
 		}

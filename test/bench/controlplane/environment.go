@@ -149,21 +149,21 @@ const (
 // awaitNoRequests waits until the API servers have served no request of the agents for a period.
 func (e *environment) awaitNoRequests(ctx context.Context, period time.Duration) error {
 	const poll = 400 * time.Millisecond
-	var last int64 = -1
+	var last, changed counts
 	since := time.Now()
 	for {
 		counts, err := e.requests(ctx)
 		if err != nil {
 			return err
 		}
-		if now := counts.total(); now != last {
-			last, since = now, time.Now()
+		if counts.total() != last.total() {
+			last, changed, since = counts, counts.since(last), time.Now()
 		} else if time.Since(since) >= period {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the agents did not become idle: %w", context.Cause(ctx))
+			return fmt.Errorf("the agents did not become idle: %w; the last requests: %s", context.Cause(ctx), changed.describe(1))
 		case <-time.After(poll):
 		}
 	}

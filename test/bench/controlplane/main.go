@@ -10,6 +10,7 @@
 //	go run ./test/bench/controlplane -quick               # fewer and smaller, about two minutes
 //	go run ./test/bench/controlplane -data-plane nftables # with one data plane
 //	go run ./test/bench/controlplane -quick -only usable  # single exports and 200 at once
+//	go run ./test/bench/controlplane -trace               # where each millisecond goes
 //	go run ./test/bench/controlplane -sandbox             # as root: nodes, kube-proxy, DNS
 //
 // See package report for what all benchmarks have in common.
@@ -67,6 +68,7 @@ func main() {
 	only := flag.String("only", "", "measure only this: usable (the same as one,bulk), or a list of one, bulk, pod, idle, restart, unexport, scale;"+
 		" in a sandbox one, client, bulk, unexport")
 	plane := flag.String("data-plane", "both", "nftables, service or both")
+	trace := flag.Bool("trace", false, "report for single exports when each object was written on each API server, and nothing else")
 	inSandbox := flag.Bool("sandbox", false, "measure in a sandbox: clusters with nodes, kube-proxy and DNS, and a client in a pod (needs root)")
 	extra := flag.String("agent-args", "", "one more flag for both agents, such as --log-level=debug")
 	r := &report.Report{Title: "Control plane: Seamark compared with the bare chain", Peers: []string{"bare chain"}}
@@ -86,6 +88,9 @@ func main() {
 		selected, err := selectSections(*only, from)
 		if err != nil {
 			return err
+		}
+		if *trace {
+			selected = []section{{"trace", traceExports}}
 		}
 		planes, err := selectPlanes(*plane)
 		if err != nil {
@@ -156,7 +161,7 @@ func (e *environment) run(ctx context.Context, size sizes, selected []section, r
 	for _, section := range selected {
 		if err := section.measure(ctx, e, size, r); err != nil {
 			if cause := context.Cause(ctx); cause != nil {
-				return cause
+				return fmt.Errorf("%w: %w", cause, err)
 			}
 			return err
 		}

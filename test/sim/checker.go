@@ -44,15 +44,23 @@ type importHistory struct {
 	addressed time.Time       // when it got the first of them
 	expired   map[string]bool // addresses of an earlier service of that name
 	families  []corev1.IPFamily
-	sources   map[string]bool // the clusters whose ready endpoints it has
-	demoted   map[string]bool // at the last check
-	dropped   map[string]bool // dead clusters whose endpoints it had, and has not any more
+	sources   map[string]bool       // the clusters whose ready endpoints it has
+	served    map[endpointPort]bool // the ports that it has or had endpoints for
+	demoted   map[string]bool       // at the last check
+	dropped   map[string]bool       // dead clusters whose endpoints it had, and has not any more
 	// excused is when a user deleted a part of it; zero if it was complete again after that.
 	excused time.Time
 	// recordDeleted is true if a user deleted a record of the service: a backup from that time
 	// lacks it, or has its former addresses.
 	recordDeleted bool
 	annotated     string // the uid of the ServiceImport that another controller annotated
+}
+
+// endpointPort is a port of an import in a family.
+type endpointPort struct {
+	family   corev1.IPFamily
+	name     string
+	protocol corev1.Protocol
 }
 
 func newChecker(w *world) *checker {
@@ -276,18 +284,26 @@ func (c *checker) unserved(p place, si *mcsv1beta1.ServiceImport, imported []*di
 		}
 		return "there is no ServiceImport"
 	}
+	h, before := c.history(p), c.history(p).served
+	h.served = map[endpointPort]bool{}
+	why := ""
 	for _, port := range si.Spec.Ports {
 		for _, family := range si.Spec.IPFamilies {
+			key := endpointPort{family, port.Name, port.Protocol}
+			if h.served[key] = len(servers(imported, family, port.Name, port.Protocol)) > 0; h.served[key] || !before[key] {
+				continue // a port that is new gets its endpoints a moment later
+			}
+			h.served[key] = true
 			offered := slices.ContainsFunc(offers, func(o offer) bool {
 				return slices.Contains(clustersOf(si), o.member.id) && o.family == family && o.port.Name == port.Name &&
 					o.port.Port == port.Port && o.port.Protocol == port.Protocol && o.counts(c.world, p.service)
 			})
-			if offered && len(servers(imported, family, port.Name, port.Protocol)) == 0 {
-				return fmt.Sprintf("port %s has no %s endpoint", port.Name, family)
+			if offered {
+				why = fmt.Sprintf("port %s has no %s endpoint", port.Name, family)
 			}
 		}
 	}
-	return ""
+	return why
 }
 
 // offer is a port of a service that a cluster has ready endpoints for.

@@ -153,11 +153,15 @@ func (w *world) checkFamilies(m *member, si *mcsv1beta1.ServiceImport, records [
 	}
 }
 
+func (w *world) hasLivingExporter(si *mcsv1beta1.ServiceImport) bool {
+	return slices.ContainsFunc(clustersOf(si), func(id string) bool { return w.memberOf(id).deadSince.IsZero() })
+}
+
 func (w *world) checkImportAddresses(m *member, si *mcsv1beta1.ServiceImport, vips map[corev1.IPFamily]string) {
 	if si.Spec.Type == mcsv1beta1.Headless {
 		return
 	}
-	if len(si.Spec.IPs) != len(si.Spec.IPFamilies) {
+	if len(si.Spec.IPs) != len(si.Spec.IPFamilies) && w.hasLivingExporter(si) { // a dead one allocates no address
 		w.fail(ruleConverge, "%s in %s has %v as addresses of %v", si.Name, m.id, si.Spec.IPs, si.Spec.IPFamilies)
 		return
 	}

@@ -9,6 +9,52 @@ const (
 
 // mends are those that the simulator can express. The name says what the code does.
 var mends = []mend{
+	{"the derived Service outlives its ServiceImport", []edit{{
+		imports + "derived.go",
+		"return o.Kind == mcsv1beta1.ServiceImportKindName",
+		"return false",
+	}, {
+		imports + "reconciler.go",
+		"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
+		"	if si := have.serviceImport; plan.Derived.Want != nil && si != nil {\n" +
+			"		plan.Derived.Want.OwnerReferences = []metav1.OwnerReference{{Kind: mcsv1beta1.ServiceImportKindName, Name: si.Name, UID: si.UID}}\n	}\n" +
+			"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
+	}}},
+	{"the living decide about a service whose oldest exporter is dead", []edit{{
+		member + "demotion.go",
+		"now.Sub(verdict.Since) >= objects.DemoteAfter(lease.duration) {",
+		"now.Sub(verdict.Since) >= 1000*objects.DemoteAfter(lease.duration) {",
+	}}},
+	{"a cluster that was demoted yields when it returns", []edit{{
+		member + "yield.go",
+		"	return h.yield(ctx)\n",
+		"	return nil\n",
+	}}},
+	{"a demotion leaves no port without endpoints", []edit{{
+		imports + "demoted.go",
+		"if in.Existing == nil || in.hasDecided(merged) {",
+		"if in.Existing == nil || in.hasDecided(merged) || true {",
+	}}},
+	{"all members demote a cluster at the same time", []edit{{
+		member + "demotion.go",
+		"if _, stale := l.verdicts[member]; stale {",
+		"if member != l.self {",
+	}}},
+	{"a cluster that returned stays demoted for the duration of a lease", []edit{{
+		member + "demotion.go",
+		"return stale || l.demoted[cluster] && now.Sub(lease.returned) < lease.duration",
+		"return stale",
+	}}},
+	{"verdicts are saved again after an answer was lost", []edit{{
+		"internal/agent/judge.go",
+		"if (j.unsaved || !maps.Equal(verdicts, j.saved)) &&",
+		"if !maps.Equal(verdicts, j.saved) &&",
+	}}},
+	{"all services are reconciled after the broker was restored", []edit{{
+		"internal/agent/runnables.go",
+		"	a.restored.Store(true)\n",
+		"",
+	}}},
 	{"imports stay while a restored broker lacks records", []edit{{
 		imports + "offline.go",
 		"if left := lostDelay - time.Since(since); left > 0 {",
@@ -81,50 +127,5 @@ var mends = []mend{
 		member + "heartbeat.go",
 		"case now.Sub(h.watchSeen) > h.LeaseDuration:",
 		"case false:",
-	}}},
-	{"the derived Service outlives its ServiceImport", []edit{{
-		imports + "derived.go",
-		"return o.Kind == mcsv1beta1.ServiceImportKindName",
-		"return false",
-	}, {
-		imports + "reconciler.go",
-		"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
-		"	if plan.Derived.Want != nil {\n		plan.Derived.Want.OwnerReferences = []metav1.OwnerReference{ownerOf(current)}\n	}\n" +
-			"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
-	}}},
-	{"the living decide about a service whose oldest exporter is dead", []edit{{
-		member + "demotion.go",
-		"now.Sub(verdict.Since) >= objects.DemoteAfter(lease.duration) {",
-		"now.Sub(verdict.Since) >= 1000*objects.DemoteAfter(lease.duration) {",
-	}}},
-	{"a cluster that was demoted yields when it returns", []edit{{
-		member + "yield.go",
-		"	return h.yield(ctx)\n",
-		"	return nil\n",
-	}}},
-	{"a demotion leaves no port without endpoints", []edit{{
-		imports + "demoted.go",
-		"if in.Existing == nil || in.hasDecided(merged) {",
-		"if in.Existing == nil || in.hasDecided(merged) || true {",
-	}}},
-	{"all members demote a cluster at the same time", []edit{{
-		member + "demotion.go",
-		"if _, stale := l.verdicts[member]; stale {",
-		"if member != l.self {",
-	}}},
-	{"a cluster that returned stays demoted for the duration of a lease", []edit{{
-		member + "demotion.go",
-		"return stale || l.demoted[cluster] && now.Sub(lease.returned) < lease.duration",
-		"return stale",
-	}}},
-	{"verdicts are saved again after an answer was lost", []edit{{
-		"internal/agent/judge.go",
-		"if (j.unsaved || !maps.Equal(verdicts, j.saved)) &&",
-		"if !maps.Equal(verdicts, j.saved) &&",
-	}}},
-	{"all services are reconciled after the broker was restored", []edit{{
-		"internal/agent/runnables.go",
-		"	a.restored.Store(true)\n",
-		"",
 	}}},
 }

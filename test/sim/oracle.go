@@ -266,8 +266,11 @@ func (w *world) checkWithDead(m *member, si *mcsv1beta1.ServiceImport, imported 
 			return
 		}
 	}
-	serves := func(o offer) bool { return o.member.deadSince.IsZero() && w.published(si.Name, o) }
-	if merged := merge.Merge(living); !merged.Empty() && merged.Spec.Type != si.Spec.Type && slices.ContainsFunc(w.offers(si.Name), serves) {
+	merged := merge.Merge(living)
+	serves := func(o offer) bool { // one that the living leave out may still serve until another does
+		return o.member.deadSince.IsZero() && slices.Contains(merged.Clusters, o.member.id) && w.published(si.Name, o)
+	}
+	if !merged.Empty() && merged.Spec.Type != si.Spec.Type && slices.ContainsFunc(w.offers(si.Name), serves) {
 		w.fail(ruleLiving, "%s is %s in %s, though the living export it as %s", si.Name, si.Spec.Type, m.id, merged.Spec.Type)
 	}
 }

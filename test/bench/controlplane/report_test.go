@@ -60,6 +60,16 @@ func TestOwnRequestsAreCountedAsServersCountThem(t *testing.T) {
 	}
 }
 
+func TestRequestsOfNodesAreKnown(t *testing.T) {
+	for kind, want := range map[request]bool{
+		{"PATCH", "pods/status"}: true, {"POST", "events"}: true, {"POST", "services"}: false, {"PUT", "serviceexports/status"}: false,
+	} {
+		if got := kind.isOfNodes(); got != want {
+			t.Errorf("%s: %t, want %t", kind, got, want)
+		}
+	}
+}
+
 func TestReportMarksRowsOverBudget(t *testing.T) {
 	r := &report.Report{Peers: []string{"bare chain"}}
 	addTotal(r, "fast", time.Second, time.Second, 2, "")

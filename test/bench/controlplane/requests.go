@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -43,6 +44,9 @@ func (e *environment) requests(ctx context.Context) (counts, error) {
 		served, err := s.requests(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("read the metrics of %s: %w", s.name, err)
+		}
+		if e.client != nil {
+			maps.DeleteFunc(served, func(r request, _ int64) bool { return r.isOfNodes() })
 		}
 		served[request{"own", ""}] = -own
 		all[s.name] = served
@@ -90,6 +94,18 @@ func (r request) isCounted() bool {
 		return resource != "leases"
 	}
 	return r.verb != "WATCH" && readResources[resource] && r != ownSlice
+}
+
+// isOfNodes reports whether kubelets, schedulers and controllers of a sandbox send such requests.
+// Agents send none of them, except for events about errors.
+func (r request) isOfNodes() bool {
+	resource, _, _ := strings.Cut(r.resource, "/")
+	switch resource {
+	case "events", "pods", "nodes", "deployments", "replicasets", "daemonsets", "serviceaccounts",
+		"tokenreviews", "subjectaccessreviews", "endpoints":
+		return true
+	}
+	return false
 }
 
 // ownSlice is how an API server reads the slice of its own Service, every ten seconds.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -31,13 +32,14 @@ type bareChain struct {
 	mu       sync.Mutex
 	objects  map[string]*mcsv1beta1.ServiceImport  // as last watched; nil when deleted
 	slices   map[string]*discoveryv1.EndpointSlice // as last written
-	errs     chan error
+	fail     context.CancelCauseFunc               // ends what waits for the chain
 }
 
-// startBareChain starts a bare chain that runs until ctx ends.
-func startBareChain(ctx context.Context, e *environment) (*bareChain, error) {
+// startBareChain starts a bare chain that runs until ctx ends. It calls fail when it cannot
+// continue.
+func startBareChain(ctx context.Context, e *environment, fail context.CancelCauseFunc) (*bareChain, error) {
 	c := &bareChain{
-		from: e.exporter, to: e.importer, errs: make(chan error, 1),
+		from: e.exporter, to: e.importer, fail: fail,
 		objects: map[string]*mcsv1beta1.ServiceImport{}, slices: map[string]*discoveryv1.EndpointSlice{},
 	}
 	watcher, err := c.from.client.Watch(ctx, &mcsv1beta1.ServiceImportList{}, client.InNamespace(bareNamespace))
@@ -64,6 +66,7 @@ func startBareChain(ctx context.Context, e *environment) (*bareChain, error) {
 			c.mu.Unlock()
 			queue.Add(obj.Name)
 		}
+		fail(errors.New("bare chain: the API server ended the watch")) // has no effect after ctx ended
 	}()
 	for range workers {
 		go c.work(ctx, queue)
@@ -78,10 +81,7 @@ func (c *bareChain) work(ctx context.Context, queue workqueue.TypedInterface[str
 			return
 		}
 		if err := c.propagate(ctx, name); err != nil {
-			select {
-			case c.errs <- fmt.Errorf("bare chain: %s: %w", name, err):
-			default:
-			}
+			c.fail(fmt.Errorf("bare chain: %s: %w", name, err))
 		}
 		queue.Done(name)
 	}
@@ -122,16 +122,6 @@ func (c *bareChain) propagate(ctx context.Context, name string) error {
 	defer c.mu.Unlock()
 	c.slices[name] = slice
 	return nil
-}
-
-// err returns the first error, or nil.
-func (c *bareChain) err() error {
-	select {
-	case err := <-c.errs:
-		return err
-	default:
-		return nil
-	}
 }
 
 // clear deletes all objects of the bare chain in both clusters, without its workers.

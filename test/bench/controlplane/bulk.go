@@ -138,11 +138,11 @@ func (e *environment) measureBareBulk(
 	err = e.withAgentsPaused(func() error {
 		cpu := cpuTimes()
 		if took, err = exportAll(ctx, bare, prefix, n); err != nil {
-			return errors.Join(err, bare.chain.err())
+			return err
 		}
 		detail = cpuSpent(cpu, cpuTimes())
 		took.gone, err = unexportAll(ctx, bare, prefix, n)
-		return errors.Join(err, bare.chain.err(), bare.chain.clear(ctx))
+		return errors.Join(err, bare.chain.clear(ctx))
 	})
 	if err != nil {
 		return took, "", err

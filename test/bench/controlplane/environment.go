@@ -60,8 +60,8 @@ type server struct {
 	// ownRequests is the number of requests of this client, to subtract from those that the server
 	// counts.
 	ownRequests atomic.Int64
-	// agents returns the process ids of the agents.
-	agents func() []int
+	// agents returns the process ids of the agents, which change when one is restarted.
+	agents func() ([]int, error)
 	// member is nil on the broker and in a sandbox.
 	member *fleet.Member
 }
@@ -103,7 +103,9 @@ func (e *environment) members() []*server { return []*server{e.exporter, e.impor
 func (e *environment) withAgentsPaused(f func() error) error {
 	signalAll := func(signal syscall.Signal) (err error) {
 		for _, m := range e.members() {
-			for _, pid := range m.agents() {
+			pids, findErr := m.agents()
+			err = errors.Join(err, findErr)
+			for _, pid := range pids {
 				err = errors.Join(err, syscall.Kill(pid, signal))
 			}
 		}

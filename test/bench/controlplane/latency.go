@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/seamark-dev/seamark/test/bench/report"
@@ -25,7 +24,7 @@ func oneAtATime(ctx context.Context, e *environment, size sizes, r *report.Repor
 		for from := 0; from < size.samples; from += turnSize {
 			to := min(from+turnSize, size.samples)
 			if err := e.withAgentsPaused(func() error { return bare.measure(ctx, e, byChain, from, to) }); err != nil {
-				return errors.Join(err, byChain.chain.err())
+				return err
 			}
 			if err := e.awaitNoRequests(ctx, afterOneService); err != nil {
 				return err

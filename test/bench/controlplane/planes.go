@@ -61,7 +61,7 @@ func (e *environment) start(ctx context.Context) error {
 	}
 	for i, s := range e.members() {
 		s.member = e.fleet.Members[i]
-		s.agents = func() []int { return []int{s.member.PID()} }
+		s.agents = func() ([]int, error) { return []int{s.member.PID()}, nil }
 		if err := s.member.StartBinary(e.agent, e.agentArgs...); err != nil {
 			return err
 		}

@@ -23,7 +23,8 @@ type usage struct {
 func (e *environment) usage() map[string]usage {
 	out := map[string]usage{}
 	for _, m := range e.members() {
-		for _, pid := range m.agents() {
+		pids, _ := m.agents() // the usage of none is zero
+		for _, pid := range pids {
 			// Of several replicas the leader uses the most CPU time.
 			if u := usageOf(pid); u.cpu >= out[m.name].cpu {
 				out[m.name] = u

@@ -61,9 +61,9 @@ func serviceName(prefix string, i int) string { return fmt.Sprintf("%s-%d", pref
 func withPropagators(
 	ctx context.Context, e *environment, f func(ctx context.Context, agents agentPropagator, bare barePropagator) error,
 ) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	chain, err := startBareChain(ctx, e)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	chain, err := startBareChain(ctx, e, cancel)
 	if err != nil {
 		return err
 	}

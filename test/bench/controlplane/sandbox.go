@@ -66,11 +66,11 @@ func (e *environment) startSandbox(ctx context.Context, dir string) error {
 		}
 	}
 	for _, m := range e.members() {
-		pids, err := m.agentPods(ctx)
-		if err != nil {
+		// Not with ctx: agents that were paused have to continue after it ended.
+		m.agents = func() ([]int, error) { return m.agentPods(context.WithoutCancel(ctx)) }
+		if _, err := m.agents(); err != nil {
 			return fmt.Errorf("find the agents of the %s: %w", m.name, err)
 		}
-		m.agents = func() []int { return pids }
 	}
 	if err := e.createNamespaces(ctx); err != nil {
 		return err

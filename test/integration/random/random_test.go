@@ -205,6 +205,9 @@ func (w *workload) changeService(rt *rapid.T) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		}
 	})
+	// The EndpointSlice controller of a cluster would do this.
+	changed := fleet.NewSlice(fleet.NewService(ns, name, func(s *corev1.Service) { s.Spec.Ports = ports }), "abc")
+	fleet.Update(w.t, m, ns, changed.Name, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) { s.Ports = changed.Ports })
 }
 
 func (w *workload) changeEndpoints(rt *rapid.T) {

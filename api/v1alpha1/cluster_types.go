@@ -84,7 +84,7 @@ type ClusterLimits struct {
 	// +optional
 	Endpoints int32 `json:"endpoints,omitempty"`
 
-	// Bytes is how large the exported labels and annotations of all its services may be together;
+	// Bytes is how large the exported labels, annotations and ports of all its services may be;
 	// 32 MiB when absent.
 	//
 	// +kubebuilder:validation:Minimum=1

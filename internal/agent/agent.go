@@ -109,6 +109,9 @@ type agent struct {
 
 	resync chan struct{} // requests a resync of all services
 
+	// content bounds what the cache of the broker holds of other members.
+	content *limits.Content
+
 	unreadable sync.Map // from kinds of this cluster that could never be listed to the error
 }
 
@@ -150,7 +153,7 @@ func newAgent(o Options) *agent {
 		Options: o, brokerTransport: member.NewTransport(), metrics: telemetry.New(),
 		pool: vip.NewPool(uint64(time.Now().UnixNano())), owners: vip.NewOwners(),
 		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{}, identityPush: &trigger.Push{},
-		resync: make(chan struct{}, 1),
+		resync: make(chan struct{}, 1), content: limits.NewContent(),
 	}
 	a.restartWatches = a.brokerTransport.RestartWatches
 	return a
@@ -231,7 +234,7 @@ func (a *agent) connect(context.Context) error {
 	cfg.Wrap(a.brokerTransport.Wrap)
 	a.broker, err = cluster.New(cfg, func(o *cluster.Options) {
 		o.Scheme, o.MapperProvider, o.Logger = scheme, staticMapper, a.Log
-		o.Cache = brokerCache(a.membership.Namespace, a.membership.ClusterID)
+		o.Cache = brokerCache(a.membership.Namespace, &foreignContent{a.membership.ClusterID, a.content, a.limitsOf})
 	})
 	if err != nil {
 		return fmt.Errorf("set up the connection to the broker: %w", err)

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -26,6 +27,7 @@ func localCache() cache.Options {
 			&corev1.Namespace{}:          {Transform: stripNamespace},
 			&corev1.Service{}:            {Transform: stripService},
 			&discoveryv1.EndpointSlice{}: {Transform: stripSlice},
+			&mcsv1beta1.ServiceImport{}:  {Transform: stripImport},
 		},
 	}
 }
@@ -39,17 +41,24 @@ func membershipOnly() cache.ByObject {
 }
 
 // brokerCache returns the options of the cache of the broker's namespace. Slices that this cluster
-// published are only compared with their desired state, so a digest of them is enough.
-func brokerCache(namespace, clusterID string) cache.Options {
+// published are only compared with their desired state, so a digest of them is enough. Of other
+// members' objects it holds what is read, and no more than foreign allows.
+func brokerCache(namespace string, foreign *foreignContent) cache.Options {
+	published := cache.ByObject{Transform: func(obj any) (any, error) {
+		if s, ok := obj.(*discoveryv1.EndpointSlice); ok && s.Labels[mcsv1beta1.LabelSourceCluster] == foreign.own {
+			apply.ReplaceByDigest(s)
+		}
+		if o, ok := obj.(client.Object); ok {
+			foreign.strip(o)
+		}
+		return stripMeta(obj)
+	}}
 	return cache.Options{
 		DefaultTransform:  stripMeta,
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
-		ByObject: map[client.Object]cache.ByObject{&discoveryv1.EndpointSlice{}: {Transform: func(obj any) (any, error) {
-			if s, ok := obj.(*discoveryv1.EndpointSlice); ok && s.Labels[mcsv1beta1.LabelSourceCluster] == clusterID {
-				apply.ReplaceByDigest(s)
-			}
-			return stripMeta(obj)
-		}}},
+		ByObject: map[client.Object]cache.ByObject{
+			&v1alpha1.ExportRecord{}: published, &discoveryv1.EndpointSlice{}: published, &mcsv1beta1.ServiceImport{}: published,
+		},
 	}
 }
 
@@ -82,17 +91,36 @@ func stripService(obj any) (any, error) {
 
 // stripSlice drops the references to pods: other clusters only use names and addresses. Imported
 // slices are only compared with their desired state, so a digest of them is enough. Slices of a
-// broker on this API server are read from the broker's cache.
+// broker on this API server are read from the broker's cache, so nothing of them is held here.
 func stripSlice(obj any) (any, error) {
 	s, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return obj, nil
 	}
 	if s.Labels[discoveryv1.LabelManagedBy] == objects.ManagedBy {
+		if isOnBroker(s) {
+			keepKeys(s, sliceLabels, nil)
+		}
 		apply.ReplaceByDigest(s)
 	}
 	for i := range s.Endpoints {
 		s.Endpoints[i].TargetRef = nil
 	}
 	return stripMeta(obj)
+}
+
+// stripImport drops the content of aggregates of a broker on this API server: they are read from
+// the broker's cache.
+func stripImport(obj any) (any, error) {
+	if si, ok := obj.(*mcsv1beta1.ServiceImport); ok && isOnBroker(si) {
+		keepKeys(si, aggregateLabels, nil)
+		si.Spec, si.Status = mcsv1beta1.ServiceImportSpec{}, mcsv1beta1.ServiceImportStatus{}
+	}
+	return stripMeta(obj)
+}
+
+// isOnBroker reports whether an object belongs to a broker.
+func isOnBroker(obj client.Object) bool {
+	_, onBroker := obj.GetLabels()[v1alpha1.LabelServiceNamespace]
+	return onBroker
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -17,7 +18,7 @@ import (
 func endpointSlice(labels map[string]string) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: "web-1", Labels: labels, Annotations: map[string]string{"region": "eu"},
+			Namespace: "shop", Name: "web-1", Labels: labels, Annotations: map[string]string{v1alpha1.AnnotationRegion: "eu"},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "x"}},
 		},
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, TargetRef: &corev1.ObjectReference{Name: "web-pod"}}},
@@ -38,7 +39,7 @@ func sliceTransform(t *testing.T, options cache.Options) func(any) (any, error) 
 // Slices that are only compared are cached as a digest. Caches apply a transform twice when they
 // list by a watch, so the second time must not change the result.
 func TestCachedSlices(t *testing.T) {
-	local, broker := sliceTransform(t, localCache()), sliceTransform(t, brokerCache("seamark-broker", "north"))
+	local, broker := sliceTransform(t, localCache()), sliceTransform(t, brokerCache("seamark-broker", foreignOf("north")))
 	for name, test := range map[string]struct {
 		transform func(any) (any, error)
 		labels    map[string]string
@@ -59,7 +60,7 @@ func TestCachedSlices(t *testing.T) {
 			if _, digest := cached.Annotations[apply.AnnotationDigest]; digest != test.digest || (len(cached.Endpoints) == 0) != test.digest {
 				t.Errorf("cached as %+v", cached)
 			}
-			if cached.ManagedFields != nil || cached.Annotations["region"] != "eu" {
+			if cached.ManagedFields != nil || cached.Annotations[v1alpha1.AnnotationRegion] != "eu" {
 				t.Errorf("metadata: %+v", cached.ObjectMeta)
 			}
 			if !test.digest {

@@ -68,6 +68,10 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 			a.Log.Info("the connection to the broker changed", "clusterset", a.membership.ClusterSet, "connected", connected, "idTaken", taken)
 			a.resyncAll(ctx)
 		}
+		if connected && a.content.RelistDue(a.limitsOf, time.Now()) {
+			a.Log.Info("a member publishes no more than its limits again; listing all objects of the broker again")
+			a.relistBroker()
+		}
 		if connected && a.restored.Swap(false) {
 			a.resyncAll(ctx)
 		}

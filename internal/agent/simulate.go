@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/seamark-dev/seamark/internal/agent/limits"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -47,7 +48,8 @@ func Simulate(ctx context.Context, o Options, w World) error {
 // SimulatedCaches returns the options of the two caches of an agent. Kinds of which no field is
 // dropped need no transformation: it would only make equal strings share memory.
 func SimulatedCaches(m objects.Membership) (local, broker cache.Options) {
-	local, broker = localCache(), brokerCache(m.Namespace, m.ClusterID)
+	foreign := &foreignContent{m.ClusterID, limits.NewContent(), func(string) objects.Limits { return objects.DefaultLimits }}
+	local, broker = localCache(), brokerCache(m.Namespace, foreign)
 	local.DefaultTransform, broker.DefaultTransform = nil, nil
 	return local, broker
 }

@@ -79,11 +79,14 @@ func (u *usages) update(clusterID string, change func(*limits.Usage) []types.Nam
 // watchUsage counts what all members publish.
 func (a *agent) watchUsage(ctx context.Context) error {
 	_, err := member.Watch(ctx, a.broker.GetCache(), &v1alpha1.ExportRecord{}, func(r *v1alpha1.ExportRecord, deleted bool) {
+		if deleted {
+			a.content.Forget(contentKey(r))
+		}
 		a.count(r, func(u *limits.Usage, service types.NamespacedName) []types.NamespacedName {
 			if deleted {
 				return u.RemoveRecord(service)
 			}
-			affected := u.SetRecord(service, r.CreationTimestamp.Time, size(r.Spec.ExportedLabels)+size(r.Spec.ExportedAnnotations))
+			affected := u.SetRecord(service, r.CreationTimestamp.Time, recordBytes(r))
 			if !u.Admits(service) {
 				affected = append(affected, service) // it may have been reconciled before it was counted
 			}
@@ -94,14 +97,36 @@ func (a *agent) watchUsage(ctx context.Context) error {
 		return err
 	}
 	_, err = member.Watch(ctx, a.broker.GetCache(), &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice, deleted bool) {
+		if deleted {
+			a.content.Forget(contentKey(s))
+		}
 		a.count(s, func(u *limits.Usage, service types.NamespacedName) []types.NamespacedName {
 			if deleted {
 				return u.SetSlice(service, s.Name, 0, 0)
 			}
-			return u.SetSlice(service, s.Name, len(s.Endpoints), size(s.Annotations))
+			return u.SetSlice(service, s.Name, sliceEndpoints(s), sliceBytes(s))
 		})
 	})
+	if err != nil {
+		return err
+	}
+	_, err = member.Watch(ctx, a.broker.GetCache(), &mcsv1beta1.ServiceImport{}, a.forgetDeleted)
 	return err
+}
+
+// forgetDeleted frees what a deleted object counted in the cache of the broker.
+func (a *agent) forgetDeleted(si *mcsv1beta1.ServiceImport, deleted bool) {
+	if deleted {
+		a.content.Forget(contentKey(si))
+	}
+}
+
+// limitsOf returns the limits of the member of an account.
+func (a *agent) limitsOf(account string) objects.Limits {
+	if a.clusters == nil {
+		return objects.DefaultLimits
+	}
+	return objects.LimitsOf(a.clusters.Get(memberOf(account)))
 }
 
 // count changes the usage of the member that an object of the broker belongs to.

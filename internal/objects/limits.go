@@ -27,5 +27,5 @@ func LimitsOf(cluster *v1alpha1.Cluster) Limits {
 }
 
 func (l Limits) String() string {
-	return fmt.Sprintf("%d services, %d endpoints and %d bytes of exported labels and annotations", l.Services, l.Endpoints, l.Bytes)
+	return fmt.Sprintf("%d services, %d endpoints and %d bytes of exported labels, annotations and ports", l.Services, l.Endpoints, l.Bytes)
 }

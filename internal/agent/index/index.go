@@ -3,6 +3,7 @@ package index
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -119,16 +120,34 @@ func BrokerSlices(ctx context.Context, c client.Reader, service types.Namespaced
 	return valid(list.Items, objects.CheckSlice), nil
 }
 
-// valid returns pointers to the items that pass check.
-func valid[T any](items []T, check func(*T) error) []*T {
+// valid returns pointers to the items that pass check and whose content was not dropped.
+func valid[T any, P interface {
+	*T
+	client.Object
+}](items []T, check func(*T) error) []*T {
 	out := make([]*T, 0, len(items))
 	for i := range items {
-		if check(&items[i]) == nil {
+		if check(&items[i]) == nil && !IsDropped(P(&items[i])) {
 			out = append(out, &items[i])
 		}
 	}
 	return out
 }
+
+// annotationDropped marks a cached object without its content. Its value is droppedMark, so that no
+// member can set it on the broker.
+const annotationDropped = "cache.seamark.dev/dropped"
+
+var droppedMark = rand.Text()
+
+// MarkDropped marks a cached object whose content was dropped. The functions of this package leave
+// it out.
+func MarkDropped(obj client.Object) {
+	obj.SetAnnotations(map[string]string{annotationDropped: droppedMark})
+}
+
+// IsDropped reports whether the content of a cached object was dropped.
+func IsDropped(obj client.Object) bool { return obj.GetAnnotations()[annotationDropped] == droppedMark }
 
 func pointers[T any](items []T) []*T {
 	out := make([]*T, len(items))

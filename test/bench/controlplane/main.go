@@ -50,7 +50,7 @@ var (
 // sections are measured in this order. Later ones use the services that earlier ones exported.
 var sections = []section{
 	{"one", oneAtATime}, {"bulk", exportsAtOnce}, {"pod", podChange}, {"idle", idleAgents}, {"restart", restarts},
-	{"unexport", unexportsAtOnce}, {"scale", manyServices},
+	{"unexport", unexportsAtOnce}, {"scale", manyServices}, {"services", creatingServices},
 }
 
 // sandboxSections are measured in a sandbox.
@@ -65,7 +65,7 @@ type section struct {
 var usableSections = []string{"one", "bulk"}
 
 func main() {
-	only := flag.String("only", "", "measure only this: usable (the same as one,bulk), or a list of one, bulk, pod, idle, restart, unexport, scale;"+
+	only := flag.String("only", "", "measure only this: usable (the same as one,bulk), or a list of one, bulk, pod, idle, restart, unexport, scale, services;"+
 		" in a sandbox one, client, bulk, unexport")
 	plane := flag.String("data-plane", "both", "nftables, service or both")
 	trace := flag.Bool("trace", false, "report for single exports when each object was written on each API server, and nothing else")

@@ -50,7 +50,7 @@ SIM ?= 10m
 .PHONY: sim
 sim: ## Play random histories of a simulated clusterset (SIM=10m, or SIM=50000 histories)
 	go test -vet=off -ldflags=-w -timeout 24h -count=1 -v -run TestHistories ./test/sim -sim.first=$$RANDOM$$RANDOM \
-	  $(if $(filter %s %m %h,$(SIM)),-sim.duration=$(SIM),-sim.histories=$(SIM))
+	  -sim.processes=$$(nproc) $(if $(filter %s %m %h,$(SIM)),-sim.duration=$(SIM),-sim.histories=$(SIM))
 
 .PHONY: sim-teeth
 sim-teeth: ## Take the mends out of the agent one by one and show which the simulator misses (15 to 30 minutes)

@@ -43,7 +43,8 @@ func (j *livenessJudge) restore(ctx context.Context) bool {
 
 // judge decides which members are stale and which of them are demoted, and returns those for which
 // that changed. A verdict is stored before it counts: what was dropped because of it must not come
-// back after a restart.
+// back after a restart. Where that fails for a while, other writes to this cluster do as well. An
+// agent that may not store verdicts decides without.
 func (j *livenessJudge) judge(ctx context.Context) (changed []string) {
 	now := time.Now()
 	verdicts, changed := j.Judge(now)
@@ -52,6 +53,9 @@ func (j *livenessJudge) judge(ctx context.Context) (changed []string) {
 		err := j.store.Save(ctx, verdicts)
 		if j.unsaved = err != nil; j.unsaved {
 			j.log.Error(err, "cannot save which members are stale; retrying", "interval", saveRetryInterval)
+			if !apierrors.IsForbidden(err) {
+				changed = nil // decided again with the next try
+			}
 		}
 		j.saved = verdicts
 	}

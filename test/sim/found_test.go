@@ -14,6 +14,7 @@ var found = map[string][]uint64{
 	"did not notice a broker that was restored twice":                    {500449, 500981},
 	"left its record on a broker that forgot its deletion":               {500929},
 	"did not know what it had saved after an answer was lost":            {501232},
+	"acted on a verdict that it had not saved":                           {41874},
 	"gave a new service the address that another had a moment ago":       {21213},
 }
 

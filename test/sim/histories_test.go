@@ -44,7 +44,11 @@ func TestHistories(t *testing.T) {
 		playOne(t, *seed)
 		return
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(2000)) // histories are short and need little memory
+	if *processes > 1 {
+		playInProcesses(t)
+		return
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(6000)) // histories are short and need little memory
 	var next, played atomic.Uint64
 	var failed atomic.Bool
 	found := findings{seeds: map[rule][]uint64{}}

@@ -76,6 +76,9 @@ func storeToken(t *testing.T, m *fleet.Member, token string) {
 func TestRenewalFollowsTheTokenOfANewInvitation(t *testing.T) {
 	f := clusterset(t)
 	north := f.Members[2]
+	ns := fleet.NewNamespace(t, north)
+	serve(t, north, ns, "web", "10.3.0.1")
+	north.AwaitExported(t, ns, "web") // its agent leads and waits for its token's renewal
 	short := membershipOf(t, north)
 	short.Token = signedToken(t, f.Broker, short.Token, -9*time.Minute, time.Minute)
 	_, err := brokeradmin.Join(context.Background(), north.Client, short, brokeradmin.JoinOptions{})

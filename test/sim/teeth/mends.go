@@ -9,7 +9,7 @@ const (
 
 // mends are those that the simulator can express. The name says what the code does.
 var mends = []mend{
-	{"the derived Service outlives its ServiceImport", []edit{{
+	{name: "the derived Service outlives its ServiceImport", edits: []edit{{
 		imports + "derived.go",
 		"return o.Kind == mcsv1beta1.ServiceImportKindName",
 		"return false",
@@ -20,78 +20,78 @@ var mends = []mend{
 			"		plan.Derived.Want.OwnerReferences = []metav1.OwnerReference{{Kind: mcsv1beta1.ServiceImportKindName, Name: si.Name, UID: si.UID}}\n	}\n" +
 			"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
 	}}},
-	{"the living decide about a service whose oldest exporter is dead", []edit{{
+	{name: "the living decide about a service whose oldest exporter is dead", edits: []edit{{
 		member + "demotion.go",
 		"now.Sub(verdict.Since) >= objects.DemoteAfter(lease.duration) {",
 		"now.Sub(verdict.Since) >= 1000*objects.DemoteAfter(lease.duration) {",
 	}}},
-	{"a cluster that was demoted yields when it returns", []edit{{
+	{name: "a cluster that was demoted yields when it returns", edits: []edit{{
 		member + "yield.go",
 		"	return h.yield(ctx)\n",
 		"	return nil\n",
 	}}},
-	{"a demotion leaves no port without endpoints", []edit{{
+	{name: "a demotion leaves no port without endpoints", edits: []edit{{
 		imports + "demoted.go",
 		"if in.Existing == nil || in.hasDecided(merged) {",
 		"if in.Existing == nil || in.hasDecided(merged) || true {",
 	}}},
-	{"all members demote a cluster at the same time", []edit{{
+	{name: "all members demote a cluster at the same time", edits: []edit{{
 		member + "demotion.go",
 		"if _, stale := l.verdicts[member]; stale {",
 		"if member != l.self {",
 	}}},
-	{"a cluster that returned stays demoted for the duration of a lease", []edit{{
+	{name: "a cluster that returned stays demoted for the duration of a lease", edits: []edit{{
 		member + "demotion.go",
 		"return stale || l.demoted[cluster] && now.Sub(lease.returned) < lease.duration",
 		"return stale",
 	}}},
-	{"verdicts are saved again after an answer was lost", []edit{{
+	{name: "verdicts are saved again after an answer was lost", edits: []edit{{
 		"internal/agent/judge.go",
 		"if (j.unsaved || !maps.Equal(verdicts, j.saved)) &&",
 		"if !maps.Equal(verdicts, j.saved) &&",
 	}}},
-	{"all services are reconciled after the broker was restored", []edit{{
+	{name: "all services are reconciled after the broker was restored", edits: []edit{{
 		"internal/agent/runnables.go",
 		"	a.restored.Store(true)\n",
 		"",
 	}}},
-	{"imports stay while a restored broker lacks records", []edit{{
+	{name: "imports stay while a restored broker lacks records", early: true, edits: []edit{{
 		imports + "offline.go",
 		"if left := lostDelay - time.Since(since); left > 0 {",
 		"if left := lostDelay - time.Since(since); left > lostDelay {",
 	}}},
-	{"a record outlives its Service for two seconds", []edit{{
+	{name: "a record outlives its Service for two seconds", edits: []edit{{
 		exports + "reconciler.go",
 		"return r.replacements.Remaining(key, replaceTimeout)",
 		"return 0",
 	}}},
-	{"silence proves nothing while the own watch is down", []edit{{
+	{name: "silence proves nothing while the own watch is down", edits: []edit{{
 		member + "liveness.go",
 		"l.watchLive = own != nil && now.Sub(l.ownRenewalObserved) <= own.duration/2",
 		"l.watchLive = own != nil",
 	}}},
-	{"verdicts about dead clusters survive a restart", []edit{{
+	{name: "verdicts about dead clusters survive a restart", edits: []edit{{
 		"internal/agent/judge.go",
 		"	j.Adopt(verdicts)\n	j.saved = verdicts",
 		"	j.saved = verdicts",
 	}}},
-	{"a dead cluster is replaced port by port", []edit{{
+	{name: "a dead cluster is replaced port by port", edits: []edit{{
 		imports + "stale.go",
 		"	s.Ports = unserved\n	return len(unserved) > 0",
 		"	return len(unserved) == len(s.Ports)",
 	}}},
-	{"a newer export takes no family from a service", []edit{{
+	{name: "a newer export takes no family from a service", edits: []edit{{
 		"internal/merge/leftout.go",
 		"	r.Spec.IPFamilies = won.in(oldest)",
 		"	for _, m := range exports {\n		if shared := won & familiesOf(m); shared != 0 {\n			won = shared\n		}\n	}\n" +
 			"	r.Spec.IPFamilies = won.in(oldest)",
 	}}},
-	{"annotations of other controllers stay", []edit{{
+	{name: "annotations of other controllers stay", edits: []edit{{
 		imports + "metadata.go",
 		"	obj.SetAnnotations(union(foreign(existing.GetAnnotations(), annotations), obj.GetAnnotations()))",
 		"	_ = annotations",
 	}}},
-	{"a deletion names the object that was read", []edit{{
+	{name: "a deletion names the object that was read", edits: []edit{{
 		applying + "apply.go",
 		`	err := w.client.Delete(ctx, obj, client.Preconditions{UID: ptr.To(obj.GetUID()), ResourceVersion: ptr.To(obj.GetResourceVersion())})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -104,22 +104,22 @@ var mends = []mend{
 	}
 	if w.OnWrite`,
 	}}},
-	{"a reconciler waits until it sees its own writes", []edit{{
+	{name: "a reconciler waits until it sees its own writes", edits: []edit{{
 		applying + "apply.go",
 		"if !w.isObserved(ctx, write) && time.Since(p.since) < CacheTimeout {",
 		"if false && !w.isObserved(ctx, write) {",
 	}}},
-	{"a service whose records were lost gets its addresses back", []edit{{
+	{name: "a service whose records were lost gets its addresses back", edits: []edit{{
 		exports + "claims.go",
 		"if objects.FamilyOf(addr) == family && in.Accepts(addr) {",
 		"if objects.FamilyOf(addr) == family && false {",
 	}}},
-	{"watches of a restored broker start over", []edit{{
+	{name: "watches of a restored broker start over", edits: []edit{{
 		"internal/agent/runnables.go",
 		"	a.restartWatches()\n",
 		"",
 	}}},
-	{"a broker that was restored before the first renewal is noticed", []edit{{
+	{name: "a broker that was restored before the first renewal is noticed", edits: []edit{{
 		member + "heartbeat.go",
 		"if h.lastVersion < newest {",
 		"if false && h.lastVersion < newest {",

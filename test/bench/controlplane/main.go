@@ -65,8 +65,8 @@ type section struct {
 var usableSections = []string{"one", "bulk"}
 
 func main() {
-	only := flag.String("only", "", "measure only this: usable (the same as one,bulk), or a list of one, bulk, pod, idle, restart, unexport, scale, services;"+
-		" in a sandbox one, client, bulk, unexport")
+	only := flag.String("only", "", "measure only this: usable (the same as one,bulk), or a list of one, bulk, pod, idle, restart, unexport,"+
+		" scale, services; in a sandbox one, client, bulk, unexport")
 	plane := flag.String("data-plane", "both", "nftables, service or both")
 	trace := flag.Bool("trace", false, "report for single exports when each object was written on each API server, and nothing else")
 	inSandbox := flag.Bool("sandbox", false, "measure in a sandbox: clusters with nodes, kube-proxy and DNS, and a client in a pod (needs root)")

@@ -59,5 +59,6 @@ var variableOutput = []transcript.Replacement{
 	{Pattern: regexp.MustCompile(`(?m) +\d+[smh]\d*[smh]?$`), With: " AGE"},
 	{Pattern: regexp.MustCompile(`(?m) {2,}\d+[smh]\d*[smh]?  +`), With: " AGE "},
 	{Pattern: regexp.MustCompile(`10\.\d+\.\d+\.\d+( *)`), With: "CLUSTERIP "},
+	{Pattern: regexp.MustCompile(`(?m)243\.0\.\d+\.\d+([^/\d]|$)`), With: "CLUSTERSETIP$1"},
 	{Pattern: regexp.MustCompile(` {2,}`), With: "  "},
 }

@@ -72,9 +72,9 @@ func TestDamageIsRepaired(t *testing.T) {
 		if strings.HasPrefix(o.name, "layout-") || strings.HasPrefix(o.name, "clients") {
 			continue // an empty chain, and what clients fill
 		}
-		for what, commands := range env.damages(o) {
+		for what := range env.damages(o) {
 			for _, restart := range []bool{false, true} {
-				for _, command := range commands {
+				for _, command := range env.damages(env.tableObject(o.name))[what] {
 					env.nft(command)
 				}
 				if damage, err := env.syncer.CheckRules(); err != nil || o.kind == "chain" && damage == "" {
@@ -87,12 +87,6 @@ func TestDamageIsRepaired(t *testing.T) {
 				sync()
 				if _, got := env.tableObjects(); !slices.Equal(got, want) {
 					t.Fatalf("%s of %s is not repaired (restart: %t):\n%s", what, o.name, restart, difference(got, want))
-				}
-			}
-			objects, _ = env.tableObjects() // the handles are new
-			for _, fresh := range objects {
-				if fresh.name == o.name {
-					*o = *fresh
 				}
 			}
 		}
@@ -108,6 +102,12 @@ func TestDamageIsRepaired(t *testing.T) {
 		}
 		env.checkRefused(name, neverAllocated(ipv6))
 	}
+}
+
+// tableObject returns an object of the table as it is now: each repair gives its rules new handles.
+func (env *testEnv) tableObject(name string) *tableObject {
+	objects, _ := env.tableObjects()
+	return objects[slices.IndexFunc(objects, func(o *tableObject) bool { return o.name == name })]
 }
 
 // damages returns commands that change an object: all of it, and a part.

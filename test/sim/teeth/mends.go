@@ -17,7 +17,8 @@ var mends = []mend{
 		imports + "reconciler.go",
 		"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
 		"	if si := have.serviceImport; plan.Derived.Want != nil && si != nil {\n" +
-			"		plan.Derived.Want.OwnerReferences = []metav1.OwnerReference{{Kind: mcsv1beta1.ServiceImportKindName, Name: si.Name, UID: si.UID}}\n	}\n" +
+			"		plan.Derived.Want.OwnerReferences = []metav1.OwnerReference{\n" +
+			"			{Kind: mcsv1beta1.ServiceImportKindName, Name: si.Name, UID: si.UID},\n		}\n	}\n" +
 			"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
 	}}},
 	{name: "the living decide about a service whose oldest exporter is dead", edits: []edit{{

@@ -268,7 +268,7 @@ func (w *world) checkWithDead(m *member, si *mcsv1beta1.ServiceImport, imported 
 	}
 	merged := merge.Merge(living)
 	serves := func(o offer) bool { // one that the living leave out may still serve until another does
-		return o.member.deadSince.IsZero() && slices.Contains(merged.Clusters, o.member.id) && w.published(si.Name, o)
+		return o.member.deadSince.IsZero() && slices.Contains(merged.Clusters, o.member.id)
 	}
 	if !merged.Empty() && merged.Spec.Type != si.Spec.Type && slices.ContainsFunc(w.offers(si.Name), serves) {
 		w.fail(ruleLiving, "%s is %s in %s, though the living export it as %s", si.Name, si.Spec.Type, m.id, merged.Spec.Type)

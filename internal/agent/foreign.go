@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -85,25 +86,17 @@ func drop(obj client.Object) {
 
 // The labels and annotations of other members' objects that agents read.
 var (
-	recordLabels      = set(mcsv1beta1.LabelServiceName, v1alpha1.LabelServiceNamespace, mcsv1beta1.LabelSourceCluster)
-	recordAnnotations = set(v1alpha1.AnnotationWithdrawalHeld)
-	sliceLabels       = set(mcsv1beta1.LabelServiceName, v1alpha1.LabelServiceNamespace, mcsv1beta1.LabelSourceCluster,
+	recordLabels      = sets.New(mcsv1beta1.LabelServiceName, v1alpha1.LabelServiceNamespace, mcsv1beta1.LabelSourceCluster)
+	recordAnnotations = sets.New(v1alpha1.AnnotationWithdrawalHeld)
+	sliceLabels       = sets.New(mcsv1beta1.LabelServiceName, v1alpha1.LabelServiceNamespace, mcsv1beta1.LabelSourceCluster,
 		discoveryv1.LabelManagedBy, discoveryv1.LabelServiceName, corev1.IsHeadlessService)
-	sliceAnnotations = set(v1alpha1.AnnotationRegion, v1alpha1.AnnotationNodeRegions, v1alpha1.AnnotationWeight)
-	aggregateLabels  = set(mcsv1beta1.LabelServiceName, v1alpha1.LabelServiceNamespace, v1alpha1.LabelWrittenBy, objects.LabelManagedBy)
+	sliceAnnotations = sets.New(v1alpha1.AnnotationRegion, v1alpha1.AnnotationNodeRegions, v1alpha1.AnnotationWeight)
+	aggregateLabels  = sets.New(mcsv1beta1.LabelServiceName, v1alpha1.LabelServiceNamespace, v1alpha1.LabelWrittenBy, objects.LabelManagedBy)
 )
 
-func set(keys ...string) map[string]bool {
-	out := map[string]bool{}
-	for _, k := range keys {
-		out[k] = true
-	}
-	return out
-}
-
-func keepKeys(obj client.Object, labels, annotations map[string]bool) {
-	maps.DeleteFunc(obj.GetLabels(), func(k, _ string) bool { return !labels[k] })
-	maps.DeleteFunc(obj.GetAnnotations(), func(k, _ string) bool { return !annotations[k] })
+func keepKeys(obj client.Object, labels, annotations sets.Set[string]) {
+	maps.DeleteFunc(obj.GetLabels(), func(k, _ string) bool { return !labels.Has(k) })
+	maps.DeleteFunc(obj.GetAnnotations(), func(k, _ string) bool { return !annotations.Has(k) })
 }
 
 // stripEndpoints leaves what exporters publish; see exports.ForeignEndpoint. An endpoint has one

@@ -150,7 +150,7 @@ func (a *agent) addAggregate() error {
 
 func (a *agent) addImport() error {
 	local, remote := a.manager.GetCache(), a.broker.GetCache()
-	lost, deferred := imports.NewLost(), trigger.NewDeferred(&a.burst)
+	lost, deferred := imports.NewLost(a.state.Liveness.BrokerWatchIsLive), trigger.NewDeferred(&a.burst)
 	writer := a.newWriter(a.manager.GetClient())
 	records := recordLost[*v1alpha1.ExportRecord](lost)
 	records.Changed = a.heldImports.RecordChanged
@@ -186,7 +186,12 @@ func (a *agent) addImport() error {
 			}
 			return keysFrom(objects.ImportedService)(s)
 		}),
-		trigger.Watch(local, &corev1.Service{}, keysFrom(objects.DerivedFrom)),
+		trigger.Watch(local, &corev1.Service{}, func(svc *corev1.Service) []types.NamespacedName {
+			if service, ok := objects.DerivedFrom(svc); ok {
+				return []types.NamespacedName{service}
+			}
+			return trigger.Name(svc) // an exported Service may arrive after its slices
+		}),
 		trigger.Watch(local, &corev1.Namespace{}, a.servicesInNamespace),
 		a.importPush.Source(), deferred.Source(),
 	)

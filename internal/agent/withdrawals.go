@@ -30,7 +30,7 @@ func (a *agent) guardWithdrawals(context.Context) error {
 	}
 	h := &a.heldImports
 	h.Hold = a.WithdrawalHold
-	h.Left = a.hasLeft
+	h.Left, h.BrokerIsLive = a.hasLeft, a.state.Liveness.BrokerWatchIsLive
 	h.Missing.Read = func(ctx context.Context) (map[string]withdrawal.Share, error) {
 		return imports.CountMissing(ctx, a.manager.GetClient(), a.broker.GetClient(), &h.Deleted)
 	}

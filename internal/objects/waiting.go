@@ -30,6 +30,9 @@ const (
 	// WaitForRecords: records disappeared while the watch was interrupted; their exporters are
 	// given time to publish them again.
 	WaitForRecords WaitReason = "records-lost"
+	// WaitForEndpoints: a new service's slices have not arrived; they are written at the same time as
+	// its record.
+	WaitForEndpoints WaitReason = "endpoints-to-come"
 	// WaitForDeletion: the object that is in the way is being deleted.
 	WaitForDeletion WaitReason = "being-deleted"
 	// WaitForOther: another member with precedence is expected to write the aggregate.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -126,12 +127,23 @@ func (c *checker) recordWritten(r *v1alpha1.ExportRecord) {
 		c.exported[name] = map[string]bool{}
 	}
 	c.exported[name][string(r.Spec.ClusterID)] = true
-	if len(c.world.records(name)) > 0 {
-		return
+	left := c.world.records(name)
+	for _, r := range left {
+		if m := c.world.memberOf(string(r.Spec.ClusterID)); m.alive() && m.deadSince.IsZero() && time.Since(m.steadySince) > repairTime {
+			return // it takes over what this record claimed
+		}
 	}
-	// Nothing of the service is left, so its addresses are free.
+	released := func(ip string) bool {
+		return !slices.ContainsFunc(left, func(r *v1alpha1.ExportRecord) bool { return slices.Contains(r.Spec.ClusterSetIPs, ip) })
+	}
 	for _, m := range c.world.members {
-		c.history(place{m, name}).expire()
+		h := c.history(place{m, name})
+		for _, ip := range r.Spec.ClusterSetIPs { // caches still show them
+			h.expired[ip] = released(ip)
+		}
+		if len(left) == 0 {
+			h.expire()
+		}
 	}
 }
 
@@ -227,13 +239,16 @@ func (c *checker) checkAddresses(p place, si *mcsv1beta1.ServiceImport) {
 		clear(h.addresses) // a Service releases its address with the family
 	}
 	h.families = si.Spec.IPFamilies
+	maps.DeleteFunc(h.addresses, func(f corev1.IPFamily, _ string) bool { return !slices.Contains(h.families, f) }) // free again
 	if len(h.addresses) == 0 {
 		h.addressed = time.Now()
 	}
 	for i, ip := range si.Spec.IPs {
 		family := si.Spec.IPFamilies[i]
 		// A broker that was set back may have a record of an earlier service of that name.
-		restored := c.world.broker.epoch > 0 && h.expired[ip]
+		// One from before a family was added lacks the address of that family, which the import alone has
+		// then, and a user may delete that.
+		restored := c.world.broker.epoch > 0 && (h.expired[ip] || !h.excused.IsZero())
 		before := h.addresses[family]
 		if before != "" && before != ip && !h.expired[before] && !restored && time.Since(h.addressed) > claimTime {
 			c.world.fail(ruleStable, "the address of %s in %s changed from %s to %s", p.service, p.member.id, before, ip)
@@ -296,7 +311,7 @@ func (c *checker) unserved(p place, si *mcsv1beta1.ServiceImport, imported []*di
 			h.served[key] = true
 			offered := slices.ContainsFunc(offers, func(o offer) bool {
 				return slices.Contains(clustersOf(si), o.member.id) && o.family == family && o.port.Name == port.Name &&
-					o.port.Port == port.Port && o.port.Protocol == port.Protocol && o.counts(c.world, p.service)
+					o.port.Port == port.Port && o.port.Protocol == port.Protocol && o.counts(c.world, p.service, si.Spec.Type)
 			})
 			if offered {
 				why = fmt.Sprintf("port %s has no %s endpoint", port.Name, family)
@@ -314,10 +329,18 @@ type offer struct {
 }
 
 // counts reports whether the offer takes part in the service. The status of the import lists its
-// cluster a moment too long, and a cluster may have died before it published its endpoints.
-func (o offer) counts(w *world, service string) bool {
+// cluster a moment too long: it may be left out because the import has another type now. And a
+// cluster may have died before it published its endpoints.
+func (o offer) counts(w *world, service string, imported mcsv1beta1.ServiceImportType) bool {
 	gone := !o.member.deadSince.IsZero() || w.demoted()[o.member.id]
-	return (!gone || w.published(service, o)) && w.carriesPort(service, o.member.id, o.port.Name, o.port.Protocol)
+	return (!gone || w.published(service, o)) && !w.hasOtherType(service, o.member.id, imported) &&
+		w.carriesPort(service, o.member.id, o.port.Name, o.port.Protocol)
+}
+
+func (w *world) hasOtherType(service, cluster string, imported mcsv1beta1.ServiceImportType) bool {
+	return slices.ContainsFunc(w.records(service), func(r *v1alpha1.ExportRecord) bool {
+		return string(r.Spec.ClusterID) == cluster && r.Spec.Type != imported
+	})
 }
 
 // carriesPort reports whether a cluster serves a port of a service whether or not the demotion of

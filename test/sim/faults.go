@@ -119,14 +119,15 @@ func doSetBack(w *world, _ *member, _ string, random uint64) {
 	w.checker.brokerSetBack()
 	w.broker.restore(old[random%uint64(len(old))])
 	for _, m := range w.members {
-		m.agent.listAgainIfStarting()
+		m.agent.listAgainIfListing()
 	}
 }
 
-// listAgainIfStarting lets a process whose first lists are under way list everything again. It
-// would not notice that the broker was restored between them.
-func (a *agentProcess) listAgainIfStarting() {
-	if !slices.ContainsFunc(a.broker.order, func(i *informer) bool { return !i.synced.Load() }) {
+// listAgainIfListing lets a process whose lists are under way list everything again. Its heartbeat
+// would not notice that the broker was restored between them; its transport, which is not simulated,
+// does.
+func (a *agentProcess) listAgainIfListing() {
+	if !slices.ContainsFunc(a.broker.order, func(i *informer) bool { return !i.synced.Load() || i.mustList }) {
 		return
 	}
 	for _, i := range a.broker.order {

@@ -213,10 +213,10 @@ func (i *informer) insert(at int, key types.NamespacedName, obj client.Object) {
 
 func (i *informer) replace(at int, obj client.Object) {
 	old := i.objects[at].obj
-	if old.GetResourceVersion() == obj.GetResourceVersion() && old.GetUID() == obj.GetUID() {
-		return
-	}
 	i.objects[at] = i.cache(i.objects[at].key, obj)
+	if old.GetResourceVersion() == obj.GetResourceVersion() && old.GetUID() == obj.GetUID() {
+		return // a restored server gives out versions again; informers then tell no handler of the change
+	}
 	for _, h := range i.handlers {
 		h.OnUpdate(old, i.objects[at].obj)
 	}

@@ -80,16 +80,15 @@ func Decide(in Input) Plan {
 	return plan
 }
 
-// otherWriter reports whether another living exporter wrote the aggregate. Members that disagree
-// about the precedence, because one of them has just returned, must not overwrite each other at
-// once.
+// otherWriter reports whether another living member wrote the aggregate. Members that disagree,
+// because one of them has just returned or its watch is behind, must not overwrite each other at
+// once. The other may have a record that is not seen here yet.
 func (in Input) otherWriter() bool {
 	if in.Existing == nil {
 		return false
 	}
 	writer := in.Existing.Labels[v1alpha1.LabelWrittenBy]
-	return writer != in.ClusterID && !in.Stale[writer] &&
-		slices.ContainsFunc(in.Records, func(r *v1alpha1.ExportRecord) bool { return string(r.Spec.ClusterID) == writer })
+	return writer != "" && writer != in.ClusterID && !in.Stale[writer]
 }
 
 // clusterSetIPs returns the clusterset IPs that the records claim. Agents of an earlier version

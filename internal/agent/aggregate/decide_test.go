@@ -84,8 +84,8 @@ func TestWhichMemberWritesTheAggregate(t *testing.T) {
 	}
 }
 
-// Members may disagree for a moment about who has precedence. They do not overwrite each other at
-// once.
+// Members may disagree for a moment about who has precedence, or see different records. They do not
+// overwrite each other at once.
 func TestAggregateOfAnotherLivingExporterIsLeftForAWhile(t *testing.T) {
 	records := []*v1alpha1.ExportRecord{record("old", 2), record("new", 1)}
 	existing := written(records...)
@@ -95,11 +95,11 @@ func TestAggregateOfAnotherLivingExporterIsLeftForAWhile(t *testing.T) {
 		stale  map[string]bool
 		waits  objects.WaitReason
 	}{
-		"it wrote it":               {writer: "old"},
-		"a living exporter did":     {writer: "new", waits: objects.WaitForOther},
-		"a stale exporter did":      {writer: "new", stale: map[string]bool{"new": true}},
-		"a former exporter did":     {writer: "other"},
-		"the writer is not labeled": {},
+		"it wrote it":           {writer: "old"},
+		"a living exporter did": {writer: "new", waits: objects.WaitForOther},
+		"a stale exporter did":  {writer: "new", stale: map[string]bool{"new": true}},
+		"a member did whose record was deleted or is not seen yet": {writer: "other", waits: objects.WaitForOther},
+		"the writer is not labeled":                                {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			existing := existing.DeepCopy()

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -29,17 +28,6 @@ func (in Input) importAddresses(clusterSetIPs []netip.Addr) []netip.Addr {
 		return objects.ParseAddresses(in.Derived.Spec.ClusterIPs)
 	}
 	return nil
-}
-
-// ownerOfSlices returns the owner of an import's slices: the derived Service that they belong to,
-// or else the ServiceImport.
-func (in Input) ownerOfSlices(si *mcsv1beta1.ServiceImport, mode merge.Mode) metav1.OwnerReference {
-	if in.DataPlane.DerivesService && mode == merge.ModeClusterSetIP && isDerived(in.Derived, in.Service) {
-		return metav1.OwnerReference{APIVersion: "v1", Kind: "Service", Name: in.Derived.Name, UID: in.Derived.UID}
-	}
-	return metav1.OwnerReference{
-		APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceImportKindName, Name: si.Name, UID: si.UID,
-	}
 }
 
 // whyNoAddress returns why an import that should have an address has none.

@@ -66,8 +66,10 @@ type Input struct {
 	Stale map[string]bool
 	// Demoted are the stale clusters that have lost their precedence.
 	Demoted map[string]bool
-	// Held are clusters without a record whose endpoints stay. Their slices are left as they are.
-	Held HeldSources
+	// Held are clusters without a record whose endpoints stay. HeldSlices are theirs in this cluster,
+	// which are left as they are.
+	Held       HeldSources
+	HeldSlices []*discoveryv1.EndpointSlice
 	// IsNodeAddress reports whether a node of this cluster has an address. Endpoints of other clusters
 	// must not.
 	IsNodeAddress func(netip.Addr) bool
@@ -83,7 +85,8 @@ type Plan struct {
 	// transitions.
 	Import  *mcsv1beta1.ServiceImport
 	Derived Derived
-	// Slices lack only the owner reference, which needs the ServiceImport's uid.
+	// Slices have no owner: the garbage collector would delete them with a ServiceImport that a user
+	// deletes, and clients would lose the service until they are written again.
 	Slices []*discoveryv1.EndpointSlice
 	// Refused says which addresses of which clusters were not imported and why, in a fixed order.
 	Refused []string

@@ -54,7 +54,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 	if held, err = r.Withdrawals.judge(ctx, key, have.serviceImport, in.Records, in.Stale, read); err != nil {
 		return in, held, err
 	}
-	in.Held = held.HeldSources
+	in.Held, in.HeldSlices = held.HeldSources, held.of(have.slices)
 	in.Records = slices.DeleteFunc(objects.AdmittedRecords(in.Records, r.ClusterOf), func(rec *v1alpha1.ExportRecord) bool {
 		return !r.Admits(string(rec.Spec.ClusterID), key)
 	})

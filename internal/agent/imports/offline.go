@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -29,13 +28,16 @@ const lostDelay = time.Minute
 
 // Lost holds the services whose records were missing when the broker's watch was resumed.
 type Lost struct {
+	brokerIsLive func() bool
+
 	mu    sync.Mutex
 	since map[types.NamespacedName]time.Time
 }
 
-// NewLost returns a Lost without services.
-func NewLost() *Lost {
-	return &Lost{since: map[types.NamespacedName]time.Time{}}
+// NewLost returns a Lost without services. brokerIsLive reports whether this cluster hears from the
+// broker now.
+func NewLost(brokerIsLive func() bool) *Lost {
+	return &Lost{brokerIsLive: brokerIsLive, since: map[types.NamespacedName]time.Time{}}
 }
 
 // Note records that a record of the service was found missing just now.
@@ -45,13 +47,18 @@ func (l *Lost) Note(service types.NamespacedName) {
 	l.since[service] = time.Now()
 }
 
-// Remaining returns for how long the imports of a service must still stay as they are.
+// Remaining returns for how long the imports of a service must still stay as they are. While this
+// cluster does not hear from the broker that does not end: the records may be back.
 func (l *Lost) Remaining(service types.NamespacedName) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	since, ok := l.since[service]
 	if !ok {
 		return 0
+	}
+	if !l.brokerIsLive() {
+		since = time.Now()
+		l.since[service] = since
 	}
 	if left := lostDelay - time.Since(since); left > 0 {
 		return left
@@ -93,7 +100,6 @@ func (in Input) ownSlicesOf(si *mcsv1beta1.ServiceImport, own exports.Input) []*
 			continue
 		}
 		slice := importedSlice(in, s, in.ClusterID)
-		slice.OwnerReferences = []metav1.OwnerReference{in.ownerOfSlices(si, mode)}
 		slice.Endpoints = s.Endpoints
 		for _, p := range s.Ports { // the cache shares them
 			if hasPort(si, own.Service, p) {

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -67,7 +66,13 @@ type Reconciler struct {
 	Observed func(types.NamespacedName, *mcsv1beta1.ServiceImport)
 	// Deferred postpones writes that no client waits for while services are being imported.
 	Deferred *trigger.Deferred
+
+	slicesToCome trigger.Delays
 }
+
+// slicesDelay is how long a new service without slices is not imported: exporters write record and
+// slices side by side, and the record may arrive first.
+const slicesDelay = time.Second
 
 // conflictDelay is when a reconcile is repeated after another client changed an object first.
 const conflictDelay = 100 * time.Millisecond
@@ -107,6 +112,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if plan.Waits != "" {
 		telemetry.Wait(ctx, plan.Waits)
 	}
+	if remaining := r.untilSlicesCome(key, have, in, plan); remaining > 0 {
+		telemetry.Wait(ctx, objects.WaitForEndpoints)
+		return ctrl.Result{RequeueAfter: remaining}, nil
+	}
 	if plan.Import != nil {
 		if ok, err := r.namespaceReady(ctx, key.Namespace); err != nil {
 			return ctrl.Result{}, err
@@ -130,6 +139,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: held.recheck}, err
 }
 
+// untilSlicesCome returns for how long a new service is not imported because it has no slices yet.
+// No client could use it, and where a derived Service comes before its slices, kube-proxy refuses
+// connections for a second. The arrival of a slice ends it.
+func (r *Reconciler) untilSlicesCome(key types.NamespacedName, have imported, in Input, plan Plan) time.Duration {
+	if plan.Import == nil || have.serviceImport != nil || len(in.Slices) > 0 || in.Own.Service != nil {
+		return r.slicesToCome.Remaining(key, 0)
+	}
+	return r.slicesToCome.Remaining(key, slicesDelay)
+}
+
 // defers reports whether a write that no client waits for is postponed.
 func (r *Reconciler) defers(ctx context.Context, key types.NamespacedName) bool {
 	if !r.Deferred.Defer(key) {
@@ -144,11 +163,11 @@ func onlyExportedBy(si *mcsv1beta1.ServiceImport, clusterID string) bool {
 	return si != nil && len(si.Status.Clusters) == 1 && si.Status.Clusters[0].Cluster == clusterID
 }
 
-// write applies the plan. What a new import needs to be used is written in an order that gives each
-// object once and complete: the derived Service first, because its ClusterIPs are the addresses of
-// the ServiceImport; then the ServiceImport and the slices. Slices name their owner by its uid.
-// That is the derived Service, so that they need not wait for the ServiceImport, and stay when a
-// user deletes it. Where there is no derived Service they wait.
+// write applies the plan in an order in which a client that finds the name can use the service: the
+// slices first, then the derived Service, and last the ServiceImport, which DNS servers answer from.
+// kube-proxy refuses connections to a Service without endpoints, and by default looks again only
+// after a second, so the slices must not come after the Service. Slices that are not wanted any more
+// are deleted last: others replace them.
 func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, urgent bool) error {
 	if urgent && (plan.Import == nil) != (have.serviceImport == nil) {
 		r.Deferred.MarkUrgent()
@@ -160,68 +179,52 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have i
 		telemetry.Wait(ctx, objects.WaitForDeletion) // a new one is created when it is gone
 		return nil
 	}
+	var changes apply.Changes
+	apply.DiffSlices(&changes, have.slices, plan.Slices)
+	if urgent && !changes.Empty() {
+		r.Deferred.MarkUrgent()
+	}
+	// A slice of one cluster that is refused does not keep the service of the others away.
+	slicesErr := r.Writer.Apply(ctx, key, apply.Changes{Create: changes.Create, Update: changes.Update})
 	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)
 	if objects.IsWriteConflict(derivedErr) {
-		return derivedErr // the ServiceImport would be written without its addresses
+		return errors.Join(slicesErr, derivedErr) // the ServiceImport would be written without its addresses
 	}
 	if derived != have.derived || derivedErr != nil {
 		in.Derived, in.DerivedError = derived, derivedErr
 		plan = plan.withAddresses(in)
 	}
-	current, err := r.writeObjects(ctx, key, have, in, plan, urgent)
+	current, err := r.writeImport(ctx, key, have.serviceImport, plan.Import)
 	if err != nil {
-		return errors.Join(derivedErr, err)
+		return errors.Join(slicesErr, derivedErr, err)
 	}
+	unwanted := changes.Delete
 	if plan.Derived.Want == nil && isDerived(derived, key) { // this cluster has another data plane now
-		derivedErr = r.Writer.Delete(ctx, key, derived)
+		unwanted = append(unwanted, derived)
+	}
+	if err := errors.Join(slicesErr, r.Writer.Apply(ctx, key, apply.Changes{Delete: unwanted})); err != nil {
+		return errors.Join(derivedErr, err)
 	}
 	return errors.Join(derivedErr, r.writeStatus(ctx, key, current, plan))
 }
 
-// writeObjects writes the ServiceImport without its status, and the slices. It returns the
-// ServiceImport as written.
-func (r *Reconciler) writeObjects(
-	ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, urgent bool,
-) (*mcsv1beta1.ServiceImport, error) {
-	changes, current := importChange(have.serviceImport, plan.Import)
-	created := have.serviceImport == nil
-	owner := in.ownerOfSlices(current, plan.merged.Mode)
-	if owner.UID == "" { // the ServiceImport is new
-		if err := r.Writer.Apply(ctx, key, changes); err != nil {
-			return nil, err
-		}
-		changes, owner.UID = apply.Changes{}, current.UID
-	}
-	for _, s := range plan.Slices {
-		s.OwnerReferences = []metav1.OwnerReference{owner}
-	}
-	apply.DiffSlices(&changes, have.slices, plan.Slices)
-	if urgent && !changes.Empty() {
-		r.Deferred.MarkUrgent()
-	}
-	if err := r.Writer.Apply(ctx, key, changes); err != nil {
-		return nil, err
-	}
-	if created {
-		ctrl.LoggerFrom(ctx).Info("the service is imported")
-	}
-	return current, nil
-}
-
-// importChange returns the write that the ServiceImport needs, and the ServiceImport as it is once
-// that is made. Its status is written later.
-func importChange(have, want *mcsv1beta1.ServiceImport) (apply.Changes, *mcsv1beta1.ServiceImport) {
+// writeImport writes the ServiceImport without its status, and returns it as written.
+func (r *Reconciler) writeImport(ctx context.Context, key types.NamespacedName, have, want *mcsv1beta1.ServiceImport) (*mcsv1beta1.ServiceImport, error) {
 	switch {
 	case have == nil:
 		created := want.DeepCopy()
 		created.Status = mcsv1beta1.ServiceImportStatus{}
-		return apply.Changes{Create: []client.Object{created}}, created
+		if err := r.Writer.Create(ctx, key, created); err != nil {
+			return nil, err
+		}
+		ctrl.LoggerFrom(ctx).Info("the service is imported")
+		return created, nil
 	case !sameImport(have, want):
 		updated := have.DeepCopy()
 		updated.Labels, updated.Annotations, updated.Spec = want.Labels, want.Annotations, want.Spec
-		return apply.Changes{Update: []client.Object{updated}}, updated
+		return updated, r.Writer.Update(ctx, key, updated)
 	}
-	return apply.Changes{}, have
+	return have, nil
 }
 
 // writeDerived writes the derived Service, and returns it as written. One that should not exist is

@@ -47,11 +47,11 @@ type keptStale struct {
 }
 
 // dropStale returns the slices without what stale clusters serve, as far as another cluster serves
-// it too: the same port in the same family. The slices are those that this cluster would import,
-// so ports that lost a conflict and refused addresses do not count as served.
+// it too: the same port in the same family. The slices are those that this cluster would import or
+// holds, so ports that lost a conflict and refused addresses do not count as served.
 func dropStale(in Input, imported []*discoveryv1.EndpointSlice) (out []*discoveryv1.EndpointSlice, kept keptStale) {
 	served := map[servedPort]bool{}
-	for _, s := range imported {
+	for _, s := range slices.Concat(imported, in.HeldSlices) {
 		if !in.Stale[s.Labels[mcsv1beta1.LabelSourceCluster]] && objects.HasReadyEndpoint(s) {
 			for _, p := range portsOf(s) {
 				served[p] = true

@@ -48,6 +48,7 @@ func TestStalePorts(t *testing.T) {
 	for name, test := range map[string]struct {
 		records []*v1alpha1.ExportRecord
 		slices  []*discoveryv1.EndpointSlice
+		held    []*discoveryv1.EndpointSlice
 		policy  v1alpha1.StaleEndpointsPolicy
 		want    []string // of cluster a: family and port
 		message string
@@ -99,6 +100,11 @@ func TestStalePorts(t *testing.T) {
 			},
 			slices: []*discoveryv1.EndpointSlice{withPorts(slice("a", "s", "10.1.0.1")), withPorts(slice("b", "s", "10.2.0.1"))},
 		},
+		"a held cluster serves": {
+			records: []*v1alpha1.ExportRecord{record("a", 2)},
+			slices:  []*discoveryv1.EndpointSlice{slice("a", "s", "10.1.0.1")},
+			held:    []*discoveryv1.EndpointSlice{slice("b", "s", "10.2.0.1")},
+		},
 		"nothing to keep": {
 			records: []*v1alpha1.ExportRecord{record("a", 2)},
 			slices:  []*discoveryv1.EndpointSlice{slice("a", "s", node)},
@@ -107,6 +113,7 @@ func TestStalePorts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(test.records, test.slices...)
+			in.HeldSlices = test.held
 			in.Families = []corev1.IPFamily{"IPv4", "IPv6"}
 			in.StaleEndpoints, in.Stale = test.policy, map[string]bool{"a": true, "silent": true}
 			in.IsNodeAddress = func(a netip.Addr) bool { return a == netip.MustParseAddr(node) }

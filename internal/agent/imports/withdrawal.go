@@ -42,6 +42,8 @@ type Withdrawals struct {
 	// Missing counts, for each cluster, the services imported from it that have no record; see
 	// CountMissing.
 	Missing withdrawal.Reading[map[string]withdrawal.Share]
+	// BrokerIsLive reports whether this cluster hears from the broker now.
+	BrokerIsLive func() bool
 	// Left reports whether a cluster left the clusterset or was removed.
 	Left func(ctx context.Context, cluster string) (bool, error)
 
@@ -79,6 +81,13 @@ type HeldSources struct {
 func (h HeldSources) leaveOut(in []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	return slices.DeleteFunc(slices.Clone(in), func(s *discoveryv1.EndpointSlice) bool {
 		return slices.Contains(h.Clusters, s.Labels[mcsv1beta1.LabelSourceCluster])
+	})
+}
+
+// of returns those of the slices that are of held clusters.
+func (h HeldSources) of(in []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	return slices.DeleteFunc(slices.Clone(in), func(s *discoveryv1.EndpointSlice) bool {
+		return !slices.Contains(h.Clusters, s.Labels[mcsv1beta1.LabelSourceCluster])
 	})
 }
 
@@ -151,6 +160,9 @@ func (w *Withdrawals) judge(
 	}
 	held := slices.Sorted(slices.Values(slices.Concat(unexplained, returning)))
 	left := withdrawal.Remaining(w.Hold, since, now)
+	if left <= 0 && !w.BrokerIsLive() {
+		left = recheckHeld // the records may be back
+	}
 	if left <= 0 {
 		held = nil
 	}

@@ -54,8 +54,10 @@ func TestWhichSourcesAreHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				live := false
 				w := &Withdrawals{
-					Hold: 10 * time.Minute, Left: func(_ context.Context, cluster string) (bool, error) { return cluster == test.left, nil },
+					Hold: 10 * time.Minute, BrokerIsLive: func() bool { return live },
+					Left: func(_ context.Context, cluster string) (bool, error) { return cluster == test.left, nil },
 					Missing: withdrawal.Reading[map[string]withdrawal.Share]{
 						Read: func(context.Context) (map[string]withdrawal.Share, error) { return test.shares, nil },
 					},
@@ -91,6 +93,10 @@ func TestWhichSourcesAreHeld(t *testing.T) {
 					t.Errorf("it is held until %s, before until %s", again.Until, h.Until)
 				}
 				time.Sleep(time.Minute + time.Second)
+				if cutOff := judge(); len(cutOff.Clusters) == 0 || cutOff.recheck <= 0 {
+					t.Errorf("it is not held while the broker is not heard: %+v", cutOff)
+				}
+				live = true
 				if end := judge(); len(end.Clusters) > 0 || len(w.Held()) != 0 {
 					t.Errorf("it is held for ever: %+v", end)
 				}

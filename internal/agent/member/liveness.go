@@ -25,6 +25,7 @@ type Liveness struct {
 	watchLive          bool
 	verdicts           map[string]Verdict
 	demoted            map[string]bool
+	judged             bool // Judge has been called
 	demotedKnown       bool // JudgeDemoted has been called
 }
 
@@ -92,6 +93,7 @@ func (l *Liveness) Forget(cluster string) {
 func (l *Liveness) Judge(now time.Time) (verdicts map[string]Verdict, changed []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.keepRestored()
 	verdicts = maps.Clone(l.verdicts)
 	for cluster, verdict := range l.verdicts {
 		lease := l.leases[cluster]
@@ -124,6 +126,22 @@ func (l *Liveness) Judge(now time.Time) (verdicts map[string]Verdict, changed []
 	}
 	slices.Sort(changed)
 	return verdicts, changed
+}
+
+// keepRestored keeps the verdicts of an earlier process about clusters whose leases are older than
+// that: the broker was restored meanwhile, which is no sign of life. Only the first Judge sees such
+// leases; later ones come through Observe and ObserveRestored.
+func (l *Liveness) keepRestored() {
+	if l.judged {
+		return
+	}
+	l.judged = true
+	for cluster, verdict := range l.verdicts {
+		if lease := l.leases[cluster]; lease != nil && lease.renewTime.Before(verdict.RenewTime) {
+			verdict.RenewTime = lease.renewTime
+			l.verdicts[cluster] = verdict
+		}
+	}
 }
 
 // Adopt makes verdicts count: those that Judge returned, or, before the first Judge, those of an

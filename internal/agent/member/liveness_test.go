@@ -228,6 +228,19 @@ func TestVerdictsHoldBeforeTheFirstRenewal(t *testing.T) {
 	w.wantStale()
 }
 
+// A lease that is older than the stored verdict is of a broker that was restored while no process
+// of this cluster looked. That is no sign of life; the next renewal is.
+func TestVerdictsSurviveARestartAndARestoredBroker(t *testing.T) {
+	w := newWatcher(t)
+	w.l.Adopt(map[string]Verdict{"dead": {RenewTime: w.now, Since: w.now}})
+	w.l.Observe("dead", w.now.Add(-time.Hour), 20*time.Second, w.now)
+	w.run(60)
+	w.wantStale("dead")
+	w.l.Observe("dead", w.now.Add(-2*time.Hour), 20*time.Second, w.now) // its clock was set back
+	w.run(1)
+	w.wantStale()
+}
+
 // A broker that is restored from a backup shows older leases. That is no sign of life.
 func TestRestoredBrokerRevivesNoCluster(t *testing.T) {
 	w := newWatcher(t)

@@ -36,6 +36,7 @@ var waitTexts = map[objects.WaitReason]string{
 	objects.WaitForNamespace:  "the namespace does not exist in this cluster, or is being deleted",
 	objects.WaitForPermission: "the broker's admin has not allowed services of this system namespace",
 	objects.WaitForRecords:    "records disappeared while the watch was interrupted; their exporters are given time to publish them again",
+	objects.WaitForEndpoints:  "the service is new, and its endpoints have not arrived yet",
 	objects.WaitForDeletion:   "an object of the same name is being deleted",
 	objects.WaitForOther:      "another member with precedence is expected to write the aggregate",
 	objects.WaitForConflict:   "another client changed the object at the same time; the agent retries",

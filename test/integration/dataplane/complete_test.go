@@ -2,9 +2,14 @@ package dataplane_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -35,6 +40,34 @@ func TestImportsAreWrittenOnceAndComplete(t *testing.T) {
 	}
 }
 
+// A client that can resolve the name finds endpoints behind its address. In a member with a derived
+// Service kube-proxy would refuse connections for a second if it saw the Service before its slices.
+func TestEndpointsComeBeforeTheName(t *testing.T) {
+	east, west, north := clusterset(t)
+	ns := fleet.NewNamespace(t, east, west, north)
+	for _, m := range []*fleet.Member{east, north} {
+		slices := watchCreations(t, m, ns, &discoveryv1.EndpointSliceList{}, mcsv1beta1.LabelServiceName)
+		services := watchCreations(t, m, ns, &corev1.ServiceList{}, mcsv1beta1.LabelServiceName)
+		imports := watchCreations(t, m, ns, &mcsv1beta1.ServiceImportList{}, "")
+		for _, name := range []string{"web", "db", "cache"} {
+			name += "-" + m.ID
+			west.Serve(t, fleet.NewService(ns, name), "10.2.0.1")
+			west.Export(t, ns, name)
+			m.AwaitImport(t, ns, name, map[string][]string{"west": {"10.2.0.1"}})
+			slice, announced := slices.await(t, name), imports.await(t, name)
+			if slice > announced {
+				t.Errorf("%s: the slice of %s was created after its ServiceImport", m.ID, name)
+			}
+			if m == east { // the others derive no Service
+				if derived := services.await(t, name); slice > derived || derived > announced {
+					t.Errorf("%s: slice, Service and ServiceImport of %s were created in versions %d, %d, %d, want them in this order",
+						m.ID, name, slice, derived, announced)
+				}
+			}
+		}
+	}
+}
+
 // importWatch collects all that a watch shows of the ServiceImports in a namespace.
 type importWatch struct {
 	mu   sync.Mutex
@@ -44,24 +77,13 @@ type importWatch struct {
 func watchImports(t *testing.T, m *fleet.Member, ns string) *importWatch {
 	t.Helper()
 	w := &importWatch{}
-	c, err := client.NewWithWatch(m.CP.DirectConfig(), client.Options{Scheme: harness.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := c.Watch(context.Background(), &mcsv1beta1.ServiceImportList{}, client.InNamespace(ns))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stream.Stop)
-	go func() {
-		for event := range stream.ResultChan() {
-			if si, ok := event.Object.(*mcsv1beta1.ServiceImport); ok && event.Type != watch.Deleted {
-				w.mu.Lock()
-				w.seen = append(w.seen, si)
-				w.mu.Unlock()
-			}
+	watchNamespace(t, m, ns, &mcsv1beta1.ServiceImportList{}, func(event watch.Event) {
+		if si, ok := event.Object.(*mcsv1beta1.ServiceImport); ok && event.Type != watch.Deleted {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.seen = append(w.seen, si)
 		}
-	}()
+	})
 	return w
 }
 
@@ -79,4 +101,65 @@ func (w *importWatch) check(t *testing.T, cluster string, services int) {
 	if len(names) != services {
 		t.Errorf("%s: the watch showed %d ServiceImports, want %d", cluster, len(names), services)
 	}
+}
+
+// creationWatch holds the resource version at which the first object of each service was created.
+type creationWatch struct {
+	kind string
+	mu   sync.Mutex
+	seen map[string]int64
+}
+
+// watchCreations watches a kind of object. The service of an object is the value of a label, or its
+// own name if label is empty.
+func watchCreations(t *testing.T, m *fleet.Member, ns string, list client.ObjectList, label string) *creationWatch {
+	t.Helper()
+	w := &creationWatch{kind: fmt.Sprintf("%T", list), seen: map[string]int64{}}
+	watchNamespace(t, m, ns, list, func(event watch.Event) {
+		obj, ok := event.Object.(client.Object)
+		if !ok || event.Type != watch.Added {
+			return
+		}
+		service := obj.GetName()
+		if label != "" {
+			service = obj.GetLabels()[label]
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if _, known := w.seen[service]; !known {
+			w.seen[service], _ = strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
+		}
+	})
+	return w
+}
+
+func (w *creationWatch) await(t *testing.T, service string) (version int64) {
+	t.Helper()
+	harness.Eventually(t, w.kind+" of "+service, func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if version = w.seen[service]; version == 0 {
+			return errors.New("the watch showed none")
+		}
+		return nil
+	})
+	return version
+}
+
+func watchNamespace(t *testing.T, m *fleet.Member, ns string, list client.ObjectList, observe func(watch.Event)) {
+	t.Helper()
+	c, err := client.NewWithWatch(m.CP.DirectConfig(), client.Options{Scheme: harness.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := c.Watch(context.Background(), list, client.InNamespace(ns))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stream.Stop)
+	go func() {
+		for event := range stream.ResultChan() {
+			observe(event)
+		}
+	}()
 }

@@ -14,12 +14,11 @@ var mends = []mend{
 		"return o.Kind == mcsv1beta1.ServiceImportKindName",
 		"return false",
 	}, {
-		imports + "reconciler.go",
-		"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
-		"	if si := have.serviceImport; plan.Derived.Want != nil && si != nil {\n" +
-			"		plan.Derived.Want.OwnerReferences = []metav1.OwnerReference{\n" +
-			"			{Kind: mcsv1beta1.ServiceImportKindName, Name: si.Name, UID: si.UID},\n		}\n	}\n" +
-			"	derived, derivedErr := r.writeDerived(ctx, key, have.derived, plan.Derived)",
+		imports + "derived.go",
+		"	return Derived{Want: want, Replace: replace}\n",
+		"	if si := in.Existing; si != nil {\n" +
+			"		want.OwnerReferences = []metav1.OwnerReference{{Kind: mcsv1beta1.ServiceImportKindName, Name: si.Name, UID: si.UID}}\n" +
+			"	}\n	return Derived{Want: want, Replace: replace}\n",
 	}}},
 	{name: "the living decide about a service whose oldest exporter is dead", edits: []edit{{
 		member + "demotion.go",

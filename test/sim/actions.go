@@ -67,16 +67,31 @@ var acts = map[string]act{
 	"wait for a minute": {3, false, func(w *world, _ *member, _ string, _ uint64) { w.run(time.Minute) }},
 }
 
-var actNames = func() []string {
+// actNames has each action as often as it is to be drawn.
+var actNames = namesOfActs("")
+
+// emphases are groups of actions that can be drawn ten times as often, for mends of what happens
+// rarely.
+var emphases = map[string][]string{
+	"death":   {"member dies", "member returns", "wait for a minute"},
+	"restore": {"set broker back", "cut off", "reconnect"},
+}
+
+// namesOfActs returns the names to draw from, with an emphasis if that is not empty.
+func namesOfActs(emphasis string) []string {
 	var names []string
 	for name, a := range acts {
-		for range a.weight {
+		weight := a.weight
+		if slices.Contains(emphases[emphasis], name) {
+			weight *= 10
+		}
+		for range weight {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	return names
-}()
+}
 
 // perform does an action and lets the world run for a while, in a way that the action's own number
 // chooses.

@@ -26,6 +26,7 @@ var (
 	off      = flag.String("sim.off", "", "more rules that are not checked, separated by commas")
 	all      = flag.Bool("sim.all", false, "check also the rules that are not kept yet")
 	early    = flag.Bool("sim.early", false, "set the broker back also to a time before services were exported")
+	emphasis = flag.String("sim.emphasis", "", "draw actions of a group more often: death or restore")
 	survey   = flag.Bool("sim.survey", false, "play all histories and list which rules are broken, and by which seeds first")
 	verbose  = flag.Bool("sim.trace", false, "print what happens in the history of -sim.seed")
 )
@@ -36,7 +37,7 @@ func TestHistories(t *testing.T) {
 	if *all {
 		clear(notYet)
 	}
-	earlyBackups = *early
+	earlyBackups, actNames = *early, namesOfActs(*emphasis)
 	for name := range strings.SplitSeq(*off, ",") {
 		notYet[rule(name)] = "switched off by a flag"
 	}

@@ -1,6 +1,6 @@
-// Command dns measures seamark-dns and two other servers in turns, on the same machine, with the
-// same API server and behind the same plugins, those of the chart's Corefile: CoreDNS with a plugin
-// that gives every query the same answer (the ceiling), and CoreDNS's own `kubernetes …
+// Command dns measures seamark-dns and two other servers in turns of a second, on the same machine,
+// with the same API server and behind the same plugins, those of the chart's Corefile: CoreDNS with
+// a plugin that gives every query the same answer (the ceiling), and CoreDNS's own `kubernetes …
 // multicluster` (in the binary of seamark-dns). Then it measures what a pod gets from the cluster's
 // own DNS. It needs dnsperf and taskset (Debian: dnsperf, util-linux).
 //
@@ -17,22 +17,21 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"time"
 
 	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
 // sizes is how much is measured.
 type sizes struct {
-	services []int         // each number in turn, growing
-	rounds   int           // of load on each server
-	load     time.Duration // of one round
+	services []int // each number in turn, growing
+	starts   int   // of each server, of which the fastest counts
+	turns    int   // of load on each server, a second each
 	changes  int
 }
 
 var (
-	full  = sizes{services: []int{1000, 10000}, rounds: 3, load: 5 * time.Second, changes: 200}
-	quick = sizes{services: []int{1000}, rounds: 2, load: 2 * time.Second, changes: 50}
+	full  = sizes{services: []int{1000, 10000}, starts: 2, turns: 15, changes: 200}
+	quick = sizes{services: []int{1000}, starts: 1, turns: 5, changes: 50}
 )
 
 func main() {

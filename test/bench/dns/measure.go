@@ -21,7 +21,7 @@ import (
 type figures struct {
 	answerable        time.Duration
 	denied            int
-	rates, cpus       []float64 // one per round; microseconds of CPU
+	rates, cpus       []float64 // one per turn; microseconds of CPU
 	bigRates, bigCPUs []float64 // of the headless service
 	p50, p99          time.Duration
 	changes           []time.Duration
@@ -46,13 +46,18 @@ func (b *testbed) measure(ctx context.Context, n int, size sizes, r *report.Repo
 	for _, k := range servers {
 		found[k.name] = &figures{}
 	}
-	for round := range size.rounds {
+	for range size.starts {
 		for _, k := range servers {
-			r.Say("%d services, round %d: %s", n, round+1, k.name)
-			if err := b.round(ctx, k, n, round, size, queries, big, found[k.name]); err != nil {
+			r.Say("%d services, start of %s", n, k.name)
+			p, err := b.startMeasured(ctx, k, n, found[k.name])
+			if err != nil {
 				return err
 			}
+			p.stop()
 		}
+	}
+	if err := b.measureLoad(ctx, n, size, queries, big, r, found); err != nil {
+		return err
 	}
 	r.Say("%d services, changes", n)
 	if err := b.measureChanges(ctx, n, size.changes, found); err != nil {
@@ -72,38 +77,70 @@ func (b *testbed) queryFile(name string, n int, suffix string, service func() st
 	return path, os.WriteFile(path, []byte(text.String()), 0o600)
 }
 
-// round measures one server once, from start to end.
-func (b *testbed) round(ctx context.Context, k server, n, round int, size sizes, queries, big string, f *figures) error {
+// startMeasured starts a server and waits until it answers all names.
+func (b *testbed) startMeasured(ctx context.Context, k server, n int, f *figures) (*process, error) {
 	p, err := b.startServer(k)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer p.stop()
 	took, denied, err := p.answerable(ctx, n)
 	if err != nil {
-		return err
+		p.stop()
+		return nil, err
 	}
-	if round == 0 || took < f.answerable {
+	if f.answerable == 0 || took < f.answerable {
 		f.answerable = took
 	}
 	f.denied += denied
-	l, err := b.load(ctx, p, queries, size.load, 0)
+	return p, nil
+}
+
+// measureLoad loads the servers in turns of a second, all of which run: the speed of a shared machine
+// changes within seconds, so turns that are longer compare the machine with itself.
+func (b *testbed) measureLoad(ctx context.Context, n int, size sizes, queries, big string, r *report.Report, found map[string]*figures) error {
+	var running []*process
+	for _, k := range servers {
+		p, err := b.startMeasured(ctx, k, n, found[k.name])
+		if err != nil {
+			return err
+		}
+		defer p.stop()
+		running = append(running, p)
+	}
+	r.Say("%d services, %d turns of load", n, size.turns)
+	for turn := range size.turns {
+		for i := range running {
+			p := running[(turn+i)%len(running)] // each is first as often as the others
+			f := found[p.server.name]
+			if err := b.turn(ctx, p, queries, &f.rates, &f.cpus); err != nil {
+				return err
+			}
+			if turn%3 == 0 {
+				if err := b.turn(ctx, p, big, &f.bigRates, &f.bigCPUs); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, p := range running {
+		f := found[p.server.name]
+		f.resident = usageOf(p.cmd.Process.Pid).anonymousOnly
+		l, err := b.load(ctx, p, queries, 2*time.Second, latencyRate)
+		if err != nil {
+			return err
+		}
+		f.p50, f.p99 = report.Percentile(l.latencies, 0.5), report.Percentile(l.latencies, 0.99)
+	}
+	return nil
+}
+
+// turn loads a server for a second.
+func (b *testbed) turn(ctx context.Context, p *process, queries string, rates, cpus *[]float64) error {
+	l, err := b.load(ctx, p, queries, time.Second, 0)
 	if err != nil {
 		return err
 	}
-	f.rates, f.cpus = append(f.rates, l.perSecond), append(f.cpus, float64(l.cpu)/float64(time.Microsecond))
-	if l, err = b.load(ctx, p, big, 2*time.Second, 0); err != nil {
-		return err
-	}
-	f.bigRates, f.bigCPUs = append(f.bigRates, l.perSecond), append(f.bigCPUs, float64(l.cpu)/float64(time.Microsecond))
-	f.resident = usageOf(p.cmd.Process.Pid).anonymousOnly
-	if round > 0 {
-		return nil
-	}
-	if l, err = b.load(ctx, p, queries, 2*time.Second, latencyRate); err != nil {
-		return err
-	}
-	f.p50, f.p99 = report.Percentile(l.latencies, 0.5), report.Percentile(l.latencies, 0.99)
+	*rates, *cpus = append(*rates, l.perSecond), append(*cpus, float64(l.cpu)/float64(time.Microsecond))
 	return nil
 }
 

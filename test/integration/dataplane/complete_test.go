@@ -68,6 +68,22 @@ func TestEndpointsComeBeforeTheName(t *testing.T) {
 	}
 }
 
+// A service that has no slices at all is imported too. Its endpoints follow when they come.
+func TestServiceWithoutSlicesIsImported(t *testing.T) {
+	east, west, north := clusterset(t)
+	ns := fleet.NewNamespace(t, east, west, north)
+	svc := fleet.NewService(ns, "web")
+	west.Create(t, svc)
+	west.Export(t, ns, "web")
+	for _, m := range []*fleet.Member{east, west, north} {
+		m.AwaitImport(t, ns, "web", map[string][]string{"west": nil})
+	}
+	west.Create(t, fleet.NewSlice(svc, "abc", "10.2.0.1"))
+	for _, m := range []*fleet.Member{east, west, north} {
+		m.AwaitImport(t, ns, "web", map[string][]string{"west": {"10.2.0.1"}})
+	}
+}
+
 // importWatch collects all that a watch shows of the ServiceImports in a namespace.
 type importWatch struct {
 	mu   sync.Mutex

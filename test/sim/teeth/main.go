@@ -22,8 +22,8 @@ import (
 type mend struct {
 	name  string
 	edits []edit
-	// early sets the broker back also to a time before services were exported.
-	early bool
+	// with are further options of the simulator, by which it plays what shows the mend.
+	with string
 }
 
 // edit replaces a piece of a file, which must be there exactly once.
@@ -49,7 +49,7 @@ func run(limit int, only string) error {
 	if err != nil {
 		return err
 	}
-	controls := map[bool]control{}
+	controls := map[string]control{}
 	found, tried := 0, 0
 	fmt.Println("| without | found after | by the rule |\n|---|---|---|")
 	for _, m := range mends {
@@ -61,12 +61,12 @@ func run(limit int, only string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		if _, played := controls[m.early]; !played {
-			if controls[m.early], err = playControl(whole, limit, m.early); err != nil {
+		if _, played := controls[m.with]; !played {
+			if controls[m.with], err = playControl(whole, limit, m.with); err != nil {
 				return err
 			}
 		}
-		result, err := try(without, controls[m.early], limit, m.early)
+		result, err := try(without, controls[m.with], limit, m.with)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -78,8 +78,8 @@ func run(limit int, only string) error {
 		fmt.Printf("| %s | %s | %s |\n", m.name, result, rule)
 	}
 	fmt.Printf("\n%d of %d found\n", found, tried)
-	for early, c := range controls {
-		fmt.Printf("the whole code, played with -sim.early=%t for %d histories, broke these rules so often: %v\n", early, limit, c.byRule)
+	for with, c := range controls {
+		fmt.Printf("of %d histories (options %q) of the whole code, so many broke a rule: %v\n", limit, with, c.byRule)
 	}
 	if found*10 < tried*9 {
 		return errors.New("fewer than nine in ten are found")
@@ -157,9 +157,9 @@ var (
 )
 
 // playControl plays the histories of the seeds from 1 to limit with the whole code.
-func playControl(whole string, limit int, early bool) (control, error) {
+func playControl(whole string, limit int, with string) (control, error) {
 	c := control{seeds: map[int]bool{}, byRule: map[string]int{}}
-	out, err := play(whole, early, "-sim.first=1", fmt.Sprintf("-sim.histories=%d", limit), "-sim.survey")
+	out, err := play(whole, with, "-sim.first=1", fmt.Sprintf("-sim.histories=%d", limit), "-sim.survey")
 	lines := surveyed.FindAllSubmatch(out, -1)
 	if err != nil && len(lines) == 0 {
 		return c, fmt.Errorf("the whole code: %w: %.2000s", err, out)
@@ -182,10 +182,10 @@ func (c control) explains(rule string, histories, limit int) bool {
 // try plays the histories of the seeds from 1 to limit without a mend until one breaks a rule that
 // the control does not explain. The seeds decide, not the time: the verdict is the same on a
 // machine that others use too.
-func try(without string, c control, limit int, early bool) (result, error) {
+func try(without string, c control, limit int, with string) (result, error) {
 	start := time.Now()
 	for first := 1; first <= limit; {
-		out, err := play(without, early, fmt.Sprintf("-sim.first=%d", first), fmt.Sprintf("-sim.histories=%d", limit-first+1))
+		out, err := play(without, with, fmt.Sprintf("-sim.first=%d", first), fmt.Sprintf("-sim.histories=%d", limit-first+1))
 		match := failure.FindSubmatch(out)
 		switch {
 		case match == nil && err != nil:
@@ -203,8 +203,8 @@ func try(without string, c control, limit int, early bool) (result, error) {
 }
 
 // play runs a simulator, which ends by itself.
-func play(binary string, early bool, args ...string) ([]byte, error) {
-	args = append([]string{"-test.run=TestHistories", "-test.v", fmt.Sprintf("-sim.early=%t", early)}, args...)
+func play(binary, with string, args ...string) ([]byte, error) {
+	args = append(append(strings.Fields(with), "-test.run=TestHistories", "-test.v"), args...)
 	return exec.Command(binary, args...).CombinedOutput()
 }
 

@@ -25,22 +25,22 @@ var mends = []mend{
 		"now.Sub(verdict.Since) >= objects.DemoteAfter(lease.duration) {",
 		"now.Sub(verdict.Since) >= 1000*objects.DemoteAfter(lease.duration) {",
 	}}},
-	{name: "a cluster that was demoted yields when it returns", edits: []edit{{
+	{name: "a cluster that was demoted yields when it returns", with: "-sim.emphasis=death", edits: []edit{{
 		member + "yield.go",
 		"	return h.yield(ctx)\n",
 		"	return nil\n",
 	}}},
-	{name: "a demotion leaves no port without endpoints", edits: []edit{{
+	{name: "a demotion leaves no port without endpoints", with: "-sim.emphasis=death", edits: []edit{{
 		imports + "demoted.go",
 		"if in.Existing == nil || in.hasDecided(merged) {",
 		"if in.Existing == nil || in.hasDecided(merged) || true {",
 	}}},
-	{name: "all members demote a cluster at the same time", edits: []edit{{
+	{name: "all members demote a cluster at the same time", with: "-sim.emphasis=death", edits: []edit{{
 		member + "demotion.go",
 		"if _, stale := l.verdicts[member]; stale {",
 		"if member != l.self {",
 	}}},
-	{name: "a cluster that returned stays demoted for the duration of a lease", edits: []edit{{
+	{name: "a cluster that returned stays demoted for the duration of a lease", with: "-sim.emphasis=death", edits: []edit{{
 		member + "demotion.go",
 		"return stale || l.demoted[cluster] && now.Sub(lease.returned) < lease.duration",
 		"return stale",
@@ -50,12 +50,12 @@ var mends = []mend{
 		"if (j.unsaved || !maps.Equal(verdicts, j.saved)) &&",
 		"if !maps.Equal(verdicts, j.saved) &&",
 	}}},
-	{name: "all services are reconciled after the broker was restored", edits: []edit{{
+	{name: "all services are reconciled after the broker was restored", with: "-sim.emphasis=restore", edits: []edit{{
 		"internal/agent/runnables.go",
 		"	a.restored.Store(true)\n",
 		"",
 	}}},
-	{name: "imports stay while a restored broker lacks records", early: true, edits: []edit{{
+	{name: "imports stay while a restored broker lacks records", with: "-sim.early -sim.emphasis=restore", edits: []edit{{
 		imports + "offline.go",
 		"if left := lostDelay - time.Since(since); left > 0 {",
 		"if left := lostDelay - time.Since(since); left > lostDelay {",

@@ -45,10 +45,11 @@ type importHistory struct {
 	addressed time.Time       // when it got the first of them
 	expired   map[string]bool // addresses of an earlier service of that name
 	families  []corev1.IPFamily
-	sources   map[string]bool       // the clusters whose ready endpoints it has
-	served    map[endpointPort]bool // the ports that it has or had endpoints for
-	demoted   map[string]bool       // at the last check
-	dropped   map[string]bool       // dead clusters whose endpoints it had, and has not any more
+	decided   []mcsv1beta1.ServiceImportType // the types that it had, the present one last
+	sources   map[string]bool                // the clusters whose ready endpoints it has
+	served    map[endpointPort]bool          // the ports that it has or had endpoints for
+	demoted   map[string]bool                // at the last check
+	dropped   map[string]bool                // dead clusters whose endpoints it had, and has not any more
 	// excused is when a user deleted a part of it; zero if it was complete again after that.
 	excused time.Time
 	// recordDeleted is true if a user deleted a record of the service: a backup from that time
@@ -177,6 +178,9 @@ func (c *checker) checkImport(p place) {
 	if si != nil {
 		c.checkAddresses(p, si)
 	}
+	if si != nil {
+		c.checkDecided(p, si)
+	}
 	c.checkServed(p, si, imported)
 	c.checkDead(p, si, imported)
 }
@@ -259,6 +263,22 @@ func (c *checker) checkAddresses(p place, si *mcsv1beta1.ServiceImport) {
 				c.world.fail(ruleUnique, "%s and %s have the same address %s in %s", other.Name, si.Name, ip, p.member.id)
 			}
 		})
+	}
+}
+
+// checkDecided checks that a calm service does not return to a type that it had: its exporters do not
+// change, so the type changes only when a dead cluster is demoted. A record that was restored, or
+// deleted and published again, has the age that it had before its cluster yielded.
+func (c *checker) checkDecided(p place, si *mcsv1beta1.ServiceImport) {
+	h := c.history(p)
+	if n := len(h.decided); n > 0 && h.decided[n-1] == si.Spec.Type {
+		return
+	}
+	before := slices.Contains(h.decided, si.Spec.Type)
+	h.decided = append(h.decided, si.Spec.Type)
+	calm := slices.Index(c.world.services, p.service) < c.world.calm && !c.beginning.IsZero()
+	if before && calm && c.world.broker.epoch == 0 && !h.recordDeleted && len(c.world.demoted()) == 0 {
+		c.world.fail(ruleDecided, "%s in %s is %s again, after it was %s", p.service, p.member.id, si.Spec.Type, h.decided[len(h.decided)-2])
 	}
 }
 

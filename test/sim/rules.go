@@ -37,6 +37,8 @@ const (
 	ruleFamilies rule = "families-of-oldest"
 	// ruleLiving: the living exporters decide if the oldest exporter is dead for long.
 	ruleLiving rule = "living-decide"
+	// ruleDecided: what the living have decided about a service stays when the dead return.
+	ruleDecided rule = "decided-stays"
 	// ruleForeign: annotations of other controllers on ServiceImports stay.
 	ruleForeign rule = "foreign-annotations-stay"
 	// ruleRest: nothing is written when nothing changes.

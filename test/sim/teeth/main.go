@@ -173,10 +173,11 @@ func playControl(whole string, limit int, with string) (control, error) {
 	return c, nil
 }
 
-// explains reports whether the whole code would break the rule in so many histories, too: it is
-// expected to do so more than a tenth of a time.
-func (c control) explains(rule string, histories, limit int) bool {
-	return 10*c.byRule[rule]*histories > limit
+// isChance reports whether the whole code might break the rule so often, too, if other histories came
+// of the same seeds: breaks is in how many of the first histories it was broken only without a mend.
+func (c control) isChance(rule string, breaks, histories, limit int) bool {
+	expected := float64(c.byRule[rule]) * float64(histories) / float64(limit)
+	return float64(breaks) < 1+3*expected
 }
 
 // try plays the histories of the seeds from 1 to limit without a mend until one breaks a rule that
@@ -184,6 +185,7 @@ func (c control) explains(rule string, histories, limit int) bool {
 // machine that others use too.
 func try(without string, c control, limit int, with string) (result, error) {
 	start := time.Now()
+	breaks := map[string]int{}
 	for first := 1; first <= limit; {
 		out, err := play(without, with, fmt.Sprintf("-sim.first=%d", first), fmt.Sprintf("-sim.histories=%d", limit-first+1))
 		match := failure.FindSubmatch(out)
@@ -194,8 +196,11 @@ func try(without string, c control, limit int, with string) (result, error) {
 			return result{histories: limit}, nil
 		}
 		seed, rule := number(match[1]), string(match[2])
-		if !c.seeds[seed] && !c.explains(rule, seed, limit) {
-			return result{rule, seed, time.Since(start)}, nil
+		if !c.seeds[seed] {
+			breaks[rule]++
+			if !c.isChance(rule, breaks[rule], seed, limit) {
+				return result{rule, seed, time.Since(start)}, nil
+			}
 		}
 		first = seed + 1
 	}

@@ -266,9 +266,9 @@ func (c *checker) checkAddresses(p place, si *mcsv1beta1.ServiceImport) {
 	}
 }
 
-// checkDecided checks that a calm service does not return to a type that it had: its exporters do not
-// change, so the type changes only when a dead cluster is demoted. A record that was restored, or
-// deleted and published again, has the age that it had before its cluster yielded.
+// checkDecided checks that a calm service does not return to a type that it had: its exporters do
+// not change, so the type changes only when a dead cluster is demoted. A record that was restored,
+// or deleted and published again, has the age that it had before its cluster yielded.
 func (c *checker) checkDecided(p place, si *mcsv1beta1.ServiceImport) {
 	h := c.history(p)
 	if n := len(h.decided); n > 0 && h.decided[n-1] == si.Spec.Type {

@@ -124,8 +124,8 @@ func doSetBack(w *world, _ *member, _ string, random uint64) {
 }
 
 // listAgainIfListing lets a process whose lists are under way list everything again. Its heartbeat
-// would not notice that the broker was restored between them; its transport, which is not simulated,
-// does.
+// would not notice that the broker was restored between them; its transport does, which is not
+// simulated.
 func (a *agentProcess) listAgainIfListing() {
 	if !slices.ContainsFunc(a.broker.order, func(i *informer) bool { return !i.synced.Load() || i.mustList }) {
 		return

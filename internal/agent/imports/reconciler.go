@@ -164,10 +164,10 @@ func onlyExportedBy(si *mcsv1beta1.ServiceImport, clusterID string) bool {
 }
 
 // write applies the plan in an order in which a client that finds the name can use the service: the
-// slices first, then the derived Service, and last the ServiceImport, which DNS servers answer from.
-// kube-proxy refuses connections to a Service without endpoints, and by default looks again only
-// after a second, so the slices must not come after the Service. Slices that are not wanted any more
-// are deleted last: others replace them.
+// slices first, then the derived Service, and last the ServiceImport, from which DNS servers
+// answer. kube-proxy refuses connections to a Service without endpoints, and by default looks again
+// only after a second, so the slices must not come after the Service. Slices that are not wanted
+// any more are deleted last: others replace them.
 func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have imported, in Input, plan Plan, urgent bool) error {
 	if urgent && (plan.Import == nil) != (have.serviceImport == nil) {
 		r.Deferred.MarkUrgent()
@@ -209,7 +209,9 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have i
 }
 
 // writeImport writes the ServiceImport without its status, and returns it as written.
-func (r *Reconciler) writeImport(ctx context.Context, key types.NamespacedName, have, want *mcsv1beta1.ServiceImport) (*mcsv1beta1.ServiceImport, error) {
+func (r *Reconciler) writeImport(
+	ctx context.Context, key types.NamespacedName, have, want *mcsv1beta1.ServiceImport,
+) (*mcsv1beta1.ServiceImport, error) {
 	switch {
 	case have == nil:
 		created := want.DeepCopy()

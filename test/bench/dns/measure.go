@@ -95,8 +95,8 @@ func (b *testbed) startMeasured(ctx context.Context, k server, n int, f *figures
 	return p, nil
 }
 
-// measureLoad loads the servers in turns of a second, all of which run: the speed of a shared machine
-// changes within seconds, so turns that are longer compare the machine with itself.
+// measureLoad loads the servers in turns of a second, all of which run: the speed of a shared
+// machine changes within seconds, so longer turns compare the machine with itself.
 func (b *testbed) measureLoad(ctx context.Context, n int, size sizes, queries, big string, r *report.Report, found map[string]*figures) error {
 	var running []*process
 	for _, k := range servers {

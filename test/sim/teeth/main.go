@@ -173,8 +173,9 @@ func playControl(whole string, limit int, with string) (control, error) {
 	return c, nil
 }
 
-// isChance reports whether the whole code might break the rule so often, too, if other histories came
-// of the same seeds: breaks is in how many of the first histories it was broken only without a mend.
+// isChance reports whether the whole code might break the rule so often, too, if other histories
+// came of the same seeds: breaks is in how many of the first histories it was broken only without a
+// mend.
 func (c control) isChance(rule string, breaks, histories, limit int) bool {
 	expected := float64(c.byRule[rule]) * float64(histories) / float64(limit)
 	return float64(breaks) < 1+3*expected

@@ -439,7 +439,8 @@ func (c *checker) checkDead(p place, si *mcsv1beta1.ServiceImport, imported []*d
 		switch {
 		case m.deadSince.IsZero(), demoted[m.id] && !h.demoted[m.id]: // ports may change hands
 			delete(h.dropped, m.id)
-		case dead && h.sources[m.id] && !now[m.id] && si != nil && p.member.alive(): // not by a user
+		case !h.excused.IsZero(): // a user deleted a slice, or a record, with which ports change hands
+		case dead && h.sources[m.id] && !now[m.id] && si != nil && p.member.alive():
 			h.dropped[m.id] = true
 		case h.dropped[m.id] && now[m.id] && c.replaceable(p, m.id, imported):
 			c.world.fail(ruleDead, "endpoints of %s from the dead cluster %s came back in %s", p.service, m.id, p.member.id)

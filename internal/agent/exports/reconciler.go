@@ -116,7 +116,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !changes.Empty() {
 		r.Deferred.MarkUrgent()
 	}
-	applyErr := r.BrokerWriter.Apply(ctx, key, changes)
+	applyErr := r.publish(ctx, key, changes)
 	if applyErr == nil {
 		logChange(ctx, existing, plan)
 		if plan.Record != nil {
@@ -134,6 +134,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	return ctrl.Result{RequeueAfter: max(remaining, wait)}, applyErr
+}
+
+// publish makes the changes on the broker. A service is withdrawn by its record: importers then
+// delete at once what they have of it. Its slices go afterwards. If importers saw those go first,
+// they would delete the endpoints, and the rest only when their caches show that.
+func (r *Reconciler) publish(ctx context.Context, key types.NamespacedName, c apply.Changes) error {
+	isRecord := func(obj client.Object) bool { _, ok := obj.(*v1alpha1.ExportRecord); return ok }
+	if i := slices.IndexFunc(c.Delete, isRecord); i >= 0 {
+		if err := r.BrokerWriter.Delete(ctx, key, c.Delete[i]); err != nil {
+			return err
+		}
+		c.Delete = slices.Delete(c.Delete, i, i+1)
+	}
+	return r.BrokerWriter.Apply(ctx, key, c)
 }
 
 // changes returns the writes to the broker, and when to look again if something is kept that the

@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -46,9 +48,9 @@ func TestEndpointsComeBeforeTheName(t *testing.T) {
 	east, west, north := clusterset(t)
 	ns := fleet.NewNamespace(t, east, west, north)
 	for _, m := range []*fleet.Member{east, north} {
-		slices := watchCreations(t, m, ns, &discoveryv1.EndpointSliceList{}, mcsv1beta1.LabelServiceName)
-		services := watchCreations(t, m, ns, &corev1.ServiceList{}, mcsv1beta1.LabelServiceName)
-		imports := watchCreations(t, m, ns, &mcsv1beta1.ServiceImportList{}, "")
+		slices := watchVersions(t, m, ns, &discoveryv1.EndpointSliceList{}, watch.Added, mcsv1beta1.LabelServiceName)
+		services := watchVersions(t, m, ns, &corev1.ServiceList{}, watch.Added, mcsv1beta1.LabelServiceName)
+		imports := watchVersions(t, m, ns, &mcsv1beta1.ServiceImportList{}, watch.Added, "")
 		for _, name := range []string{"web", "db", "cache"} {
 			name += "-" + m.ID
 			west.Serve(t, fleet.NewService(ns, name), "10.2.0.1")
@@ -76,11 +78,31 @@ func TestServiceWithoutSlicesIsImported(t *testing.T) {
 	west.Create(t, svc)
 	west.Export(t, ns, "web")
 	for _, m := range []*fleet.Member{east, west, north} {
-		m.AwaitImport(t, ns, "web", map[string][]string{"west": nil})
+		m.AwaitImport(t, ns, "web", nil)
 	}
 	west.Create(t, fleet.NewSlice(svc, "abc", "10.2.0.1"))
 	for _, m := range []*fleet.Member{east, west, north} {
 		m.AwaitImport(t, ns, "web", map[string][]string{"west": {"10.2.0.1"}})
+	}
+}
+
+// A service is withdrawn by its record. Importers that saw its endpoints go first would delete in
+// two steps.
+func TestTheRecordGoesBeforeTheEndpoints(t *testing.T) {
+	east, west, north := clusterset(t)
+	ns := fleet.NewNamespace(t, east, west, north)
+	gone := map[string]*versionWatch{
+		"record": watchVersions(t, east, objects.DefaultNamespace, &v1alpha1.ExportRecordList{}, watch.Deleted, mcsv1beta1.LabelServiceName),
+		"slice":  watchVersions(t, east, objects.DefaultNamespace, &discoveryv1.EndpointSliceList{}, watch.Deleted, mcsv1beta1.LabelServiceName),
+	}
+	for _, name := range []string{"withdrawn-1", "withdrawn-2", "withdrawn-3"} {
+		west.Serve(t, fleet.NewService(ns, name), "10.2.0.1")
+		west.Export(t, ns, name)
+		west.AwaitExported(t, ns, name)
+		west.Unexport(t, ns, name)
+		if record, slice := gone["record"].await(t, name), gone["slice"].await(t, name); record > slice {
+			t.Errorf("the record of %s was deleted in version %d, after its slice (%d)", name, record, slice)
+		}
 	}
 }
 
@@ -119,21 +141,21 @@ func (w *importWatch) check(t *testing.T, cluster string, services int) {
 	}
 }
 
-// creationWatch holds the resource version at which the first object of each service was created.
-type creationWatch struct {
+// versionWatch holds the resource version of the first event of a type, for each service.
+type versionWatch struct {
 	kind string
 	mu   sync.Mutex
 	seen map[string]int64
 }
 
-// watchCreations watches a kind of object. The service of an object is the value of a label, or its
+// watchVersions watches a kind of object. The service of an object is the value of a label, or its
 // own name if label is empty.
-func watchCreations(t *testing.T, m *fleet.Member, ns string, list client.ObjectList, label string) *creationWatch {
+func watchVersions(t *testing.T, m *fleet.Member, ns string, list client.ObjectList, of watch.EventType, label string) *versionWatch {
 	t.Helper()
-	w := &creationWatch{kind: fmt.Sprintf("%T", list), seen: map[string]int64{}}
+	w := &versionWatch{kind: fmt.Sprintf("%T", list), seen: map[string]int64{}}
 	watchNamespace(t, m, ns, list, func(event watch.Event) {
 		obj, ok := event.Object.(client.Object)
-		if !ok || event.Type != watch.Added {
+		if !ok || event.Type != of {
 			return
 		}
 		service := obj.GetName()
@@ -149,7 +171,7 @@ func watchCreations(t *testing.T, m *fleet.Member, ns string, list client.Object
 	return w
 }
 
-func (w *creationWatch) await(t *testing.T, service string) (version int64) {
+func (w *versionWatch) await(t *testing.T, service string) (version int64) {
 	t.Helper()
 	harness.Eventually(t, w.kind+" of "+service, func() error {
 		w.mu.Lock()

@@ -30,7 +30,7 @@ type sizes struct {
 }
 
 var (
-	full  = sizes{few: 10, many: 10_000, endpoints: 5, updates: 30, slowUpdate: 4, rounds: 6, round: 2 * time.Second}
+	full  = sizes{few: 10, many: 10_000, endpoints: 5, updates: 30, slowUpdate: 4, rounds: 24, round: 500 * time.Millisecond}
 	quick = sizes{few: 10, many: 1_000, endpoints: 5, updates: 10, slowUpdate: 3, rounds: 3, round: time.Second}
 )
 

@@ -177,8 +177,6 @@ func (c *checker) checkImport(p place) {
 	c.checkSources(p, imported)
 	if si != nil {
 		c.checkAddresses(p, si)
-	}
-	if si != nil {
 		c.checkDecided(p, si)
 	}
 	c.checkServed(p, si, imported)

@@ -37,6 +37,9 @@ func TestHistories(t *testing.T) {
 	if *all {
 		clear(notYet)
 	}
+	if _, known := emphases[*emphasis]; !known && *emphasis != "" {
+		t.Fatalf("-sim.emphasis=%s: there are only death and restore", *emphasis)
+	}
 	earlyBackups, actNames = *early, namesOfActs(*emphasis)
 	for name := range strings.SplitSeq(*off, ",") {
 		notYet[rule(name)] = "switched off by a flag"

@@ -138,6 +138,13 @@ func (in Input) sources(mode merge.Mode) []*discoveryv1.EndpointSlice {
 	return append(out, exports.Slices(in.Own, mode)...)
 }
 
+// lacksSlices reports whether the service is new here and no exporter's slices are known. No client
+// could use it, and where a derived Service comes before its slices, kube-proxy refuses connections
+// for a second.
+func (in Input) lacksSlices(plan Plan) bool {
+	return plan.Import != nil && in.Existing == nil && len(in.Slices) == 0 && in.Own.Service == nil
+}
+
 // importable reports whether services of the namespace may be imported: a reserved namespace only
 // if the broker's admin allows it. The other allowed namespaces limit only what this cluster
 // exports.

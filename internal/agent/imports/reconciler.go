@@ -72,7 +72,7 @@ type Reconciler struct {
 
 // slicesDelay is how long a new service without slices is not imported: exporters write record and
 // slices side by side, and the record may arrive first.
-const slicesDelay = time.Second
+const slicesDelay = 3 * time.Second
 
 // conflictDelay is when a reconcile is repeated after another client changed an object first.
 const conflictDelay = 100 * time.Millisecond
@@ -112,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if plan.Waits != "" {
 		telemetry.Wait(ctx, plan.Waits)
 	}
-	if remaining := r.untilSlicesCome(key, have, in, plan); remaining > 0 {
+	if remaining := r.untilSlicesCome(key, in, plan); remaining > 0 {
 		telemetry.Wait(ctx, objects.WaitForEndpoints)
 		return ctrl.Result{RequeueAfter: remaining}, nil
 	}
@@ -140,10 +140,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // untilSlicesCome returns for how long a new service is not imported because it has no slices yet.
-// No client could use it, and where a derived Service comes before its slices, kube-proxy refuses
-// connections for a second. The arrival of a slice ends it.
-func (r *Reconciler) untilSlicesCome(key types.NamespacedName, have imported, in Input, plan Plan) time.Duration {
-	if plan.Import == nil || have.serviceImport != nil || len(in.Slices) > 0 || in.Own.Service != nil {
+// The arrival of a slice ends it.
+func (r *Reconciler) untilSlicesCome(key types.NamespacedName, in Input, plan Plan) time.Duration {
+	if !in.lacksSlices(plan) {
 		return r.slicesToCome.Remaining(key, 0)
 	}
 	return r.slicesToCome.Remaining(key, slicesDelay)

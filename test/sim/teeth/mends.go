@@ -35,6 +35,11 @@ var mends = []mend{
 		"if in.Existing == nil || in.hasDecided(merged) {",
 		"if in.Existing == nil || in.hasDecided(merged) || true {",
 	}}},
+	{name: "all members demote a cluster at the same time", with: "-sim.emphasis=death", edits: []edit{{
+		member + "demotion.go",
+		"if _, stale := l.verdicts[member]; stale {",
+		"if member != l.self {",
+	}}},
 	{name: "members that disagree do not overwrite an aggregate at once", edits: []edit{{
 		"internal/agent/aggregate/decide.go",
 		"return writer != \"\" && writer != in.ClusterID && !in.Stale[writer]",

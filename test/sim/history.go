@@ -98,24 +98,22 @@ func (h history) playIn(w *world) {
 	}
 }
 
-// begin starts all agents and exports the calm services and some others.
+// begin starts all agents and exports the calm services and some others, before or after that.
 func (w *world) begin() {
+	before := w.rng.IntN(2) == 0
+	if before {
+		w.exportSome(func() {})
+	}
 	for _, m := range w.members {
 		m.start()
 	}
 	w.run(3 * time.Second)
-	for i, service := range w.services {
-		w.broker.backUp() // lacks the services that follow
-		for _, m := range w.members {
-			if w.rng.IntN(3) > 0 || i < w.calm && m.index == 0 {
-				doExport(w, m, service, w.rng.Uint64())
-				if w.rng.IntN(3) == 0 {
-					w.run(time.Second)
-				} else {
-					w.sleep(time.Duration(w.rng.IntN(2)) * time.Second)
-				}
+	if !before {
+		w.exportSome(func() {
+			if w.rng.IntN(3) == 0 {
+				w.run(time.Second)
 			}
-		}
+		})
 	}
 	w.run(10 * time.Second)
 	w.checkConverged()
@@ -126,6 +124,20 @@ func (w *world) begin() {
 		}
 	}
 	w.checker.check()
+}
+
+// exportSome exports the calm services and some others. It calls between after each.
+func (w *world) exportSome(between func()) {
+	for i, service := range w.services {
+		w.broker.backUp() // lacks the services that follow
+		for _, m := range w.members {
+			if w.rng.IntN(3) > 0 || i < w.calm && m.index == 0 {
+				doExport(w, m, service, w.rng.Uint64())
+				between()
+				w.sleep(time.Duration(w.rng.IntN(2)) * time.Second)
+			}
+		}
+	}
 }
 
 // longestWait is how long after the end of all faults an agent may wait for others at most.
@@ -159,11 +171,11 @@ func (w *world) end(deadAtEnd bool) {
 	if w.writes != writes {
 		w.fail(ruleRest, "%d writes although nothing changed", w.writes-writes)
 	}
+	w.eagerness = together // the agents' first lists arrive together
 	for _, m := range w.members {
 		if m.deadSince.IsZero() && w.failure == nil {
 			w.logf("restart %s at rest", m.id)
 			m.restart()
-			w.run(3 * time.Second)
 		}
 	}
 	w.run(20 * time.Second)

@@ -174,27 +174,32 @@ func (a *agent) addImport() error {
 		// lost aggregate also announces lost records, whose list may be read later.
 		trigger.WatchWith(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport],
 			recordLost[*mcsv1beta1.ServiceImport](lost)),
-		trigger.Watch(local, &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport) []types.NamespacedName {
+		trigger.WatchWith(local, &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport) []types.NamespacedName {
 			if _, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]; onBroker {
 				return nil
 			}
 			return trigger.Name(si)
-		}),
-		trigger.Watch(local, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
+		}, own[*mcsv1beta1.ServiceImport](writer)),
+		trigger.WatchWith(local, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
 			if service, ok := objects.SourceService(s); ok {
 				return []types.NamespacedName{service}
 			}
 			return keysFrom(objects.ImportedService)(s)
-		}),
-		trigger.Watch(local, &corev1.Service{}, func(svc *corev1.Service) []types.NamespacedName {
+		}, own[*discoveryv1.EndpointSlice](writer)),
+		trigger.WatchWith(local, &corev1.Service{}, func(svc *corev1.Service) []types.NamespacedName {
 			if service, ok := objects.DerivedFrom(svc); ok {
 				return []types.NamespacedName{service}
 			}
 			return trigger.Name(svc) // an exported Service may arrive after its slices
-		}),
+		}, own[*corev1.Service](writer)),
 		trigger.Watch(local, &corev1.Namespace{}, a.servicesInNamespace),
 		a.importPush.Source(), deferred.Source(),
 	)
+}
+
+// own leaves out events of what a reconciler wrote itself.
+func own[T client.Object](w *apply.Writer) trigger.Hooks[T] {
+	return trigger.Hooks[T]{Own: func(key types.NamespacedName, obj T, deleted bool) bool { return w.Own(key, obj, deleted) }}
 }
 
 // recordLost records the services of objects that the broker may have lost.

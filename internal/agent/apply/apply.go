@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,8 @@ type Writer struct {
 type pendingWrites struct {
 	writes []pendingWrite
 	since  time.Time
+	// awaited is true if a reconcile was put off until the cache has observed all of them.
+	awaited bool
 }
 
 // pendingWrite is a write that the cache has not observed yet.
@@ -185,7 +188,7 @@ func (w *Writer) addPending(key types.NamespacedName, write pendingWrite) {
 }
 
 // CacheIsCurrent reports whether the cache has observed everything written for key. Until then a
-// reconcile would repeat writes. The event of the write itself triggers the next reconcile.
+// reconcile would repeat writes. The event of the last such write triggers the next reconcile.
 func (w *Writer) CacheIsCurrent(ctx context.Context, key types.NamespacedName) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,13 +196,38 @@ func (w *Writer) CacheIsCurrent(ctx context.Context, key types.NamespacedName) b
 	if p == nil {
 		return true
 	}
-	for _, write := range p.writes {
-		if !w.isObserved(ctx, write) && time.Since(p.since) < CacheTimeout {
-			return false
-		}
+	p.writes = slices.DeleteFunc(p.writes, func(write pendingWrite) bool { return w.isObserved(ctx, write) })
+	if len(p.writes) > 0 && time.Since(p.since) < CacheTimeout {
+		p.awaited = true
+		return false
 	}
 	delete(w.pending, key)
 	return true
+}
+
+// Own reports whether an event of the cache shows only a write for key, and no reconcile waits for
+// it: nothing follows from it then. It must be called once for each event.
+func (w *Writer) Own(key types.NamespacedName, obj client.Object, deleted bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.pending[key]
+	if p == nil {
+		return false
+	}
+	version := objects.ResourceVersion(obj)
+	if deleted {
+		version = 0
+	}
+	at := slices.Index(p.writes, pendingWriteOf(obj, version))
+	if at < 0 {
+		return false
+	}
+	p.writes = slices.Delete(p.writes, at, at+1)
+	if len(p.writes) > 0 {
+		return true // the event of the last one is still to come
+	}
+	delete(w.pending, key)
+	return !p.awaited
 }
 
 func (w *Writer) isObserved(ctx context.Context, write pendingWrite) bool {

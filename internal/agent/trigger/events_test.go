@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -30,7 +31,7 @@ func TestEventsEnqueueServicesAndReportLostObjects(t *testing.T) {
 		},
 		"now of another service": {
 			func(h toolscache.ResourceEventHandler) { h.OnUpdate(serviceAt("web", "1"), serviceAt("db", "2")) },
-			[]string{"web", "db"}, nil,
+			[]string{"db", "web"}, nil,
 		},
 		"deleted": {func(h toolscache.ResourceEventHandler) { h.OnDelete(serviceAt("web", "1")) }, []string{"web"}, []string{"deleted web"}},
 		"deletion missed": {
@@ -39,6 +40,9 @@ func TestEventsEnqueueServicesAndReportLostObjects(t *testing.T) {
 			},
 			[]string{"web"}, []string{"lost web"},
 		},
+		"shows an own write":    {func(h toolscache.ResourceEventHandler) { h.OnUpdate(serviceAt("web", "1"), serviceAt("web", "own")) }, nil, nil},
+		"shows an own creation": {func(h toolscache.ResourceEventHandler) { h.OnAdd(serviceAt("web", "own"), false) }, nil, []string{"added web"}},
+		"shows an own deletion": {func(h toolscache.ResourceEventHandler) { h.OnDelete(serviceAt("web", "own")) }, nil, []string{"deleted web"}},
 		"of another type": {func(h toolscache.ResourceEventHandler) {
 			h.OnAdd(&corev1.Pod{}, false)
 			h.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "shop/web"})
@@ -49,6 +53,7 @@ func TestEventsEnqueueServicesAndReportLostObjects(t *testing.T) {
 			defer queue.ShutDown()
 			var hooks []string
 			test.event(enqueueing(queue, Name[*corev1.Service], Hooks[*corev1.Service]{
+				Own:  func(_ types.NamespacedName, s *corev1.Service, _ bool) bool { return s.ResourceVersion == "own" },
 				Lost: func(s *corev1.Service) { hooks = append(hooks, "lost "+s.Name) },
 				Changed: func(s *corev1.Service, deleted bool) {
 					hooks = append(hooks, map[bool]string{true: "deleted ", false: "added "}[deleted]+s.Name)

@@ -5,6 +5,7 @@ package trigger
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -32,6 +33,9 @@ type Hooks[T client.Object] struct {
 	Lost func(T)
 	// Changed is called for objects that were added, and for those whose deletion the watch showed.
 	Changed func(obj T, deleted bool)
+	// Own reports whether an event only shows what the reconciler wrote for a service. It has
+	// decided already what follows from that, so the service is not enqueued.
+	Own func(key types.NamespacedName, obj T, deleted bool) bool
 }
 
 // Watch enqueues the services of every object of T's kind that is added, updated or deleted in c.
@@ -48,17 +52,21 @@ func WatchWith[T client.Object](c cache.Cache, obj T, keys KeysOf[T], hooks Hook
 }
 
 func enqueueing[T client.Object](queue Queue, keys KeysOf[T], hooks Hooks[T]) EventHandler[T] {
-	enqueue := func(obj T) {
-		for _, key := range keys(obj) {
-			queue.Add(reconcile.Request{NamespacedName: key})
+	enqueue := func(obj T, deleted bool) (services []types.NamespacedName) {
+		services = keys(obj)
+		for _, key := range services {
+			if hooks.Own == nil || !hooks.Own(key, obj, deleted) {
+				queue.Add(reconcile.Request{NamespacedName: key})
+			}
 		}
+		return services
 	}
 	return EventHandler[T]{
 		Add: func(obj T) {
 			if hooks.Changed != nil {
 				hooks.Changed(obj, false)
 			}
-			enqueue(obj)
+			enqueue(obj, false)
 		},
 		Update: func(before, after T) {
 			if before.GetResourceVersion() == after.GetResourceVersion() {
@@ -67,8 +75,12 @@ func enqueueing[T client.Object](queue Queue, keys KeysOf[T], hooks Hooks[T]) Ev
 			if hooks.Lost != nil && objects.OlderVersion(after, before) {
 				hooks.Lost(after)
 			}
-			enqueue(before) // it may have belonged to another service
-			enqueue(after)
+			now := enqueue(after, false)
+			for _, key := range keys(before) {
+				if !slices.Contains(now, key) { // the object belonged to another service
+					queue.Add(reconcile.Request{NamespacedName: key})
+				}
+			}
 		},
 		Delete: func(obj T, observed bool) {
 			switch {
@@ -77,7 +89,7 @@ func enqueueing[T client.Object](queue Queue, keys KeysOf[T], hooks Hooks[T]) Ev
 			case !observed && hooks.Lost != nil:
 				hooks.Lost(obj)
 			}
-			enqueue(obj)
+			enqueue(obj, true)
 		},
 	}
 }

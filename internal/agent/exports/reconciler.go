@@ -113,10 +113,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	changes, remaining := r.changes(ctx, key, in, existing, &plan, held)
-	if !changes.Empty() {
+	if !changes.Empty() && (plan.Record != nil || existing.record != nil) {
 		r.Deferred.MarkUrgent()
 	}
-	applyErr := r.publish(ctx, key, changes)
+	applyErr := r.publish(ctx, key, changes, plan.Record == nil)
 	if applyErr == nil {
 		logChange(ctx, existing, plan)
 		if plan.Record != nil {
@@ -137,15 +137,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // publish makes the changes on the broker. A service is withdrawn by its record: importers then
-// delete at once what they have of it. Its slices go afterwards. If importers saw those go first,
-// they would delete the endpoints, and the rest only when their caches show that.
-func (r *Reconciler) publish(ctx context.Context, key types.NamespacedName, c apply.Changes) error {
+// delete at once what they have of it. Its slices go when the importers have had time for that. If
+// importers saw those go first, they would delete the endpoints, and the rest only when their
+// caches show that.
+func (r *Reconciler) publish(ctx context.Context, key types.NamespacedName, c apply.Changes, withdrawn bool) error {
 	isRecord := func(obj client.Object) bool { _, ok := obj.(*v1alpha1.ExportRecord); return ok }
 	if i := slices.IndexFunc(c.Delete, isRecord); i >= 0 {
 		if err := r.BrokerWriter.Delete(ctx, key, c.Delete[i]); err != nil {
 			return err
 		}
 		c.Delete = slices.Delete(c.Delete, i, i+1)
+	}
+	if withdrawn && !c.Empty() && r.Deferred.Defer(key) {
+		telemetry.Wait(ctx, objects.WaitForBurst)
+		return nil
 	}
 	return r.BrokerWriter.Apply(ctx, key, c)
 }

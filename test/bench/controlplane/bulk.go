@@ -67,7 +67,7 @@ func bulk(ctx context.Context, e *environment, n int, last bool, r *report.Repor
 		addTotal(r, fmt.Sprintf("%d exports at once → all usable", n), took.usable, usable, e.budgets.atOnce, detail+"; bare chain's "+bareDetail)
 		addTotal(r, fmt.Sprintf("of that: %d exports → all ServiceImports and slices", n), took.objects, usable, 0, "")
 		addTotal(r, fmt.Sprintf("of that: %d exports → all clusterset IPs", n), took.ips, usable, 0, "")
-		addRequests(r, n, e.budgets.requests, requests)
+		addRequests(r, "export", n, e.budgets.requests, requests)
 		if last {
 			e.exported = n
 			addUsage(r, n, 80, usedBefore, usedAfter)
@@ -91,14 +91,18 @@ func unexportsAtOnce(ctx context.Context, e *environment, size sizes, r *report.
 		if err != nil {
 			return err
 		}
-		cpu := cpuTimes()
-		took, err := unexportAll(ctx, agents, prefix, n)
+		var took time.Duration
+		var detail string
+		requests, err := e.requestsDuring(ctx, func() (err error) {
+			cpu := cpuTimes()
+			if took, err = unexportAll(ctx, agents, prefix, n); err != nil {
+				return err
+			}
+			e.exported = 0
+			detail = cpuSpent(cpu, cpuTimes())
+			return e.awaitNoRequests(ctx, afterBurst)
+		})
 		if err != nil {
-			return err
-		}
-		e.exported = 0
-		detail := cpuSpent(cpu, cpuTimes())
-		if err := e.awaitNoRequests(ctx, afterBurst); err != nil {
 			return err
 		}
 		second, _, err := e.measureBareBulk(ctx, bare, prefix+"-after", n)
@@ -106,6 +110,7 @@ func unexportsAtOnce(ctx context.Context, e *environment, size sizes, r *report.
 			return err
 		}
 		addTotal(r, fmt.Sprintf("%d unexports at once → all gone", n), took, (first.gone+second.gone)/2, budgetAllGone, detail)
+		addRequests(r, "unexport", n, 0, requests)
 		return nil
 	})
 }

@@ -39,14 +39,15 @@ func addRatio(r *report.Report, name string, took, bare, in time.Duration, unit 
 	r.Add(row)
 }
 
-// addRequests adds a row for the requests per export. A single request of a burst, such as a list
+// addRequests adds a row for the requests per export or unexport. A budget of 0 is none. A single request of a burst, such as a list
 // after a watch ended, is not counted against the budget: one decimal decides.
-func addRequests(r *report.Report, n, budget int, c counts) {
+func addRequests(r *report.Report, what string, n, budget int, c counts) {
 	each := math.Round(10*float64(c.total())/float64(n)) / 10
-	r.Add(report.Row{
-		Name: fmt.Sprintf("API requests per export, %d at once", n), Value: each,
-		Budget: fmt.Sprintf("≤ %d", budget), Over: each > float64(budget), Detail: c.describe(n),
-	})
+	row := report.Row{Name: fmt.Sprintf("API requests per %s, %d at once", what, n), Value: each, Detail: c.describe(n)}
+	if budget > 0 {
+		row.Budget, row.Over = fmt.Sprintf("≤ %d", budget), each > float64(budget)
+	}
+	r.Add(row)
 }
 
 func addPodChange(r *report.Report, n int, c counts) {

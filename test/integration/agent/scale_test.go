@@ -135,11 +135,12 @@ func countSeries(text string) int {
 // serviceResources are the resources that services consist of.
 var serviceResources = []string{"endpointslices", "services", "serviceexports", "serviceimports", "exportrecords"}
 
-// wantWatches are the watches of serviceResources that agents have open, by the API server. The
-// first is the broker's too, and both agents read the broker.
+// wantWatches are the open watches of serviceResources, by the API server. The first is the
+// broker's too, and both agents read the broker. Each API server itself watches Services and their
+// slices.
 var wantWatches = []map[string]float64{
-	{"endpointslices": 3, "services": 1, "serviceexports": 1, "serviceimports": 3, "exportrecords": 2},
-	{"endpointslices": 1, "services": 1, "serviceexports": 1, "serviceimports": 1},
+	{"endpointslices": 4, "services": 2, "serviceexports": 1, "serviceimports": 3, "exportrecords": 2},
+	{"endpointslices": 2, "services": 2, "serviceexports": 1, "serviceimports": 1},
 }
 
 // awaitWatches waits until all watches are open, and fails if there are more. An API server ends

@@ -30,11 +30,16 @@ type service struct {
 	name             types.NamespacedName
 	created          time.Time // of the record; zero while there is none
 	recordBytes      int
-	slices           map[string]size
+	slices           []slice
 	endpoints, bytes int // of the record and all slices
 }
 
-type size struct{ endpoints, bytes int }
+// slice is a slice of a service. They are a list: most services have one, for which a map would
+// need several times the memory.
+type slice struct {
+	name             string
+	endpoints, bytes int
+}
 
 // NewUsage returns the usage of a member that publishes nothing.
 func NewUsage() *Usage {
@@ -81,16 +86,17 @@ func (u *Usage) RemoveRecord(name types.NamespacedName) []types.NamespacedName {
 }
 
 // SetSlice adds or replaces a slice of a service; without endpoints and bytes it removes the slice.
-func (u *Usage) SetSlice(name types.NamespacedName, slice string, endpoints, bytes int) []types.NamespacedName {
+func (u *Usage) SetSlice(name types.NamespacedName, sliceName string, endpoints, bytes int) []types.NamespacedName {
 	s := u.of(name)
-	old := s.slices[slice]
-	u.add(s, endpoints-old.endpoints, bytes-old.bytes)
-	if endpoints == 0 && bytes == 0 {
-		delete(s.slices, slice)
-		u.forget(s)
-	} else {
-		s.slices[slice] = size{endpoints, bytes}
+	if i := slices.IndexFunc(s.slices, func(other slice) bool { return other.name == sliceName }); i >= 0 {
+		u.add(s, -s.slices[i].endpoints, -s.slices[i].bytes)
+		s.slices = slices.Delete(s.slices, i, i+1)
 	}
+	if endpoints != 0 || bytes != 0 {
+		u.add(s, endpoints, bytes)
+		s.slices = append(s.slices, slice{sliceName, endpoints, bytes})
+	}
+	u.forget(s)
 	return u.recount()
 }
 
@@ -107,7 +113,7 @@ func (u *Usage) Admits(name types.NamespacedName) bool {
 func (u *Usage) of(name types.NamespacedName) *service {
 	s := u.services[name]
 	if s == nil {
-		s = &service{name: name, slices: map[string]size{}}
+		s = &service{name: name}
 		u.services[name] = s
 	}
 	return s

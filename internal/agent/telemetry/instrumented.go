@@ -43,12 +43,17 @@ func (r *InstrumentedReconciler) RecordWrite(service types.NamespacedName) {
 func (r *InstrumentedReconciler) recordArrival(service types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if _, waiting := r.arrived[service]; !waiting {
+		r.arriveAt(service, time.Now())
+	}
+}
+
+// arriveAt records when a service arrived. The lock is held.
+func (r *InstrumentedReconciler) arriveAt(service types.NamespacedName, at time.Time) {
 	if r.arrived == nil {
 		r.arrived = map[types.NamespacedName]time.Time{}
 	}
-	if _, waiting := r.arrived[service]; !waiting {
-		r.arrived[service] = time.Now()
-	}
+	r.arrived[service] = at
 }
 
 // Reconcile implements reconcile.Reconciler. An error is always counted, but logged only if it is
@@ -56,7 +61,9 @@ func (r *InstrumentedReconciler) recordArrival(service types.NamespacedName) {
 func (r *InstrumentedReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	r.mu.Lock()
 	since, timed := r.arrived[request.NamespacedName]
-	delete(r.arrived, request.NamespacedName)
+	if delete(r.arrived, request.NamespacedName); len(r.arrived) == 0 {
+		r.arrived = nil // a map keeps the memory of all that it ever had
+	}
 	r.mu.Unlock()
 	var waits objects.WaitReason
 	result, err := r.Reconciler.Reconcile(context.WithValue(ctx, waitKey{}, &waits), request)
@@ -75,7 +82,7 @@ func (r *InstrumentedReconciler) Reconcile(ctx context.Context, request reconcil
 	case err != nil:
 		r.Metrics.Errors.WithLabelValues(r.Name).Inc()
 		if timed {
-			r.arrived[request.NamespacedName] = since // the change is still waiting
+			r.arriveAt(request.NamespacedName, since) // the change is still waiting
 		}
 		return reconcile.Result{Requeue: true}, nil //nolint:staticcheck // the controller would log an error every time
 	case wrote && timed:

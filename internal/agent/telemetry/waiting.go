@@ -43,6 +43,9 @@ func (l *WaitList) set(service types.NamespacedName, reconciler string, reason o
 		if len(l.waiting[service]) == 0 {
 			delete(l.waiting, service)
 		}
+		if len(l.waiting) == 0 {
+			l.waiting = nil // a map keeps the memory of all that it ever had
+		}
 		return
 	}
 	if l.waiting == nil {

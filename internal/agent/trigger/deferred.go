@@ -117,7 +117,7 @@ func (d *Deferred) run(ctx context.Context, queue Queue) {
 		}
 		d.mu.Lock()
 		keys := slices.SortedFunc(maps.Keys(d.keys), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
-		clear(d.keys)
+		d.keys = map[types.NamespacedName]struct{}{} // clear would keep the memory of the largest burst
 		d.mu.Unlock()
 		addWithLowPriority(queue, keys)
 	}

@@ -30,7 +30,7 @@ type Pool struct {
 	mu     sync.Mutex
 	blocks []*block
 	// claimants are the services that have claims on an address, with how many, of any kind.
-	claimants map[netip.Addr]map[types.NamespacedName]int
+	claimants map[netip.Addr]claimants
 	claims    map[claim][]netip.Addr
 	// refused are the services whose reservation failed.
 	refused map[types.NamespacedName]struct{}
@@ -82,7 +82,7 @@ func (e *ExhaustedError) Error() string {
 func NewPool(start uint64) *Pool {
 	return &Pool{
 		start:     start,
-		claimants: map[netip.Addr]map[types.NamespacedName]int{}, claims: map[claim][]netip.Addr{},
+		claimants: map[netip.Addr]claimants{}, claims: map[claim][]netip.Addr{},
 		refused: map[types.NamespacedName]struct{}{},
 	}
 }
@@ -172,8 +172,8 @@ func (p *Pool) choose(service types.NamespacedName, ipv6 bool, wanted netip.Addr
 
 // hasOtherClaimant reports whether a service other than this one has a claim on an address.
 func (p *Pool) hasOtherClaimant(service types.NamespacedName, addr netip.Addr) bool {
-	claimants := p.claimants[addr]
-	return len(claimants) > 1 || (len(claimants) == 1 && claimants[service] == 0)
+	all := p.claimants[addr]
+	return len(all) > 1 || (len(all) == 1 && all[0].service != service)
 }
 
 // Usage is how many addresses of a block are in use.
@@ -206,22 +206,49 @@ func (p *Pool) setClaim(key claim, addrs []netip.Addr) (freed bool) {
 		p.claims[key] = slices.Clone(addrs)
 	}
 	for _, addr := range addrs {
-		if p.claimants[addr] == nil {
-			p.claimants[addr] = map[types.NamespacedName]int{}
+		if len(p.claimants[addr]) == 0 {
 			p.adjustInUse(addr, 1)
 		}
-		p.claimants[addr][key.service]++
+		p.claimants[addr] = p.claimants[addr].add(key.service)
 	}
 	for _, addr := range old {
-		if p.claimants[addr][key.service]--; p.claimants[addr][key.service] == 0 {
-			delete(p.claimants[addr], key.service)
+		if left := p.claimants[addr].remove(key.service); len(left) > 0 {
+			p.claimants[addr] = left
+			continue
 		}
-		if len(p.claimants[addr]) == 0 {
-			delete(p.claimants, addr)
-			freed = p.adjustInUse(addr, -1) || freed
-		}
+		delete(p.claimants, addr)
+		freed = p.adjustInUse(addr, -1) || freed
 	}
 	return freed
+}
+
+// claimants are the services that have claims on an address. It is a list, because there is hardly
+// ever more than one, and a map would need ten times the memory.
+type claimants []claimant
+
+type claimant struct {
+	service types.NamespacedName
+	claims  int
+}
+
+func (c claimants) add(service types.NamespacedName) claimants {
+	if i := c.find(service); i >= 0 {
+		c[i].claims++
+		return c
+	}
+	return append(c, claimant{service, 1})
+}
+
+func (c claimants) remove(service types.NamespacedName) claimants {
+	i := c.find(service)
+	if c[i].claims--; c[i].claims > 0 {
+		return c
+	}
+	return slices.Delete(c, i, i+1)
+}
+
+func (c claimants) find(service types.NamespacedName) int {
+	return slices.IndexFunc(c, func(other claimant) bool { return other.service == service })
 }
 
 // adjustInUse updates the count of addresses in use of the block that contains addr, and reports

@@ -92,6 +92,8 @@ type agent struct {
 	writeAll func(writes []func() error) error
 	// restartWatches makes all watches of the broker start over.
 	restartWatches func()
+	// fieldIndexer registers the indexes of a cluster's cache; see index.Indexer.
+	fieldIndexer func(c cluster.Cluster, allNamespaces bool) client.FieldIndexer
 	// restored is set when the broker was restored from a backup, until all services are resynced.
 	restored atomic.Bool
 
@@ -156,6 +158,9 @@ func newAgent(o Options) *agent {
 		resync: make(chan struct{}, 1), content: limits.NewContent(),
 	}
 	a.restartWatches = a.brokerTransport.RestartWatches
+	a.fieldIndexer = func(c cluster.Cluster, allNamespaces bool) client.FieldIndexer {
+		return index.Indexer{Cache: c.GetCache(), AllNamespaces: allNamespaces}
+	}
 	return a
 }
 
@@ -253,10 +258,10 @@ func (a *agent) connect(context.Context) error {
 // watchClusterSet sets up what the reconcilers read: indexes, nodes, the clusterset's settings and
 // all members' leases.
 func (a *agent) watchClusterSet(ctx context.Context) error {
-	if err := index.AddLocal(ctx, a.manager.GetFieldIndexer()); err != nil {
+	if err := index.AddLocal(ctx, a.fieldIndexer(a.manager, false)); err != nil {
 		return err
 	}
-	if err := index.AddBroker(ctx, a.broker.GetFieldIndexer()); err != nil {
+	if err := index.AddBroker(ctx, a.fieldIndexer(a.broker, true)); err != nil {
 		return err
 	}
 	liveness := member.NewLiveness(a.membership.ClusterID)

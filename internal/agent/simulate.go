@@ -42,6 +42,7 @@ func Simulate(ctx context.Context, o Options, w World) error {
 		return w.Control(name, r, sources)
 	}
 	a.writeAll, a.restartWatches = w.WriteAll, w.RestartWatches
+	a.fieldIndexer = func(c cluster.Cluster, _ bool) client.FieldIndexer { return c.GetFieldIndexer() }
 	return a.assemble(ctx)
 }
 

@@ -192,6 +192,7 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have i
 	if derived != have.derived || derivedErr != nil {
 		in.Derived, in.DerivedError = derived, derivedErr
 		plan = plan.withAddresses(in)
+		r.Observed(key, plan.Import)
 	}
 	current, err := r.writeImport(ctx, key, have.serviceImport, plan.Import)
 	if err != nil {

@@ -27,16 +27,22 @@ func TestEventsOfOwnWrites(t *testing.T) {
 		events           []event
 	}{
 		"nothing was written": {events: []event{{service("a", "1"), false, false}}},
-		"written":             {written: []client.Object{service("a", "5")}, events: []event{{service("a", "5"), false, true}, {service("a", "5"), false, false}}},
+		"written": {
+			written: []client.Object{service("a", "5")},
+			events:  []event{{service("a", "5"), false, true}, {service("a", "5"), false, false}},
+		},
 		"changed by another client before": {
 			written: []client.Object{service("a", "5")}, events: []event{{service("a", "4"), false, false}, {service("a", "5"), false, true}},
 		},
 		"changed by another client afterwards": {
 			written: []client.Object{service("a", "5")}, events: []event{{service("a", "5"), false, true}, {service("a", "6"), false, false}},
 		},
-		"only a later version is shown":       {written: []client.Object{service("a", "5")}, events: []event{{service("a", "6"), false, false}}},
-		"written, and deleted by another":     {written: []client.Object{service("a", "5")}, events: []event{{service("a", "5"), true, false}}},
-		"of another kind":                     {written: []client.Object{service("a", "5")}, events: []event{{&mcsv1beta1.ServiceImport{ObjectMeta: meta("a", "5")}, false, false}}},
+		"only a later version is shown":   {written: []client.Object{service("a", "5")}, events: []event{{service("a", "6"), false, false}}},
+		"written, and deleted by another": {written: []client.Object{service("a", "5")}, events: []event{{service("a", "5"), true, false}}},
+		"of another kind": {
+			written: []client.Object{service("a", "5")},
+			events:  []event{{&mcsv1beta1.ServiceImport{ObjectMeta: meta("a", "5")}, false, false}},
+		},
 		"deleted":                             {deleted: []client.Object{service("a", "5")}, events: []event{{service("a", "5"), true, true}}},
 		"deleted, and an earlier change late": {deleted: []client.Object{service("a", "5")}, events: []event{{service("a", "5"), false, false}}},
 		"replaced": {

@@ -39,8 +39,9 @@ func addRatio(r *report.Report, name string, took, bare, in time.Duration, unit 
 	r.Add(row)
 }
 
-// addRequests adds a row for the requests per export or unexport. A budget of 0 is none. A single request of a burst, such as a list
-// after a watch ended, is not counted against the budget: one decimal decides.
+// addRequests adds a row for the requests per export or unexport. A budget of 0 is none. A single
+// request of a burst, such as a list after a watch ended, is not counted against the budget: one
+// decimal decides.
 func addRequests(r *report.Report, what string, n, budget int, c counts) {
 	each := math.Round(10*float64(c.total())/float64(n)) / 10
 	row := report.Row{Name: fmt.Sprintf("API requests per %s, %d at once", what, n), Value: each, Detail: c.describe(n)}

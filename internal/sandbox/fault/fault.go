@@ -80,6 +80,14 @@ func (f Fault) String() string {
 	return string(f.Kind)
 }
 
+// Title names the fault: its kind and where it is.
+func (f Fault) Title() string {
+	if f.OfNetwork() {
+		return fmt.Sprintf("%s from %s to %s", f.Kind, f.From, f.To)
+	}
+	return fmt.Sprintf("%s of %s", f.Kind, f.Cluster)
+}
+
 // OfNetwork reports whether the fault is between two clusters.
 func (f Fault) OfNetwork() bool { return f.Kind.ofNetwork() }
 

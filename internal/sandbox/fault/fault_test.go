@@ -163,7 +163,8 @@ func prefixes(texts ...string) (list []netip.Prefix) {
 func TestRuleset(t *testing.T) {
 	const reset = "table netdev seamark_sandbox_faults\ndelete table netdev seamark_sandbox_faults\n"
 	const head = reset + "table netdev seamark_sandbox_faults {\n  chain arriving {\n" +
-		"    type filter hook ingress device \"eth0\" priority filter\n"
+		"    type filter hook ingress device \"eth0\" priority filter\n" +
+		"    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\n"
 	dual := prefixes("10.0.0.0/8", "172.30.0.12/32", "fd00::/8")
 	for name, test := range map[string]struct {
 		rules []Rule

@@ -30,6 +30,10 @@ const lossUnits = 100 * maxPercent
 // of the receiver do not see packets before they have arrived. Fragments and packets that the
 // sender's kernel did not segment count as one packet.
 //
+// IPv6 finds its neighbours with packets of its own, IPv4 with ARP, which the rules do not see. Both
+// are part of the cable between two nodes, not of the network between two clusters: a device other
+// than the one that asked must not get the answer.
+//
 // The table is declared first, because deleting a table that does not exist is an error (nft 1.0.6
 // has no `destroy`).
 func Ruleset(device string, rules []Rule) string {
@@ -39,6 +43,7 @@ func Ruleset(device string, rules []Rule) string {
 		return b.String()
 	}
 	fmt.Fprintf(&b, "table netdev %s {\n  chain arriving {\n    type filter hook ingress device %q priority filter\n", Table, device)
+	b.WriteString("    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\n")
 	for _, r := range rules {
 		for _, family := range []string{"ip", "ip6"} {
 			if match, ok := r.match(family); ok {

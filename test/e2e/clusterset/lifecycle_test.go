@@ -4,11 +4,11 @@ package clusterset_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/seamark-dev/seamark/internal/sandbox/fault"
 	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
@@ -109,9 +109,9 @@ func (s *suite) brokerServer() string {
 }
 
 // failover cuts off a cluster that serves from all others. Its share of the requests fails until
-// its lease expires, then none does. After the partition is healed it serves again.
+// its lease expires, then none does. After the network is healed it serves again.
 func failover(s *suite) {
-	s.must(errors.Join(s.Partition(s.Context(), s.second, s.first), s.Partition(s.Context(), s.second, s.importer)))
+	s.must(s.Cut(s.Context(), fault.Path{From: s.second}))
 	start := time.Now()
 	s.eventually("only "+s.first+" answers", 3*time.Minute, func() error {
 		tally := s.call("http://"+testenv.WebName, "--count", "20", "--timeout", "500ms")
@@ -121,7 +121,8 @@ func failover(s *suite) {
 		return nil
 	})
 	s.Logf("no request goes to %s %s after it was cut off", s.second, time.Since(start).Round(time.Second))
-	s.must(s.Heal(s.Context()))
+	_, err := s.Heal(s.Context(), fault.Selection{})
+	s.must(err)
 	start = time.Now()
 	s.eventually("both answer again", 3*time.Minute, func() error {
 		tally := s.call("http://"+testenv.WebName, "--count", "40", "--timeout", "500ms")

@@ -1,0 +1,225 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/sandbox/fault"
+)
+
+// Names and labels of the agent in the chart.
+const (
+	agentProgram    = "seamark-agent"
+	agentDeployment = "seamark-agent"
+	agentLabels     = "app.kubernetes.io/name=seamark,app.kubernetes.io/component=agent"
+)
+
+// componentsOf returns the components that a fault stops, in the order in which they start.
+func componentsOf(kind fault.Kind) []string {
+	switch kind {
+	case fault.ControlPlane:
+		return []string{etcd, apiserver, controllerManager, scheduler}
+	case fault.Node:
+		return []string{containerd, kubelet, kubeProxy}
+	}
+	return nil
+}
+
+// stopFor kills what a fault stops. The last component is killed first, so that none reports that
+// another one is gone: controllers would act on it.
+//
+// A killed agent cannot start without its API server. The shims of killed containers stay, to report
+// to the next containerd that the containers have ended.
+func (c cluster) stopFor(kind fault.Kind) error {
+	for _, name := range slices.Backward(componentsOf(kind)) {
+		if p, alive := c.running(name); alive {
+			if err := p.kill(0); err != nil {
+				return err
+			}
+		}
+	}
+	if kind == fault.Node {
+		return killAll(c.inContainer)
+	}
+	agents, err := processes(func(proc string) bool { return c.inContainer(proc) && runs(proc, agentProgram) })
+	for _, p := range agents {
+		err = errors.Join(err, p.kill(0))
+	}
+	return err
+}
+
+// runs reports whether a process runs a program of the name.
+func runs(proc, program string) bool {
+	text, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+	first, _, _ := bytes.Cut(text, []byte{0})
+	return err == nil && filepath.Base(string(first)) == program
+}
+
+// restart starts what healed faults had stopped, and waits until it is ready as far as the faults
+// that remain allow it.
+func (s *Sandbox) restart(ctx context.Context, c cluster, healed, remaining []fault.Kind) error {
+	if len(healed) == 0 {
+		return nil
+	}
+	if s.state.Kube == "" {
+		return fmt.Errorf("an older version created sandbox %s: run seamark sandbox up, which starts what was stopped", s.plan.name)
+	}
+	bin, began := binaries{kube: s.state.Kube, node: s.state.NodeParts}, time.Now()
+	for _, kind := range healed {
+		for _, name := range componentsOf(kind) {
+			if _, err := c.start(c.component(name, bin, s.plan)); err != nil {
+				return err
+			}
+		}
+	}
+	if slices.Contains(remaining, fault.ControlPlane) {
+		return nil
+	}
+	if err := c.awaitAPIServer(ctx); err != nil {
+		return err
+	}
+	if slices.Contains(remaining, fault.Node) {
+		return nil
+	}
+	if err := c.awaitNode(ctx); err != nil {
+		return err
+	}
+	if slices.Contains(healed, fault.Node) {
+		if err := c.awaitContainers(ctx); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains(healed, fault.ControlPlane) {
+		return nil
+	}
+	if err := c.awaitHeartbeat(ctx, began); err != nil {
+		return err
+	}
+	return c.replaceAgents(ctx, began)
+}
+
+// awaitHeartbeat waits until kubelet has renewed its lease since a time: it has noticed that the API
+// server is back.
+func (c cluster) awaitHeartbeat(ctx context.Context, since time.Time) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	return c.await(ctx, kubelet, "a heartbeat of the node", func(ctx context.Context) error {
+		lease, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, c.node(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if renewed := lease.Spec.RenewTime; renewed == nil || renewed.Time.Before(since) {
+			return fmt.Errorf("kubelet last renewed its lease at %s", renewed)
+		}
+		return nil
+	})
+}
+
+// awaitContainers waits until kubelet has started the containers of all pods again. Those that
+// cannot start for another reason are not waited for.
+func (c cluster) awaitContainers(ctx context.Context) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	record, err := os.Stat(c.record(kubelet))
+	if err != nil {
+		return err
+	}
+	started := record.ModTime().Truncate(time.Second) // the precision of a container's status
+	return c.await(ctx, kubelet, "the containers of all pods", func(ctx context.Context) error {
+		pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, pod := range pods.Items {
+			if err := restarted(&pod, started); err != nil {
+				return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// restarted returns an error while a pod waits for containers that the kubelet that was started at
+// a time has yet to start. Pods that ended or are being deleted wait for none.
+func restarted(pod *corev1.Pod, started time.Time) error {
+	if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	for _, container := range pod.Status.ContainerStatuses {
+		running, waiting, ended := container.State.Running, container.State.Waiting, container.State.Terminated
+		switch {
+		case running != nil && running.StartedAt.Time.Before(started):
+			return fmt.Errorf("kubelet has not reported on container %s since it started", container.Name)
+		case waiting != nil && (waiting.Reason == "ContainerCreating" || waiting.Reason == "PodInitializing"):
+			return fmt.Errorf("container %s is being created", container.Name)
+		case ended != nil && pod.Spec.RestartPolicy == corev1.RestartPolicyAlways:
+			return fmt.Errorf("container %s is not started again yet", container.Name)
+		}
+	}
+	return nil
+}
+
+// replaceAgents deletes the pods of the agent and waits until new ones are ready. kubelet waits
+// longer and longer before it starts a container that keeps ending, up to five minutes; a new pod
+// starts at once. In a cluster without Seamark it does nothing.
+func (c cluster) replaceAgents(ctx context.Context, began time.Time) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	deployment, err := client.AppsV1().Deployments(objects.AgentNamespace).Get(ctx, agentDeployment, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cluster %s: get the Deployment of the agent: %w", c.name, err)
+	}
+	pods := client.CoreV1().Pods(objects.AgentNamespace)
+	selector := metav1.ListOptions{LabelSelector: agentLabels}
+	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{}, selector); err != nil {
+		return fmt.Errorf("cluster %s: delete the pods of the agent: %w", c.name, err)
+	}
+	replicas := 1
+	if deployment.Spec.Replicas != nil {
+		replicas = int(*deployment.Spec.Replicas)
+	}
+	return c.await(ctx, kubelet, "the agent", func(ctx context.Context) error {
+		list, err := pods.List(ctx, selector)
+		if err != nil {
+			return err
+		}
+		ready := 0
+		for _, pod := range list.Items {
+			if pod.DeletionTimestamp == nil && !pod.CreationTimestamp.Time.Before(began.Truncate(time.Second)) && podReady(&pod) {
+				ready++
+			}
+		}
+		if ready < replicas {
+			return fmt.Errorf("%d of %d pods are ready", ready, replicas)
+		}
+		return nil
+	})
+}
+
+func podReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	})
+}

@@ -226,7 +226,7 @@ func (c cluster) startRelays(ctx context.Context, needed map[string]component) e
 				return err
 			}
 		}
-		if _, err := c.start(comp); err != nil {
+		if err := c.start(comp); err != nil {
 			return err
 		}
 		err := c.await(ctx, name, "device "+name, func(context.Context) error { return inNetns(c.netns, func() error { return deviceUp(name) }) })

@@ -27,6 +27,7 @@ func TestRulesOfNodes(t *testing.T) {
 	delay := fault.Fault{Kind: fault.Delay, From: "west", To: "north", Delay: metav1.Duration{Duration: time.Second}}
 	loss := fault.Fault{Kind: fault.Loss, From: "west", To: "north", Percent: 10}
 	cut := fault.Fault{Kind: fault.Cut, From: "east", To: "north"}
+	samePrefix := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 	for name, test := range map[string]struct {
 		faults []fault.Fault
 		want   map[string][]fault.Rule
@@ -51,7 +52,7 @@ func TestRulesOfNodes(t *testing.T) {
 		},
 	} {
 		for _, c := range p.clusters {
-			if diff := cmp.Diff(test.want[c.name], p.rules(c, test.faults), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(test.want[c.name], p.rules(c, test.faults), samePrefix); diff != "" {
 				t.Errorf("%s, rules of %s:\n%s", name, c.name, diff)
 			}
 		}

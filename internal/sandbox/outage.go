@@ -41,8 +41,8 @@ func componentsOf(kind fault.Kind) []string {
 // stopFor kills what a fault stops. The last component is killed first, so that none reports that
 // another one is gone: controllers would act on it.
 //
-// A killed agent cannot start without its API server. The shims of killed containers stay, to report
-// to the next containerd that the containers have ended.
+// A killed agent cannot start without its API server. The shims of killed containers stay: they
+// tell the next containerd that the containers have ended.
 func (c cluster) stopFor(kind fault.Kind) error {
 	for _, name := range slices.Backward(componentsOf(kind)) {
 		if p, alive := c.running(name); alive {
@@ -80,7 +80,7 @@ func (s *Sandbox) restart(ctx context.Context, c cluster, healed, remaining []fa
 	bin, began := binaries{kube: s.state.Kube, node: s.state.NodeParts}, time.Now()
 	for _, kind := range healed {
 		for _, name := range componentsOf(kind) {
-			if _, err := c.start(c.component(name, bin, s.plan)); err != nil {
+			if err := c.start(c.component(name, bin, s.plan)); err != nil {
 				return err
 			}
 		}
@@ -111,8 +111,8 @@ func (s *Sandbox) restart(ctx context.Context, c cluster, healed, remaining []fa
 	return c.replaceAgents(ctx, began)
 }
 
-// awaitHeartbeat waits until kubelet has renewed its lease since a time: it has noticed that the API
-// server is back.
+// awaitHeartbeat waits until kubelet has renewed its lease since a time, so it has noticed that the
+// API server is back.
 func (c cluster) awaitHeartbeat(ctx context.Context, since time.Time) error {
 	client, err := c.client()
 	if err != nil {

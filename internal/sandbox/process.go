@@ -58,14 +58,14 @@ func (c cluster) running(component string) (process, bool) {
 
 // start runs a component in the cluster's network namespace, unless it runs already. It is
 // detached: it outlives this process and its terminal. Its output is appended to its log.
-func (c cluster) start(comp component) (started bool, err error) {
+func (c cluster) start(comp component) error {
 	if _, alive := c.running(comp.name); alive {
-		return false, nil
+		return nil
 	}
 	if err := c.spawn(comp); err != nil {
-		return false, fmt.Errorf("cluster %s: start %s: %w", c.name, comp.name, err)
+		return fmt.Errorf("cluster %s: start %s: %w", c.name, comp.name, err)
 	}
-	return true, nil
+	return nil
 }
 
 func (c cluster) spawn(comp component) error {

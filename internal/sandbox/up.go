@@ -241,7 +241,7 @@ func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, bin bi
 	}
 	start := func(names ...string) error {
 		for _, name := range names {
-			if _, err := c.start(c.component(name, bin, s.plan)); err != nil {
+			if err := c.start(c.component(name, bin, s.plan)); err != nil {
 				return err
 			}
 		}

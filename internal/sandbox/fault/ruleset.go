@@ -30,9 +30,9 @@ const lossUnits = 100 * maxPercent
 // of the receiver do not see packets before they have arrived. Fragments and packets that the
 // sender's kernel did not segment count as one packet.
 //
-// IPv6 finds its neighbours with packets of its own, IPv4 with ARP, which the rules do not see. Both
-// are part of the cable between two nodes, not of the network between two clusters: a device other
-// than the one that asked must not get the answer.
+// IPv6 finds neighbours with ICMPv6, which has no faults: the kernel would ignore a delayed answer,
+// because it arrives on another device than the one that asked. IPv4 finds them with ARP, which
+// these rules do not match.
 //
 // The table is declared first, because deleting a table that does not exist is an error (nft 1.0.6
 // has no `destroy`).

@@ -83,6 +83,12 @@ func (s *Sandbox) restart(ctx context.Context, c cluster, healed, remaining []fa
 			if err := c.start(c.component(name, bin, s.plan)); err != nil {
 				return err
 			}
+			if name != containerd {
+				continue
+			}
+			if err := c.awaitContainerd(ctx, bin); err != nil { // without it kubelet ends
+				return err
+			}
 		}
 	}
 	if slices.Contains(remaining, fault.ControlPlane) {

@@ -13,18 +13,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/sandbox/fault"
 )
 
-// Names and labels of the agent in the chart.
+// The program of the agent and the labels of its pods in the chart.
 const (
-	agentProgram    = "seamark-agent"
-	agentDeployment = "seamark-agent"
-	agentLabels     = "app.kubernetes.io/name=seamark,app.kubernetes.io/component=agent"
+	agentProgram = "seamark-agent"
+	agentLabels  = "app.kubernetes.io/name=seamark,app.kubernetes.io/component=agent"
 )
 
 // componentsOf returns the components that a fault stops, in the order in which they start.
@@ -80,17 +78,20 @@ func (s *Sandbox) restart(ctx context.Context, c cluster, healed, remaining []fa
 	bin, began := binaries{kube: s.state.Kube, node: s.state.NodeParts}, time.Now()
 	for _, kind := range healed {
 		for _, name := range componentsOf(kind) {
-			if err := c.start(c.component(name, bin, s.plan)); err != nil {
-				return err
+			err := c.start(c.component(name, bin, s.plan))
+			if err == nil && name == containerd {
+				err = c.awaitContainerd(ctx, bin) // without it kubelet ends
 			}
-			if name != containerd {
-				continue
-			}
-			if err := c.awaitContainerd(ctx, bin); err != nil { // without it kubelet ends
+			if err != nil {
 				return err
 			}
 		}
 	}
+	return c.awaitHealed(ctx, began, healed, remaining)
+}
+
+// awaitHealed waits for what was started at a time.
+func (c cluster) awaitHealed(ctx context.Context, began time.Time, healed, remaining []fault.Kind) error {
 	if slices.Contains(remaining, fault.ControlPlane) {
 		return nil
 	}
@@ -114,7 +115,7 @@ func (s *Sandbox) restart(ctx context.Context, c cluster, healed, remaining []fa
 	if err := c.awaitHeartbeat(ctx, began); err != nil {
 		return err
 	}
-	return c.replaceAgents(ctx, began)
+	return c.awaitAgents(ctx, began)
 }
 
 // awaitHeartbeat waits until kubelet has renewed its lease since a time, so it has noticed that the
@@ -182,43 +183,25 @@ func restarted(pod *corev1.Pod, started time.Time) error {
 	return nil
 }
 
-// replaceAgents deletes the pods of the agent and waits until new ones are ready. kubelet waits
-// longer and longer before it starts a container that keeps ending, up to five minutes; a new pod
-// starts at once. In a cluster without Seamark it does nothing.
-func (c cluster) replaceAgents(ctx context.Context, began time.Time) error {
+// awaitAgents waits until the agent's pods have started again since a time and are ready. In a
+// cluster without Seamark there are none.
+func (c cluster) awaitAgents(ctx context.Context, since time.Time) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	deployment, err := client.AppsV1().Deployments(objects.AgentNamespace).Get(ctx, agentDeployment, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("cluster %s: get the Deployment of the agent: %w", c.name, err)
-	}
-	pods := client.CoreV1().Pods(objects.AgentNamespace)
-	selector := metav1.ListOptions{LabelSelector: agentLabels}
-	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{}, selector); err != nil {
-		return fmt.Errorf("cluster %s: delete the pods of the agent: %w", c.name, err)
-	}
-	replicas := 1
-	if deployment.Spec.Replicas != nil {
-		replicas = int(*deployment.Spec.Replicas)
-	}
 	return c.await(ctx, kubelet, "the agent", func(ctx context.Context) error {
-		list, err := pods.List(ctx, selector)
+		pods, err := client.CoreV1().Pods(objects.AgentNamespace).List(ctx, metav1.ListOptions{LabelSelector: agentLabels})
 		if err != nil {
 			return err
 		}
-		ready := 0
-		for _, pod := range list.Items {
-			if pod.DeletionTimestamp == nil && !pod.CreationTimestamp.Time.Before(began.Truncate(time.Second)) && podReady(&pod) {
-				ready++
+		for _, pod := range pods.Items {
+			if err := restarted(&pod, since.Truncate(time.Second)); err != nil {
+				return fmt.Errorf("pod %s: %w", pod.Name, err)
 			}
-		}
-		if ready < replicas {
-			return fmt.Errorf("%d of %d pods are ready", ready, replicas)
+			if pod.DeletionTimestamp == nil && !podReady(&pod) {
+				return fmt.Errorf("pod %s is not ready", pod.Name)
+			}
 		}
 		return nil
 	})

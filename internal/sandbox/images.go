@@ -109,17 +109,13 @@ func (c cluster) loadImages(ctx context.Context, bin binaries, list ...imageFile
 
 // importImage imports the images of a file. It waits for a containerd that is starting.
 func (c cluster) importImage(ctx context.Context, bin binaries, file string) error {
-	if err := c.awaitContainerd(ctx, bin); err != nil {
+	if err := c.awaitContainerd(ctx); err != nil {
 		return err
 	}
 	if err := c.ctr(ctx, bin, "images", "import", file); err != nil {
 		return fmt.Errorf("cluster %s: load %s: %w", c.name, file, err)
 	}
 	return nil
-}
-
-func (c cluster) awaitContainerd(ctx context.Context, bin binaries) error {
-	return c.await(ctx, containerd, "containerd", func(ctx context.Context) error { return c.ctr(ctx, bin, "version") })
 }
 
 // Load imports the images of a docker-archive or an OCI archive into every cluster and returns the

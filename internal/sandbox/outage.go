@@ -66,8 +66,8 @@ func runs(proc, program string) bool {
 	return err == nil && filepath.Base(string(first)) == program
 }
 
-// restart starts what healed faults had stopped, and waits until it is ready as far as the faults
-// that remain allow it.
+// restart starts what healed faults had stopped, and what has ended since, and waits until it is
+// ready as far as the faults that remain allow it.
 func (s *Sandbox) restart(ctx context.Context, c cluster, healed, remaining []fault.Kind) error {
 	if len(healed) == 0 {
 		return nil
@@ -76,11 +76,14 @@ func (s *Sandbox) restart(ctx context.Context, c cluster, healed, remaining []fa
 		return fmt.Errorf("an older version created sandbox %s: run seamark sandbox up, which starts what was stopped", s.plan.name)
 	}
 	bin, began := binaries{kube: s.state.Kube, node: s.state.NodeParts}, time.Now()
-	for _, kind := range healed {
+	for _, kind := range []fault.Kind{fault.ControlPlane, fault.Node} {
+		if slices.Contains(remaining, kind) {
+			continue
+		}
 		for _, name := range componentsOf(kind) {
 			err := c.start(c.component(name, bin, s.plan))
 			if err == nil && name == containerd {
-				err = c.awaitContainerd(ctx, bin) // without it kubelet ends
+				err = c.awaitContainerd(ctx)
 			}
 			if err != nil {
 				return err

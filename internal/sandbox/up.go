@@ -260,6 +260,9 @@ func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, bin bi
 		}},
 		{"images are loaded", func() error { return c.loadImages(ctx, bin, built.daemons, built.workload) }},
 		{"node is ready", func() error {
+			if err := c.awaitContainerd(ctx); err != nil {
+				return err
+			}
 			if err := start(controllerManager, scheduler, kubelet, kubeProxy); err != nil {
 				return err
 			}

@@ -74,29 +74,29 @@ func TestRulesOfNodes(t *testing.T) {
 
 // TestRestartedPods checks for which pods Heal waits after a node was stopped.
 func TestRestartedPods(t *testing.T) {
-	started := time.Now()
+	since := time.Now()
 	pod := func(state corev1.ContainerState) *corev1.Pod {
 		p := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways}}
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", State: state}}
 		return p
 	}
-	since := func(at time.Time) corev1.ContainerState {
+	runningSince := func(at time.Time) corev1.ContainerState {
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}}
 	}
 	waiting := func(reason string) corev1.ContainerState {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
 	}
 	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
-	deleted, failed, once := pod(since(started.Add(-time.Hour))), pod(ended), pod(ended)
-	deleted.DeletionTimestamp = &metav1.Time{Time: started}
+	deleted, failed, once := pod(runningSince(since.Add(-time.Hour))), pod(ended), pod(ended)
+	deleted.DeletionTimestamp = &metav1.Time{Time: since}
 	failed.Status.Phase = corev1.PodFailed
 	once.Spec.RestartPolicy = corev1.RestartPolicyNever
 	for name, test := range map[string]struct {
 		pod  *corev1.Pod
 		want string
 	}{
-		"running again":    {pod(since(started)), ""},
-		"stale":            {pod(since(started.Add(-time.Hour))), "has not reported on container web"},
+		"running again":    {pod(runningSince(since)), ""},
+		"stale":            {pod(runningSince(since.Add(-time.Hour))), "has not reported yet that container web"},
 		"created":          {pod(waiting("ContainerCreating")), "container web is being created"},
 		"initialized":      {pod(waiting("PodInitializing")), "container web is being created"},
 		"crashing":         {pod(waiting("CrashLoopBackOff")), ""},
@@ -106,7 +106,7 @@ func TestRestartedPods(t *testing.T) {
 		"being deleted":    {deleted, ""},
 		"never started up": {pod(corev1.ContainerState{}), ""},
 	} {
-		err := restarted(test.pod, started)
+		err := restarted(test.pod, since)
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}

@@ -108,17 +108,12 @@ func (c cluster) awaitHealed(ctx context.Context, began time.Time, healed, remai
 		return err
 	}
 	if slices.Contains(healed, fault.Node) {
-		if err := c.awaitContainers(ctx); err != nil {
-			return err
-		}
-	}
-	if !slices.Contains(healed, fault.ControlPlane) {
-		return nil
+		return c.awaitPods(ctx, "all pods", metav1.NamespaceAll, "", began)
 	}
 	if err := c.awaitHeartbeat(ctx, began); err != nil {
 		return err
 	}
-	return c.awaitAgents(ctx, began)
+	return c.awaitPods(ctx, "the agent", objects.AgentNamespace, agentLabels, began)
 }
 
 // awaitHeartbeat waits until kubelet has renewed its lease since a time, so it has noticed that the
@@ -140,25 +135,25 @@ func (c cluster) awaitHeartbeat(ctx context.Context, since time.Time) error {
 	})
 }
 
-// awaitContainers waits until kubelet has started the containers of all pods again. Those that
-// cannot start for another reason are not waited for.
-func (c cluster) awaitContainers(ctx context.Context) error {
+// awaitPods waits until the containers of pods have started again since a time. Pods of the system
+// must also be ready; those of users may never be.
+func (c cluster) awaitPods(ctx context.Context, what string, namespace, labels string, since time.Time) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	record, err := os.Stat(c.record(kubelet))
-	if err != nil {
-		return err
-	}
-	started := record.ModTime().Truncate(time.Second) // the precision of a container's status
-	return c.await(ctx, kubelet, "the containers of all pods", func(ctx context.Context) error {
-		pods, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	since = since.Truncate(time.Second) // the precision of a container's status
+	return c.await(ctx, kubelet, what, func(ctx context.Context) error {
+		pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels})
 		if err != nil {
 			return err
 		}
 		for _, pod := range pods.Items {
-			if err := restarted(&pod, started); err != nil {
+			err := restarted(&pod, since)
+			if err == nil && slices.Contains([]string{metav1.NamespaceSystem, objects.AgentNamespace}, pod.Namespace) {
+				err = podReady(&pod)
+			}
+			if err != nil {
 				return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 			}
 		}
@@ -166,17 +161,17 @@ func (c cluster) awaitContainers(ctx context.Context) error {
 	})
 }
 
-// restarted returns an error while a pod waits for containers that the kubelet that was started at
-// a time has yet to start. Pods that ended or are being deleted wait for none.
-func restarted(pod *corev1.Pod, started time.Time) error {
-	if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+// restarted returns an error while kubelet has yet to start containers of a pod that it had not
+// started since a time. Containers that cannot start for another reason are not waited for.
+func restarted(pod *corev1.Pod, since time.Time) error {
+	if over(pod) {
 		return nil
 	}
 	for _, container := range pod.Status.ContainerStatuses {
 		running, waiting, ended := container.State.Running, container.State.Waiting, container.State.Terminated
 		switch {
-		case running != nil && running.StartedAt.Time.Before(started):
-			return fmt.Errorf("kubelet has not reported on container %s since it started", container.Name)
+		case running != nil && running.StartedAt.Time.Before(since):
+			return fmt.Errorf("kubelet has not reported yet that container %s was started again", container.Name)
 		case waiting != nil && (waiting.Reason == "ContainerCreating" || waiting.Reason == "PodInitializing"):
 			return fmt.Errorf("container %s is being created", container.Name)
 		case ended != nil && pod.Spec.RestartPolicy == corev1.RestartPolicyAlways:
@@ -186,32 +181,17 @@ func restarted(pod *corev1.Pod, started time.Time) error {
 	return nil
 }
 
-// awaitAgents waits until the agent's pods have started again since a time and are ready. In a
-// cluster without Seamark there are none.
-func (c cluster) awaitAgents(ctx context.Context, since time.Time) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	return c.await(ctx, kubelet, "the agent", func(ctx context.Context) error {
-		pods, err := client.CoreV1().Pods(objects.AgentNamespace).List(ctx, metav1.ListOptions{LabelSelector: agentLabels})
-		if err != nil {
-			return err
-		}
-		for _, pod := range pods.Items {
-			if err := restarted(&pod, since.Truncate(time.Second)); err != nil {
-				return fmt.Errorf("pod %s: %w", pod.Name, err)
-			}
-			if pod.DeletionTimestamp == nil && !podReady(&pod) {
-				return fmt.Errorf("pod %s is not ready", pod.Name)
-			}
-		}
-		return nil
-	})
-}
-
-func podReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+func podReady(pod *corev1.Pod) error {
+	ready := slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
 		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
 	})
+	if !ready && !over(pod) {
+		return errors.New("it is not ready")
+	}
+	return nil
+}
+
+// over reports whether a pod has ended or is being deleted.
+func over(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

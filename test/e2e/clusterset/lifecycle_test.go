@@ -137,9 +137,9 @@ func failover(s *suite) {
 	s.Logf("both clusters serve %s after the network healed", time.Since(start).Round(time.Second))
 }
 
-// controlPlaneOutage stops the control plane and the agent of a cluster that serves. Its pods answer
-// requests while its lease lasts. After the heal the agent renews the lease. The data planes do not
-// differ in this, so one of them is enough.
+// controlPlaneOutage stops the control plane and the agent of a cluster that serves. Its pods
+// answer requests while its lease lasts. After the heal the agent renews the lease. The data planes
+// do not differ in this, so one of them is enough.
 func controlPlaneOutage(s *suite) {
 	if s.dataPlane != v1alpha1.DataPlaneService {
 		return

@@ -58,6 +58,23 @@ func TestFaultMessages(t *testing.T) {
 	}
 }
 
+// TestFaultPaths checks which path the arguments and --one-way name.
+func TestFaultPaths(t *testing.T) {
+	for _, c := range []struct {
+		clusters []string
+		oneWay   bool
+		want     fault.Path
+	}{
+		{[]string{"west"}, false, fault.Path{From: "west"}},
+		{[]string{"west", "north"}, false, fault.Path{From: "west", To: "north"}},
+		{[]string{"west", "north"}, true, fault.Path{From: "west", To: "north", OneWay: true}},
+	} {
+		if got := pathOf(c.clusters, c.oneWay); got != c.want {
+			t.Errorf("%v, one way %v: %+v", c.clusters, c.oneWay, got)
+		}
+	}
+}
+
 func TestFaultLists(t *testing.T) {
 	cut, stopped := fault.Fault{Kind: fault.Cut, From: "east", To: "west"}, fault.Fault{Kind: fault.ControlPlane, Cluster: "north"}
 	var list, none, healed, partly, other, nothing strings.Builder

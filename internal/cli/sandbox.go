@@ -26,7 +26,7 @@ func newSandbox(s *session) *cobra.Command {
 	f := &sandboxFlags{}
 	cmd := group("sandbox", "Run real clusters on this machine, joined into a clusterset",
 		newSandboxUp(s, f), newSandboxStatus(s, f), newSandboxLoad(s, f), newSandboxKubeconfig(s, f),
-		newSandboxPartition(s, f), newSandboxHeal(s, f), newSandboxDown(s, f))
+		newSandboxFault(s, f), newSandboxDown(s, f))
 	cmd.Long = "sandbox runs real single-node Kubernetes clusters on this Linux machine, without Docker or virtual machines:\n" +
 		"kubelet, containerd and pods included, each cluster in a network namespace of its own, with a flat network\n" +
 		"between them. It needs root and a checkout of the repository, from which it builds the programs."
@@ -142,8 +142,13 @@ func printSandbox(w io.Writer, status sandbox.Status) {
 			fmt.Fprintf(w, "  %s: %s\n", c.Name, c.Problem)
 		}
 	}
-	for _, pair := range status.Partitions {
-		fmt.Fprintf(w, "  %s and %s are cut off from each other (seamark sandbox heal)\n", pair[0], pair[1])
+	for _, f := range status.Faults {
+		if f.OfNetwork() { // otherwise it is the problem of a cluster
+			fmt.Fprintf(w, "  %s\n", f)
+		}
+	}
+	if len(status.Faults) > 0 {
+		fmt.Fprintf(w, "  to end what was broken on purpose: %s\n", healCommand(status.Name, ""))
 	}
 	details(w, field{"kubeconfig", status.Kubeconfig}, field{"image", status.Image}, field{"test image", status.Workload})
 }

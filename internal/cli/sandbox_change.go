@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/sandbox"
 )
 
@@ -43,67 +42,6 @@ func newSandboxLoad(s *session, f *sandboxFlags) *cobra.Command {
 				for _, image := range images {
 					fmt.Fprintf(w, "Pods of %s can use the image %s\n", strings.Join(opened.Clusters(), ", "), image)
 				}
-			})
-		},
-	}
-	addOutput(cmd, &out)
-	return cmd
-}
-
-// partitions is what partition and heal print.
-type partitions struct {
-	Partitions []sandbox.Pair `json:"partitions"`
-}
-
-func newSandboxPartition(s *session, f *sandboxFlags) *cobra.Command {
-	var out format
-	cmd := &cobra.Command{
-		Use:     "partition CLUSTER CLUSTER",
-		Short:   "Cut the network between two clusters",
-		Example: "  sudo seamark sandbox partition east west",
-		Args:    cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			opened, err := sandbox.Open(f.name)
-			if err != nil {
-				return err
-			}
-			if err := opened.Partition(cmd.Context(), args[0], args[1]); err != nil {
-				return err
-			}
-			return out.print(s.Out, partitions{opened.Partitions()}, func(w io.Writer) {
-				fmt.Fprintf(w, "%s and %s are cut off from each other.\nNext: seamark sandbox heal\n", args[0], args[1])
-			})
-		},
-	}
-	addOutput(cmd, &out)
-	return cmd
-}
-
-func newSandboxHeal(s *session, f *sandboxFlags) *cobra.Command {
-	var out format
-	cmd := &cobra.Command{
-		Use:   "heal [CLUSTER CLUSTER]",
-		Short: "End the partition of two clusters, or all partitions",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return errors.New("name two clusters, or none for all")
-			}
-			return cobra.MaximumNArgs(2)(cmd, args)
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			opened, err := sandbox.Open(f.name)
-			if err != nil {
-				return err
-			}
-			if err := opened.Heal(cmd.Context(), args...); err != nil {
-				return err
-			}
-			return out.print(s.Out, partitions{opened.Partitions()}, func(w io.Writer) {
-				if left := len(opened.Partitions()); left > 0 {
-					fmt.Fprintf(w, "Healed; %s left.\n", text.Plural(left, "partition"))
-					return
-				}
-				fmt.Fprintln(w, "All clusters reach each other.")
 			})
 		},
 	}

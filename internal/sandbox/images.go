@@ -109,8 +109,7 @@ func (c cluster) loadImages(ctx context.Context, bin binaries, list ...imageFile
 
 // importImage imports the images of a file. It waits for a containerd that is starting.
 func (c cluster) importImage(ctx context.Context, bin binaries, file string) error {
-	err := c.await(ctx, containerd, "containerd", func(ctx context.Context) error { return c.ctr(ctx, bin, "version") })
-	if err != nil {
+	if err := c.awaitContainerd(ctx); err != nil {
 		return err
 	}
 	if err := c.ctr(ctx, bin, "images", "import", file); err != nil {

@@ -137,7 +137,10 @@ func (c cluster) kubeletConfig() (string, error) {
 		// A changed ConfigMap, such as that of cluster DNS when Seamark is installed, reaches pods at the
 		// next sync: after a minute by default.
 		"syncFrequency": "5s",
-		"clusterDomain": "cluster.local", "clusterDNS": dns[:1], "resolvConf": c.path("resolv.conf"),
+		// After a fault of the control plane the agent starts again soon: after up to five minutes by
+		// default.
+		"crashLoopBackOff": map[string]string{"maxContainerRestartPeriod": "5s"},
+		"clusterDomain":    "cluster.local", "clusterDNS": dns[:1], "resolvConf": c.path("resolv.conf"),
 		"containerRuntimeEndpoint": "unix://" + c.containerdSocket(),
 		"podLogsDir":               c.path("pods"), "staticPodPath": c.path("manifests"), "volumePluginDir": c.path("plugins"),
 		// Several kubelets share the machine's control groups, so none may rearrange them.

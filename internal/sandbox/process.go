@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,10 +34,11 @@ type process struct {
 
 // component is a program of a cluster that runs all the time.
 type component struct {
-	name string
-	args []string // with the path of the program
-	dir  string   // working directory
-	path string   // prefix of its PATH, with a colon at the end
+	name    string
+	program string   // path of the program, if it is not the first of args
+	args    []string // with the path or name of the program
+	dir     string   // working directory
+	path    string   // prefix of its PATH, with a colon at the end
 }
 
 func (c cluster) record(component string) string { return c.path("run", component+".json") }
@@ -56,14 +58,14 @@ func (c cluster) running(component string) (process, bool) {
 
 // start runs a component in the cluster's network namespace, unless it runs already. It is
 // detached: it outlives this process and its terminal. Its output is appended to its log.
-func (c cluster) start(comp component) (started bool, err error) {
+func (c cluster) start(comp component) error {
 	if _, alive := c.running(comp.name); alive {
-		return false, nil
+		return nil
 	}
 	if err := c.spawn(comp); err != nil {
-		return false, fmt.Errorf("cluster %s: start %s: %w", c.name, comp.name, err)
+		return fmt.Errorf("cluster %s: start %s: %w", c.name, comp.name, err)
 	}
-	return true, nil
+	return nil
 }
 
 func (c cluster) spawn(comp component) error {
@@ -73,7 +75,7 @@ func (c cluster) spawn(comp component) error {
 	}
 	defer log.Close() //nolint:errcheck // the child has its own descriptor; nothing was written to this one
 	cmd := &exec.Cmd{
-		Path: comp.args[0], Args: comp.args, Dir: comp.dir, Stdout: log, Stderr: log,
+		Path: cmp.Or(comp.program, comp.args[0]), Args: comp.args, Dir: comp.dir, Stdout: log, Stderr: log,
 		// Only what the programs need: proxy and Kubernetes settings of the caller must not affect them.
 		Env: []string{
 			"PATH=" + comp.path + "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -144,6 +146,12 @@ func (p process) alive() bool {
 	}
 	start, state, err := stat(p.PID)
 	return err == nil && start == p.Start && state != "Z" && state != "X"
+}
+
+// hasArgs reports whether the process was started with the arguments.
+func (p process) hasArgs(args []string) bool {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID), "cmdline"))
+	return err == nil && string(text) == strings.Join(args, "\x00")+"\x00"
 }
 
 // kill stops the process and waits until it has ended: with SIGTERM first when there is a timeout

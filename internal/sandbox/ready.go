@@ -9,6 +9,9 @@ import (
 	"os"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -55,6 +58,20 @@ func (c cluster) awaitAPIServer(ctx context.Context) error {
 			return fmt.Errorf("etcd ended; the last lines of its log:\n%s", logTail(c.log(etcd)))
 		}
 		return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+// awaitContainerd waits until containerd answers requests of kubelet, which ends otherwise: while
+// containerd looks for the containers of an earlier process, it answers only other clients.
+func (c cluster) awaitContainerd(ctx context.Context) error {
+	conn, err := grpc.NewClient("unix://"+c.containerdSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // nothing depends on it
+	return c.await(ctx, containerd, "containerd", func(ctx context.Context) error {
+		const version = "/runtime.v1.RuntimeService/Version" // its request may be empty, its reply does not matter
+		return conn.Invoke(ctx, version, &emptypb.Empty{}, &emptypb.Empty{})
 	})
 }
 

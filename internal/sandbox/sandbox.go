@@ -10,11 +10,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/sandbox/fault"
 )
 
 const (
@@ -46,20 +46,12 @@ type state struct {
 	// Image is the daemons' image that was loaded last, WorkloadImage that of pod sandboxes and tests.
 	Image         string `json:"image"`
 	WorkloadImage string `json:"workloadImage"`
-	// NodeParts is the folder of containerd and its tools, for commands that run outside a checkout.
+	// NodeParts is the folder of containerd and its tools, Kube the binary with all components of
+	// Kubernetes, for commands that run outside a checkout.
 	NodeParts string `json:"nodeParts"`
-	// Partitions are pairs of clusters that are cut off from each other.
-	Partitions []Pair `json:"partitions,omitempty"`
-}
-
-// Pair is two clusters, in alphabetical order.
-type Pair [2]string
-
-func newPair(a, b string) Pair {
-	if a > b {
-		a, b = b, a
-	}
-	return Pair{a, b}
+	Kube      string `json:"kube"`
+	// Faults are what the user broke.
+	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
 // Sandbox is a sandbox that exists, running or not.
@@ -270,5 +262,3 @@ func freeSlot(exists func(link string) bool) (int, error) {
 	}
 	return 0, fmt.Errorf("%d sandboxes exist on this machine already: remove one first", maxSlots)
 }
-
-func (st state) partitioned(pair Pair) bool { return slices.Contains(st.Partitions, pair) }

@@ -99,30 +99,6 @@ func TestClusterAddresses(t *testing.T) {
 	}
 }
 
-func TestPartitionRules(t *testing.T) {
-	const reset = "table inet seamark_sandbox_partition\ndelete table inet seamark_sandbox_partition\n"
-	if got := partitionRules(nil); got != reset {
-		t.Errorf("without partitions:\n%s", got)
-	}
-	got := partitionRules([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")})
-	want := reset + `table inet seamark_sandbox_partition {
-  chain from {
-    type filter hook prerouting priority raw
-    ip saddr 10.0.0.0/8 drop
-    ip6 saddr fd00::/8 drop
-  }
-  chain to {
-    type filter hook postrouting priority 0
-    ip daddr 10.0.0.0/8 drop
-    ip6 daddr fd00::/8 drop
-  }
-}
-`
-	if got != want {
-		t.Errorf("got:\n%s", got)
-	}
-}
-
 func TestOptionsAreChecked(t *testing.T) {
 	for want, o := range map[string]Options{
 		"1 to 8 clusters":       {Clusters: 9},

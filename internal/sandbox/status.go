@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/sandbox/fault"
 )
 
 // Status is the current state of a sandbox.
@@ -24,7 +25,7 @@ type Status struct {
 	Image      string             `json:"image"`
 	Workload   string             `json:"workloadImage"`
 	Clusters   []ClusterStatus    `json:"clusters"`
-	Partitions []Pair             `json:"partitions"`
+	Faults     []fault.Fault      `json:"faults"`
 }
 
 // ClusterStatus is the current state of a cluster.
@@ -66,14 +67,34 @@ func (s *Sandbox) Status(ctx context.Context) Status {
 	status := Status{
 		Name: s.plan.name, Dir: s.plan.dir, Kubeconfig: s.Kubeconfig(), Family: s.state.Family, DataPlane: s.state.DataPlane,
 		Image: s.state.Image, Workload: s.state.WorkloadImage,
-		Clusters: make([]ClusterStatus, len(s.plan.clusters)), Partitions: append([]Pair{}, s.state.Partitions...),
+		Clusters: make([]ClusterStatus, len(s.plan.clusters)), Faults: s.Faults(),
 	}
 	var wg sync.WaitGroup
 	for i, c := range s.plan.clusters {
-		wg.Go(func() { status.Clusters[i] = c.status(ctx) })
+		wg.Go(func() {
+			status.Clusters[i] = c.status(ctx)
+			if cause := c.faultIn(status.Faults); cause != "" {
+				status.Clusters[i].Ready, status.Clusters[i].Problem = false, cause
+			}
+		})
 	}
 	wg.Wait()
 	return status
+}
+
+// faultIn returns which of the faults keeps a cluster from being ready, or nothing.
+func (c cluster) faultIn(faults []fault.Fault) string {
+	for _, f := range faults {
+		if f.Cluster == c.name {
+			return f.String()
+		}
+		if name := relayName(f.From); f.Kind == fault.Delay && f.To == c.name {
+			if _, alive := c.running(name); !alive {
+				return fmt.Sprintf("the relay that delays packets from %s is not running, so they are dropped: run seamark sandbox up", f.From)
+			}
+		}
+	}
+	return ""
 }
 
 func (c cluster) status(ctx context.Context) ClusterStatus {

@@ -10,10 +10,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/sandbox/fault"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 )
 
@@ -161,7 +163,7 @@ func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
 	}{
 		{"Kubernetes, containerd and CNI plugins are built", func() error {
 			err := bin.find(ctx, r)
-			s.state.NodeParts = bin.node
+			s.state.NodeParts, s.state.Kube = bin.node, bin.kube
 			return err
 		}},
 		{"images are built from this checkout", func() (err error) { built, err = s.buildImages(ctx); return err }},
@@ -183,8 +185,8 @@ func (s *Sandbox) up(ctx context.Context, r *report, o Options) error {
 	return s.install(ctx, r, o.Seamark)
 }
 
-// setUpNetwork creates the network and restores the partitions, which a restart of the machine
-// removes.
+// setUpNetwork creates the network and restores its faults, which a restart of the machine removes.
+// What was stopped in a cluster will be started, so those faults end.
 func (s *Sandbox) setUpNetwork(ctx context.Context) error {
 	loadModules()
 	if err := saveTunables(); err != nil {
@@ -193,7 +195,11 @@ func (s *Sandbox) setUpNetwork(ctx context.Context) error {
 	if err := s.plan.connect(); err != nil {
 		return err
 	}
-	return s.applyPartitions(ctx)
+	s.state.Faults = slices.DeleteFunc(s.state.Faults, func(f fault.Fault) bool { return !f.OfNetwork() })
+	if err := s.save(); err != nil {
+		return err
+	}
+	return s.applyNetworkFaults(ctx)
 }
 
 func (p *binaries) find(ctx context.Context, progress io.Writer) (err error) {
@@ -235,7 +241,7 @@ func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, bin bi
 	}
 	start := func(names ...string) error {
 		for _, name := range names {
-			if _, err := c.start(c.component(name, bin, s.plan)); err != nil {
+			if err := c.start(c.component(name, bin, s.plan)); err != nil {
 				return err
 			}
 		}
@@ -254,6 +260,9 @@ func (s *Sandbox) startCluster(ctx context.Context, r *report, c cluster, bin bi
 		}},
 		{"images are loaded", func() error { return c.loadImages(ctx, bin, built.daemons, built.workload) }},
 		{"node is ready", func() error {
+			if err := c.awaitContainerd(ctx); err != nil {
+				return err
+			}
 			if err := start(controllerManager, scheduler, kubelet, kubeProxy); err != nil {
 				return err
 			}

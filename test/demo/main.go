@@ -21,6 +21,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/sandbox"
+	"github.com/seamark-dev/seamark/internal/sandbox/fault"
 	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
@@ -166,8 +167,8 @@ func (d *demo) showRequests() error {
 }
 
 func (d *demo) cut() error {
-	fmt.Printf("$ seamark sandbox partition %s %s; seamark sandbox partition %s %s\n", d.second, d.first, d.second, d.importer)
-	if err := errors.Join(d.Partition(d.ctx, d.second, d.first), d.Partition(d.ctx, d.second, d.importer)); err != nil {
+	fmt.Printf("$ seamark sandbox fault cut %s\n", d.second)
+	if err := d.Cut(d.ctx, fault.Path{From: d.second}); err != nil {
 		return err
 	}
 	since := time.Now()
@@ -184,8 +185,8 @@ func (d *demo) cut() error {
 	if err := d.seamark("--context", d.first, "cluster", "list"); err != nil {
 		return err
 	}
-	fmt.Println("$ seamark sandbox heal")
-	if err := d.Heal(d.ctx); err != nil {
+	fmt.Println("$ seamark sandbox fault heal")
+	if _, err := d.Heal(d.ctx, fault.Selection{}); err != nil {
 		return err
 	}
 	since = time.Now()

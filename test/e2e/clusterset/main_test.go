@@ -85,6 +85,7 @@ func TestClusterset(t *testing.T) {
 				{"Upgrade", upgrade},
 				{"Failover", failover},
 				{"LogsNameTheClusterAndRepeatNothing", logs},
+				{"ControlPlaneOutage", controlPlaneOutage},
 				{"LeaveAndRejoin", leaveAndRejoin},
 				{"Uninstall", uninstall},
 			} {

@@ -13,12 +13,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 
 	"github.com/seamark-dev/seamark/internal/sandbox"
+	"github.com/seamark-dev/seamark/internal/sandbox/fault"
 	"github.com/seamark-dev/seamark/internal/sandbox/image"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/e2e/testenv"
@@ -45,7 +47,10 @@ func TestTwoClusters(t *testing.T) {
 		{"services and names", checkNames},
 		{"flat network", checkFlatNetwork},
 		{"logs", checkLogs},
-		{"partition and heal", checkPartition},
+		{"cut and heal", checkCut},
+		{"delay", checkDelay},
+		{"control plane stops, pods serve", checkControlPlane},
+		{"node stops and boots", checkNode},
 		{"load", checkLoad},
 		{"up repairs", checkRepair},
 	} {
@@ -140,34 +145,6 @@ func checkLogs(t *testing.T, s *testenv.Env) {
 		}
 		return err
 	})
-}
-
-func checkPartition(t *testing.T, s *testenv.Env) {
-	target := map[string]string{}
-	for _, cluster := range s.Clusters() {
-		target[cluster] = "http://" + podIPs(t, s, cluster, "web")[0] + ":8080"
-	}
-	if err := s.Partition(t.Context(), "west", "east"); err != nil {
-		t.Fatal(err)
-	}
-	for from, to := range map[string]string{"east": "west", "west": "east"} {
-		if got := call(t, s, from, "client", target[to], "--count", "2"); got.Failed != 2 {
-			t.Errorf("%s is cut off from %s, but gets answers: %+v", from, to, got)
-		}
-		answers(t, s, from, "client", target[from], from)
-	}
-	if got := s.Status(t.Context()).Partitions; !slices.Equal(got, []sandbox.Pair{{"east", "west"}}) {
-		t.Errorf("partitions: %v", got)
-	}
-	if err := s.Heal(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for from, to := range map[string]string{"east": "west", "west": "east"} {
-		answers(t, s, from, "client", target[to], to)
-	}
-	if err := s.Partition(t.Context(), "east", "moon"); err == nil || !strings.Contains(err.Error(), "choose from east, west") {
-		t.Errorf("partition from a cluster that does not exist: %v", err)
-	}
 }
 
 // checkLoad loads images from files. Pods use them by the name in the file or by its full form.
@@ -276,16 +253,19 @@ func TestFamilies(t *testing.T) {
 				address := netip.AddrPortFrom(netip.MustParseAddr(ip), 8080)
 				answers(t, s, "east", "web", "http://"+address.String(), "west")
 			}
-			if err := s.Partition(t.Context(), "east", "west"); err != nil {
+			if err := s.Cut(t.Context(), fault.Path{From: "east", To: "west"}); err != nil {
 				t.Fatal(err)
 			}
 			for _, ip := range ips {
 				address := netip.AddrPortFrom(netip.MustParseAddr(ip), 8080)
 				if got := call(t, s, "east", "web", "http://"+address.String()); got.Failed != 1 {
-					t.Errorf("%s answers over a partition", ip)
+					t.Errorf("%s answers although it is cut off", ip)
 				}
 			}
-			checkDown(t)
+			if err := s.Delay(t.Context(), fault.Path{From: "east", To: "west"}, time.Second); err != nil {
+				t.Fatal(err)
+			}
+			checkDown(t) // also of the processes that delay packets
 		})
 	}
 }

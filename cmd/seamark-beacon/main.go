@@ -53,7 +53,7 @@ func command() *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&options.Listen, "listen", ":"+strconv.Itoa(wire.Port), "UDP address at which probes are answered")
 	flags.StringVar(&options.Folder, "identity", "/etc/seamark-beacon", "folder with the cluster's id and key, in the files "+
-		beacon.ClusterIDFile+" and "+beacon.KeyFile+"; read again when it changes")
+		wire.ClusterIDFile+" and "+wire.KeyFile+"; read again when it changes")
 	flags.DurationVar(&options.DrainFor, "drain-for", 15*time.Second, "how long to go on answering after the process was told to end")
 	flags.StringVar(&health, "health-probe-bind-address", ":9442", "address at which /healthz is served; 0 turns it off")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")

@@ -18,12 +18,6 @@ import (
 	"github.com/seamark-dev/seamark/internal/beacon/wire"
 )
 
-// Files in the folder of the identity. The Secret that the agent creates has the same keys.
-const (
-	KeyFile       = "key"
-	ClusterIDFile = "clusterID"
-)
-
 const (
 	// rereadEvery is how often the folder is read. The kubelet replaces its content when the Secret
 	// changes.
@@ -134,11 +128,11 @@ func (r *Responder) reread() {
 
 // readIdentity reads the cluster's id and key from a folder. Its errors contain neither.
 func readIdentity(folder string) (wire.Identity, error) {
-	id, err := os.ReadFile(filepath.Join(folder, ClusterIDFile))
+	id, err := os.ReadFile(filepath.Join(folder, wire.ClusterIDFile))
 	if err != nil {
 		return wire.Identity{}, err
 	}
-	raw, err := os.ReadFile(filepath.Join(folder, KeyFile))
+	raw, err := os.ReadFile(filepath.Join(folder, wire.KeyFile))
 	if err != nil {
 		return wire.Identity{}, err
 	}

@@ -42,7 +42,7 @@ func (l *lines) String() string {
 
 func writeIdentity(t *testing.T, folder, id string, key []byte) {
 	t.Helper()
-	for name, content := range map[string][]byte{ClusterIDFile: []byte(id), KeyFile: key} {
+	for name, content := range map[string][]byte{wire.ClusterIDFile: []byte(id), wire.KeyFile: key} {
 		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func TestWaitsForItsKeyAndFollowsIt(t *testing.T) {
 	writeIdentity(t, folder, "east", (&wire.Key{9})[:])
 	c.answered(other)
 	// The Secret is gone: the last key holds.
-	if err := os.Remove(filepath.Join(folder, KeyFile)); err != nil {
+	if err := os.Remove(filepath.Join(folder, wire.KeyFile)); err != nil {
 		t.Fatal(err)
 	}
 	r.reread()

@@ -18,6 +18,13 @@ import (
 // Port is the UDP port at which beacons answer.
 const Port = 9446
 
+// The Secret from which beacons read the identity of their cluster has these keys, and the folder in
+// which it is mounted these files.
+const (
+	KeyFile       = "key"
+	ClusterIDFile = "clusterID"
+)
+
 const (
 	// KeySize is the length of a cluster's key, NonceSize that of a nonce.
 	KeySize   = 32

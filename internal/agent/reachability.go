@@ -65,12 +65,12 @@ func (a *agent) ownBeacons(ctx context.Context, published *v1alpha1.Beacons) (*v
 	}
 	list := a.beacons.Addresses()
 	key, err := member.EnsureBeaconKey(ctx, a.localDirect, a.membership.ClusterID, published, len(list) > 0)
-	switch {
-	case err != nil && len(list) > 0:
-		return published, err
-	case err != nil || (len(list) == 0 && published == nil):
-		// A cluster that is installed without beacons has no Secret for them either.
+	if len(list) == 0 {
+		// A cluster that is installed without beacons has no Secret for them either: no error.
 		return withoutAddresses(published), nil
+	}
+	if err != nil {
+		return published, err
 	}
 	return &v1alpha1.Beacons{Port: wire.Port, Key: key, Addresses: list}, nil
 }

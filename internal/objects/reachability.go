@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ReachabilityPath is where the leading seamark-agent serves, on its metrics port, which clusters it
-// reaches: a JSON list of Reachability.
+// ReachabilityPath is where the leading seamark-agent serves, on its metrics port, which clusters
+// it reaches: a JSON list of Reachability.
 const ReachabilityPath = "/reachability"
 
 // ReachState is whether one cluster is reached from another.

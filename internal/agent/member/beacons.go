@@ -65,9 +65,9 @@ func (b *Beacons) Addresses() []v1alpha1.BeaconAddress {
 	return beaconAddresses(b.slices)
 }
 
-// beaconAddresses returns the addresses of ready endpoints in a fixed order: those on nodes of their
-// own come before those that share a node with an earlier one, so that the bound leaves the beacons
-// that fail apart from each other.
+// beaconAddresses returns the addresses of ready endpoints in a fixed order. Those on nodes of their
+// own come before those that share a node with an earlier one: of many, those are published that
+// fail apart from each other.
 func beaconAddresses(from map[string]*discoveryv1.EndpointSlice) []v1alpha1.BeaconAddress {
 	type candidate struct {
 		addr netip.Addr
@@ -108,10 +108,10 @@ func beaconAddresses(from map[string]*discoveryv1.EndpointSlice) []v1alpha1.Beac
 
 var beaconSecretKey = types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.BeaconSecret}
 
-// EnsureBeaconKey returns the key of this cluster's beacons. If the Secret that the beacons read has
-// none for this cluster, it is written: with the key that is published already, so that beacons that
-// have not read the Secret again go on answering, or else with a new one. The chart creates the
-// Secret; with create, one that is missing is created here.
+// EnsureBeaconKey returns the key of this cluster's beacons. If the Secret that the beacons read
+// has none for this cluster, it is written: with the key that is published already, so that beacons
+// that have not read the Secret again go on answering, or else with a new one. The chart creates
+// the Secret; with create, one that is missing is created here.
 func EnsureBeaconKey(ctx context.Context, c client.Client, clusterID string, published *v1alpha1.Beacons, create bool) ([]byte, error) {
 	secret := &corev1.Secret{}
 	err := c.Get(ctx, beaconSecretKey, secret)
@@ -129,7 +129,8 @@ func EnsureBeaconKey(ctx context.Context, c client.Client, clusterID string, pub
 	write := func(s *corev1.Secret) error { return c.Update(ctx, s) }
 	if missing {
 		secret.ObjectMeta = metav1.ObjectMeta{
-			Namespace: beaconSecretKey.Namespace, Name: beaconSecretKey.Name, Labels: map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark},
+			Namespace: beaconSecretKey.Namespace, Name: beaconSecretKey.Name,
+			Labels: map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark},
 		}
 		write = func(s *corev1.Secret) error { return c.Create(ctx, s) }
 	}

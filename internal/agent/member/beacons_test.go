@@ -60,7 +60,8 @@ func TestBeaconAddressesAreBounded(t *testing.T) {
 	b := &Beacons{slices: map[string]*discoveryv1.EndpointSlice{}, changed: func() {}}
 	var pods []discoveryv1.Endpoint
 	for i := range 50 {
-		pods = append(pods, beaconPod(fmt.Sprintf("10.1.0.%d", i+1), fmt.Sprintf("n%d", i/10), true), beaconPod(fmt.Sprintf("fd00::%d", i+1), "n", true))
+		v4, v6 := fmt.Sprintf("10.1.0.%d", i+1), fmt.Sprintf("fd00::%d", i+1)
+		pods = append(pods, beaconPod(v4, fmt.Sprintf("n%d", i/10), true), beaconPod(v6, "n", true))
 	}
 	b.set(beaconSlice("a", pods...), false)
 	nodes, v6 := map[string]bool{}, 0

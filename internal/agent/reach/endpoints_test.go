@@ -13,7 +13,8 @@ import (
 func sliceOf(protocol corev1.Protocol, port int32, ready bool, addresses ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Protocol: ptr.To(protocol), Port: ptr.To(port)}}}
 	for _, a := range addresses {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(ready)}})
+		conditions := discoveryv1.EndpointConditions{Ready: ptr.To(ready)}
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: conditions})
 	}
 	return s
 }
@@ -42,7 +43,8 @@ func TestChooseEndpoints(t *testing.T) {
 			t.Fatalf("%v has one twice", got)
 		}
 	}
-	if got := ChooseEndpoints(services, corev1.IPv6Protocol, 4, accepted); !slices.Equal(got, []netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:5432")}) {
+	want := []netip.AddrPort{netip.MustParseAddrPort("[fd00::1]:5432")}
+	if got := ChooseEndpoints(services, corev1.IPv6Protocol, 4, accepted); !slices.Equal(got, want) {
 		t.Errorf("IPv6: %v", got)
 	}
 	if got := ChooseEndpoints(nil, corev1.IPv4Protocol, 4, accepted); got != nil {

@@ -63,7 +63,8 @@ func TestLossAndDelayChangeNothing(t *testing.T) {
 func TestPropertiesOfStates(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		links := rapid.SliceOfN(rapid.SampledFrom([]link{
-			{delay: time.Millisecond}, {delay: time.Millisecond}, {cut: true}, {loss: 0.1, delay: 500 * time.Millisecond}, {loss: 0.5, delay: time.Second},
+			{delay: time.Millisecond}, {delay: time.Millisecond}, {cut: true},
+			{loss: 0.1, delay: 500 * time.Millisecond}, {loss: 0.5, delay: time.Second},
 		}), 1, 20).Draw(r, "links")
 		n := newNetwork(t, rapid.Uint64().Draw(r, "seed"), func(at time.Duration, _ netip.Addr) link {
 			return links[min(int(at/(7*time.Second)), len(links)-1)]

@@ -169,8 +169,8 @@ func (m *Machine) Connected(now time.Time, key Key) []Change {
 	return m.judge(now, t, nil)
 }
 
-// judge updates the state of a target and returns what changed. Without tries, endpoints that are to
-// be tried are left to the next Advance.
+// judge updates the state of a target and returns what changed. Without tries, it leaves endpoints
+// that are to be tried to the next Advance.
 func (m *Machine) judge(now time.Time, t *target, tries *[]Key) []Change {
 	before, since, tryAt := t.state, t.since, t.tryAt
 	if try := t.judge(now); try && tries != nil {

@@ -194,8 +194,8 @@ func TestFlappingLink(t *testing.T) {
 	n.expect(objects.Reached, objects.ReachBeaconsAnswer)
 }
 
-// Beacons are rescheduled to other addresses: the state stays, and the cluster is not suspected for the
-// silence of addresses that were withdrawn.
+// Beacons are rescheduled to other addresses: the state stays, and the silence of addresses that
+// were withdrawn raises no suspicion.
 func TestBeaconsMove(t *testing.T) {
 	gone := func(at time.Duration, to netip.Addr) link { // beacons 1 to 3 end after 10 s, others begin to answer at 12 s
 		old := to.IsValid() && to.Compare(beaconAt(3).Address.Addr()) <= 0

@@ -18,16 +18,17 @@ import (
 // Port is the UDP port at which beacons answer.
 const Port = 9446
 
-// The Secret from which beacons read the identity of their cluster has these keys, and the folder in
-// which it is mounted these files.
+// The Secret from which beacons read the identity of their cluster has these keys, and the folder
+// in which it is mounted these files.
 const (
 	KeyFile       = "key"
 	ClusterIDFile = "clusterID"
 )
 
 const (
-	// KeySize is the length of a cluster's key, NonceSize that of a nonce.
-	KeySize   = 32
+	// KeySize is the length of a cluster's key.
+	KeySize = 32
+	// NonceSize is the length of a nonce.
 	NonceSize = 16
 	// ProbeSize and AnswerSize are the lengths of the datagrams.
 	ProbeSize  = len(probeMagic) + hashSize + NonceSize + tagSize

@@ -22,6 +22,8 @@ const (
 	// rereadEvery is how often the folder is read. The kubelet replaces its content when the Secret
 	// changes.
 	rereadEvery = time.Second
+	// errorPause keeps an error of the socket that lasts from taking the whole CPU.
+	errorPause = 10 * time.Millisecond
 	// answersPerSecond bounds the answers of one beacon. A thousand clusters probe it twice a second,
 	// and up to ten times when they have not heard from it.
 	answersPerSecond = 10_000
@@ -74,7 +76,8 @@ func (r *Responder) Run(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			continue // an ICMP error that an earlier answer caused
+			time.Sleep(errorPause) // the network of this node may be down
+			continue
 		}
 		identity := r.identity.Load()
 		if identity == nil {

@@ -149,7 +149,8 @@ func (p *Prober) read(socket net.PacketConn) {
 		}
 		udp, ok := from.(*net.UDPAddr)
 		if err != nil || !ok {
-			continue // an ICMP error that a probe caused
+			time.Sleep(minSleep) // the network of this node may be down
+			continue
 		}
 		source := netip.AddrPortFrom(udp.AddrPort().Addr().Unmap(), udp.AddrPort().Port())
 		p.mu.Lock()

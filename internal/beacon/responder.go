@@ -94,7 +94,7 @@ func (r *Responder) Run(ctx context.Context) error {
 func (r *Responder) follow(ctx context.Context, ended <-chan struct{}) {
 	ticker := time.NewTicker(rereadEvery)
 	defer ticker.Stop()
-	defer r.socket.Close() //nolint:errcheck // nothing can be done about it
+	defer func() { _ = r.socket.Close() }()
 	stop := ctx.Done()
 	var drained <-chan time.Time
 	for {

@@ -26,8 +26,8 @@ func Run(ctx context.Context, o Options, healthAddress string) error {
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 		server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-		defer server.Close()      //nolint:errcheck // the process ends
-		go server.Serve(listener) //nolint:errcheck // returns when the process ends
+		defer func() { _ = server.Close() }()
+		go func() { _ = server.Serve(listener) }() // returns when the process ends
 	}
 	return responder.Run(ctx)
 }

@@ -65,9 +65,9 @@ func (b *Beacons) Addresses() []v1alpha1.BeaconAddress {
 	return beaconAddresses(b.slices)
 }
 
-// beaconAddresses returns the addresses of ready endpoints in a fixed order. Those on nodes of their
-// own come before those that share a node with an earlier one: of many, those are published that
-// fail apart from each other.
+// beaconAddresses returns the addresses of ready endpoints in a fixed order. Those on nodes of
+// their own come before those that share a node with an earlier one: of many, those are published
+// that fail apart from each other.
 func beaconAddresses(from map[string]*discoveryv1.EndpointSlice) []v1alpha1.BeaconAddress {
 	type candidate struct {
 		addr netip.Addr

@@ -60,7 +60,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	for _, socket := range sockets {
-		defer socket.Close() //nolint:errcheck // nothing can be done about it
+		defer func() { _ = socket.Close() }()
 	}
 	p.mu.Lock()
 	p.machine = &Machine{NewNonce: newNonce, Random: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64()))}

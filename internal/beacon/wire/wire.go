@@ -30,8 +30,9 @@ const (
 	KeySize = 32
 	// NonceSize is the length of a nonce.
 	NonceSize = 16
-	// ProbeSize and AnswerSize are the lengths of the datagrams.
-	ProbeSize  = len(probeMagic) + hashSize + NonceSize + tagSize
+	// ProbeSize is the length of a probe.
+	ProbeSize = len(probeMagic) + hashSize + NonceSize + tagSize
+	// AnswerSize is the length of an answer.
 	AnswerSize = len(answerMagic) + NonceSize + tagSize
 
 	hashSize = 16

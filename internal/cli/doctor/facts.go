@@ -50,8 +50,8 @@ type Cluster struct {
 	Removed string
 
 	DataPlane v1alpha1.DataPlane
-	// Agent, DNS, Proxy and Beacon are the workloads; nil where there is none. WorkloadsProblem is why they
-	// cannot be read.
+	// Agent, DNS, Proxy and Beacon are the workloads; nil where there is none. WorkloadsProblem is
+	// why they cannot be read.
 	Agent, DNS, Proxy, Beacon *explain.Workload
 	WorkloadsProblem          string
 	// Reached is how its agent reaches other clusters; empty if the agent could not be asked.

@@ -45,8 +45,8 @@ func (c *Cluster) askAgents(ctx context.Context, key types.NamespacedName) []obj
 	return slices.Concat(answers...)
 }
 
-// getFromAgents requests a path from all pods of the agent at the same time, and returns the answers
-// of those that can be asked.
+// getFromAgents requests a path from all pods of the agent at the same time, and returns the
+// answers of those that can be asked.
 func (c *Cluster) getFromAgents(ctx context.Context, path string, query map[string]string) [][]byte {
 	pods, err := c.pods(ctx, agentComponent)
 	if err != nil {

@@ -180,7 +180,7 @@ func checkHelm(t *testing.T, b *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The agent writes the key of the beacons into the chart's Secret: an upgrade must not take it away.
+	// The agent writes the key of the beacons into the chart's Secret, where an upgrade leaves it.
 	secret := get(b, "east", chart.Namespace, objects.BeaconSecret, &corev1.Secret{})
 	secret.Data = map[string][]byte{wire.KeyFile: []byte("a key"), wire.ClusterIDFile: []byte("east")}
 	if err := b.client("east").Update(t.Context(), secret); err != nil {

@@ -323,16 +323,44 @@ func TestALateProcessIsNoSilence(t *testing.T) {
 	n := newNetwork(t, 1, perfect)
 	n.publish(1, 2, 3)
 	n.run(10 * time.Second)
-	for range 20 {
-		late := n.now.Add(3 * time.Second)
-		// The loop runs first, then what arrived meanwhile is read.
-		_, tries, changes, _ := n.machine.Advance(late)
-		if len(changes) > 0 || len(tries) > 0 {
-			t.Fatalf("tries %v, changes %+v", tries, changes)
-		}
-		n.run(4 * time.Second)
+	m, now := n.machine, n.now
+	var unread []Probe
+	for len(unread) < 3 { // half a second in which answers arrive and are not read
+		probes, _, _, next := m.Advance(now)
+		unread = append(unread, probes...)
+		now = next
 	}
-	n.expect(objects.Reached, objects.ReachBeaconsAnswer)
+	now = now.Add(3 * time.Second)
+	_, tries, changes, _ := m.Advance(now)
+	if len(changes) > 0 || len(tries) > 0 {
+		t.Fatalf("tries %v, changes %+v", tries, changes)
+	}
+	for _, p := range unread {
+		answer, _ := eastID.Answer(p.Datagram)
+		if _, _, _, ok := m.Answered(now, p.To, answer); !ok {
+			t.Error("the answer that was read late is not accepted")
+		}
+	}
+}
+
+// While answers are overdue, and before the verdict, a beacon is probed every 100 ms; afterwards as
+// seldom as before.
+func TestOverdueAnswersAreAskedForFaster(t *testing.T) {
+	n := newNetwork(t, 1, cutAfter(10*time.Second))
+	n.publish(1)
+	n.run(10 * time.Second)
+	n.probes = 0
+	for n.state().State == objects.Reached {
+		n.run(10 * time.Millisecond)
+	}
+	if n.probes < 9 || n.probes > 12 {
+		t.Errorf("%d probes between the cut and the verdict, want about ten", n.probes)
+	}
+	n.probes = 0
+	n.run(10 * time.Second)
+	if n.probes < 19 || n.probes > 21 {
+		t.Errorf("%d probes of a cluster that is not reached in 10 s, want 20", n.probes)
+	}
 }
 
 // Two packets a second to each beacon, spread in time; clusters that are gone are forgotten.

@@ -113,7 +113,7 @@ var (
 		"Addresses of this member's block of clusterset IPs.", []string{"block"}, nil)
 )
 
-var reachValues = map[objects.ReachState]float64{objects.Reached: 1, objects.Unreached: 0, objects.ReachUnknown: -1}
+var reachValues = map[objects.ReachState]float64{objects.Reachable: 1, objects.Unreachable: 0, objects.ReachabilityUnknown: -1}
 
 func (c *clusterSetCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{leaseAge, reachable, poolUsed, poolSize} {

@@ -181,7 +181,7 @@ func (a *agent) reportReachability(record eventf) func([]reach.Change) {
 			a.Log.WithName("reach").Info("the reachability of a member changed", "member", c.Cluster, "family", c.Family,
 				"state", c.State, "reason", c.Reason, "before", c.Before, "lasted", c.Lasted.Round(time.Millisecond))
 			kind := corev1.EventTypeNormal
-			if c.State == objects.Unreached {
+			if c.State == objects.Unreachable {
 				kind = corev1.EventTypeWarning
 			}
 			record(agent, nil, kind, reachEvents[c.State], "Probe", "cluster %s (%s) is %s: %s", c.Cluster, c.Family, c.State, c.Reason)
@@ -190,7 +190,7 @@ func (a *agent) reportReachability(record eventf) func([]reach.Change) {
 }
 
 var reachEvents = map[objects.ReachState]string{
-	objects.Reached: "ClusterReachable", objects.Unreached: "ClusterUnreachable", objects.ReachUnknown: "ReachabilityUnknown",
+	objects.Reachable: "ClusterReachable", objects.Unreachable: "ClusterUnreachable", objects.ReachabilityUnknown: "ReachabilityUnknown",
 }
 
 // importSources knows from which clusters this one imports which services.

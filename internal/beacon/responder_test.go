@@ -278,6 +278,32 @@ func TestHealthNeedsNoKey(t *testing.T) {
 	t.Fatal("health is not served")
 }
 
+// One socket answers in both families, from the address that was probed.
+func TestBothFamilies(t *testing.T) {
+	folder := t.TempDir()
+	writeIdentity(t, folder, "east", eastKey[:])
+	r, err := Open(Options{Listen: ":0", Folder: folder, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	_, port, err := net.SplitHostPort(r.Address().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		conn, err := net.Dial("udp", net.JoinHostPort(host, port)) // connected: it receives from that address only
+		if err != nil {
+			t.Fatal(err)
+		}
+		client{t, conn}.answered(east)
+		conn.Close()
+	}
+}
+
 func TestSocketsInUse(t *testing.T) {
 	r, _, _ := open(t, t.TempDir(), nil)
 	if _, err := Open(Options{Listen: r.Address().String(), Log: slog.New(slog.DiscardHandler)}); err == nil {

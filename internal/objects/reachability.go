@@ -15,12 +15,12 @@ type ReachState string
 
 // States of a cluster as seen from another.
 const (
-	// ReachUnknown: no beacon has answered, so silence proves nothing.
-	ReachUnknown ReachState = "unknown"
-	// Reached: its beacons answer, or its endpoints do.
-	Reached ReachState = "reachable"
-	// Unreached: its beacons answered and stopped, and no endpoint that was tried answers.
-	Unreached ReachState = "unreachable"
+	// ReachabilityUnknown: no beacon has answered, so silence proves nothing.
+	ReachabilityUnknown ReachState = "unknown"
+	// Reachable: its beacons answer, or its endpoints do.
+	Reachable ReachState = "reachable"
+	// Unreachable: its beacons answered and stopped, and no endpoint that was tried answers.
+	Unreachable ReachState = "unreachable"
 	// SilentButServing: its lease expired, and it is reached nevertheless.
 	SilentButServing ReachState = "silent-but-serving"
 )
@@ -64,7 +64,7 @@ type Reachability struct {
 // WithLease returns the state of a cluster whose lease on the broker expired or not: one that is
 // reached serves, whatever became of its agent.
 func (s ReachState) WithLease(expired bool) ReachState {
-	if s == Reached && expired {
+	if s == Reachable && expired {
 		return SilentButServing
 	}
 	return s

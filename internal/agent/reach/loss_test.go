@@ -74,15 +74,15 @@ func TestPropertiesOfStates(t *testing.T) {
 			n.publish(rapid.SliceOfNDistinct(rapid.IntRange(1, 8), 0, 4, rapid.ID[int]).Draw(r, "beacons")...)
 			n.run(7 * time.Second)
 		}
-		last := objects.ReachUnknown
+		last := objects.ReachabilityUnknown
 		for _, c := range n.changes {
 			if c.Before != last || c.State == last {
 				r.Fatalf("%s follows %s: %s", c.State, last, n.history())
 			}
-			if c.Before == objects.ReachUnknown && c.State == objects.Unreached {
+			if c.Before == objects.ReachabilityUnknown && c.State == objects.Unreachable {
 				r.Fatalf("judged without an answer: %s", n.history())
 			}
-			if c.Before == objects.Unreached && c.State == objects.Reached && c.Lasted < firstHold {
+			if c.Before == objects.Unreachable && c.State == objects.Reachable && c.Lasted < firstHold {
 				r.Fatalf("back after %s: %s", c.Lasted, n.history())
 			}
 			last = c.State

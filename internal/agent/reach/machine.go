@@ -67,7 +67,7 @@ func (m *Machine) SetTargets(now time.Time, list []Target) {
 		t := m.targets[wanted.Key]
 		isNew := t == nil
 		if isNew {
-			t = &target{Key: wanted.Key, state: objects.ReachUnknown, since: now}
+			t = &target{Key: wanted.Key, state: objects.ReachabilityUnknown, since: now}
 		}
 		t.refused, t.beacons = wanted.Refused, m.merge(now, t.beacons, wanted.Beacons)
 		if isNew {
@@ -108,7 +108,7 @@ func (m *Machine) Advance(now time.Time) (probes []Probe, tries []Key, changes [
 	next = now.Add(maxSleep)
 	for _, t := range m.ordered {
 		changes = append(changes, m.judge(now, t, &tries)...)
-		fast := t.state == objects.Reached
+		fast := t.state == objects.Reachable
 		for _, b := range t.beacons {
 			if !b.due(fast).After(now) {
 				nonce := m.NewNonce()

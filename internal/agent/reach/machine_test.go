@@ -16,16 +16,16 @@ func TestSilenceOfABeaconThatNeverAnsweredProvesNothing(t *testing.T) {
 	n := newNetwork(t, 1, cutAfter(0))
 	n.publish()
 	n.run(time.Minute)
-	n.expect(objects.ReachUnknown, objects.ReachNoBeacons)
+	n.expect(objects.ReachabilityUnknown, objects.ReachNoBeacons)
 	n.publish(1, 2, 3)
 	n.run(10 * time.Minute)
-	n.expect(objects.ReachUnknown, objects.ReachNeverAnswered)
+	n.expect(objects.ReachabilityUnknown, objects.ReachNeverAnswered)
 	if len(n.changes) > 0 || n.tries > 0 {
 		t.Errorf("%d tries, changes: %s", n.tries, n.history())
 	}
 	n.machine.SetTargets(n.now, []Target{{Key: east, Refused: true}})
 	n.run(time.Second)
-	n.expect(objects.ReachUnknown, objects.ReachRefused)
+	n.expect(objects.ReachabilityUnknown, objects.ReachRefused)
 }
 
 // The times from a cut to the verdict, over all phases of probes: between 1.1 s and 1.45 s.
@@ -38,9 +38,9 @@ func TestVerdictAfterACut(t *testing.T) {
 			n.endpoints = 4
 			n.publish(beacons...)
 			n.run(at)
-			n.expect(objects.Reached, objects.ReachBeaconsAnswer)
+			n.expect(objects.Reachable, objects.ReachBeaconsAnswer)
 			n.run(5 * time.Second)
-			n.expect(objects.Unreached, objects.ReachNoAnswer)
+			n.expect(objects.Unreachable, objects.ReachNoAnswer)
 			if n.tries == 0 {
 				t.Fatal("judged without trying endpoints")
 			}
@@ -62,14 +62,14 @@ func TestMostBeaconsDecide(t *testing.T) {
 		state           objects.ReachState
 		reason          objects.ReachReason
 	}{
-		{"one of one", []int{1}, []int{1}, 0, objects.Unreached, objects.ReachNoAnswer},
-		{"one of two", []int{1, 2}, []int{1}, 0, objects.Reached, objects.ReachBeaconsAnswer},
-		{"one of three", []int{1, 2, 3}, []int{1}, 0, objects.Reached, objects.ReachBeaconsAnswer},
-		{"two of three", []int{1, 2, 3}, []int{1, 2}, 0, objects.Unreached, objects.ReachNoAnswer},
-		{"two of three, endpoints answer", []int{1, 2, 3}, []int{1, 2}, 1, objects.Reached, objects.ReachEndpointsAnswer},
-		{"two of four", []int{1, 2, 3, 4}, []int{1, 2}, 0, objects.Reached, objects.ReachBeaconsAnswer},
-		{"three of four", []int{1, 2, 3, 4}, []int{1, 2, 4}, 0, objects.Unreached, objects.ReachNoAnswer},
-		{"all, endpoints answer", []int{1, 2, 3}, []int{1, 2, 3}, 4, objects.Reached, objects.ReachEndpointsAnswer},
+		{"one of one", []int{1}, []int{1}, 0, objects.Unreachable, objects.ReachNoAnswer},
+		{"one of two", []int{1, 2}, []int{1}, 0, objects.Reachable, objects.ReachBeaconsAnswer},
+		{"one of three", []int{1, 2, 3}, []int{1}, 0, objects.Reachable, objects.ReachBeaconsAnswer},
+		{"two of three", []int{1, 2, 3}, []int{1, 2}, 0, objects.Unreachable, objects.ReachNoAnswer},
+		{"two of three, endpoints answer", []int{1, 2, 3}, []int{1, 2}, 1, objects.Reachable, objects.ReachEndpointsAnswer},
+		{"two of four", []int{1, 2, 3, 4}, []int{1, 2}, 0, objects.Reachable, objects.ReachBeaconsAnswer},
+		{"three of four", []int{1, 2, 3, 4}, []int{1, 2, 4}, 0, objects.Unreachable, objects.ReachNoAnswer},
+		{"all, endpoints answer", []int{1, 2, 3}, []int{1, 2, 3}, 4, objects.Reachable, objects.ReachEndpointsAnswer},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNetwork(t, 1, func(at time.Duration, to netip.Addr) link {
@@ -94,9 +94,9 @@ func TestBeaconsThatNeverAnsweredHaveNoVote(t *testing.T) {
 	})
 	n.publish(1, 2, 3)
 	n.run(5 * time.Second)
-	n.expect(objects.Reached, objects.ReachBeaconsAnswer)
+	n.expect(objects.Reachable, objects.ReachBeaconsAnswer)
 	n.run(5 * time.Second)
-	n.expect(objects.Unreached, objects.ReachNoAnswer)
+	n.expect(objects.Unreachable, objects.ReachNoAnswer)
 }
 
 // The port of the beacons is closed in mid-life, and the network is cut later.
@@ -107,12 +107,12 @@ func TestEndpointsAcquit(t *testing.T) {
 	n.endpoints = 1
 	n.publish(1, 2, 3)
 	n.run(10 * time.Minute)
-	n.expect(objects.Reached, objects.ReachEndpointsAnswer)
+	n.expect(objects.Reachable, objects.ReachEndpointsAnswer)
 	if n.tries > 601 {
 		t.Errorf("endpoints were tried %d times in ten minutes, want once per second", n.tries)
 	}
 	n.run(5 * time.Second)
-	n.expect(objects.Unreached, objects.ReachNoAnswer)
+	n.expect(objects.Unreachable, objects.ReachNoAnswer)
 	if n.verdicts() != 1 {
 		t.Error(n.history())
 	}
@@ -126,11 +126,11 @@ func TestEndpointsBringAClusterBack(t *testing.T) {
 	n.endpoints = 2
 	n.publish(1, 2, 3)
 	n.run(time.Minute)
-	n.expect(objects.Unreached, objects.ReachNoAnswer)
+	n.expect(objects.Unreachable, objects.ReachNoAnswer)
 	n.run(4 * time.Second)
-	n.expect(objects.Unreached, objects.ReachNotSteady)
+	n.expect(objects.Unreachable, objects.ReachNotSteady)
 	n.run(time.Minute)
-	n.expect(objects.Reached, objects.ReachEndpointsAnswer)
+	n.expect(objects.Reachable, objects.ReachEndpointsAnswer)
 }
 
 // Back after five seconds, longer each time, and less long again after calm.
@@ -142,11 +142,11 @@ func TestDamping(t *testing.T) {
 	outage := func() time.Duration {
 		cut = true
 		n.run(5 * time.Second)
-		n.expect(objects.Unreached, objects.ReachNoAnswer)
+		n.expect(objects.Unreachable, objects.ReachNoAnswer)
 		cut = false
 		back := n.now
 		n.run(10 * time.Minute)
-		n.expect(objects.Reached, objects.ReachBeaconsAnswer)
+		n.expect(objects.Reachable, objects.ReachBeaconsAnswer)
 		return n.state().Since.Sub(back)
 	}
 	for _, want := range []time.Duration{5, 5, 5} {
@@ -156,10 +156,10 @@ func TestDamping(t *testing.T) {
 	quick := func() time.Duration {
 		cut = true
 		n.run(5 * time.Second)
-		n.expect(objects.Unreached, objects.ReachNoAnswer)
+		n.expect(objects.Unreachable, objects.ReachNoAnswer)
 		cut = false
 		back := n.now
-		for n.state().State != objects.Reached {
+		for n.state().State != objects.Reachable {
 			n.run(100 * time.Millisecond)
 		}
 		return n.state().Since.Sub(back)
@@ -187,11 +187,11 @@ func TestFlappingLink(t *testing.T) {
 	})
 	n.publish(1, 2, 3)
 	n.run(9 * time.Minute)
-	if n.state().State != objects.Unreached || n.verdicts() != 1 {
+	if n.state().State != objects.Unreachable || n.verdicts() != 1 {
 		t.Errorf("%d verdicts: %s", n.verdicts(), n.history())
 	}
 	n.run(2 * time.Minute)
-	n.expect(objects.Reached, objects.ReachBeaconsAnswer)
+	n.expect(objects.Reachable, objects.ReachBeaconsAnswer)
 }
 
 // Beacons are rescheduled to other addresses: the state stays, and the silence of addresses that
@@ -210,7 +210,7 @@ func TestBeaconsMove(t *testing.T) {
 	n.publish(4, 5, 6)
 	tries := n.tries
 	n.run(29 * time.Second)
-	n.expect(objects.Reached, objects.ReachBeaconsAnswer)
+	n.expect(objects.Reachable, objects.ReachBeaconsAnswer)
 	if n.tries > tries || len(n.changes) != 1 {
 		t.Errorf("%d more tries; %s", n.tries-tries, n.history())
 	}
@@ -225,12 +225,12 @@ func TestWithdrawnBeacons(t *testing.T) {
 	n.run(10 * time.Second)
 	n.publish()
 	n.run(29 * time.Second)
-	n.expect(objects.Reached, objects.ReachBeaconsAnswer)
+	n.expect(objects.Reachable, objects.ReachBeaconsAnswer)
 	n.run(2 * time.Second)
-	n.expect(objects.ReachUnknown, objects.ReachNoBeacons)
+	n.expect(objects.ReachabilityUnknown, objects.ReachNoBeacons)
 	n.publish(1)
 	n.run(time.Second)
-	n.expect(objects.Reached, objects.ReachBeaconsAnswer)
+	n.expect(objects.Reachable, objects.ReachBeaconsAnswer)
 }
 
 // The verdict about a cluster that is not reached survives a change of its beacons: only answers,
@@ -241,12 +241,12 @@ func TestVerdictSurvivesNewBeacons(t *testing.T) {
 	n.run(10 * time.Second)
 	n.publish(4, 5, 6)
 	n.run(10 * time.Minute)
-	n.expect(objects.Unreached, objects.ReachNoAnswer)
+	n.expect(objects.Unreachable, objects.ReachNoAnswer)
 	n.publish()
 	n.run(20 * time.Second)
-	n.expect(objects.Unreached, objects.ReachNoAnswer)
+	n.expect(objects.Unreachable, objects.ReachNoAnswer)
 	n.run(20 * time.Second)
-	n.expect(objects.ReachUnknown, objects.ReachNoBeacons)
+	n.expect(objects.ReachabilityUnknown, objects.ReachNoBeacons)
 }
 
 // A new key makes new beacons: those that have not read it yet prove nothing by their silence.
@@ -263,7 +263,7 @@ func TestNewKey(t *testing.T) {
 			t.Fatalf("%+v", changes)
 		}
 	}
-	n.expect(objects.Reached, objects.ReachBeaconsAnswer)
+	n.expect(objects.Reachable, objects.ReachBeaconsAnswer)
 }
 
 func TestHostileAnswers(t *testing.T) {
@@ -350,7 +350,7 @@ func TestOverdueAnswersAreAskedForFaster(t *testing.T) {
 	n.publish(1)
 	n.run(10 * time.Second)
 	n.probes = 0
-	for n.state().State == objects.Reached {
+	for n.state().State == objects.Reachable {
 		n.run(10 * time.Millisecond)
 	}
 	if n.probes < 9 || n.probes > 12 {
@@ -389,7 +389,7 @@ func TestFamiliesAreApart(t *testing.T) {
 	n.machine.SetTargets(n.now, []Target{{Key: east6, Beacons: []Beacon{v6}}, {Key: east, Beacons: []Beacon{beaconAt(1)}}})
 	n.run(time.Minute)
 	list := n.machine.Snapshot(n.now)
-	if len(list) != 2 || list[0].Family != corev1.IPv4Protocol || list[0].State != objects.Reached || list[1].State != objects.Unreached {
+	if len(list) != 2 || list[0].Family != corev1.IPv4Protocol || list[0].State != objects.Reachable || list[1].State != objects.Unreachable {
 		t.Errorf("%+v", list)
 	}
 }
@@ -400,10 +400,10 @@ func TestWithLease(t *testing.T) {
 		expired bool
 		want    objects.ReachState
 	}{
-		{objects.Reached, false, objects.Reached},
-		{objects.Reached, true, objects.SilentButServing},
-		{objects.Unreached, true, objects.Unreached},
-		{objects.ReachUnknown, true, objects.ReachUnknown},
+		{objects.Reachable, false, objects.Reachable},
+		{objects.Reachable, true, objects.SilentButServing},
+		{objects.Unreachable, true, objects.Unreachable},
+		{objects.ReachabilityUnknown, true, objects.ReachabilityUnknown},
 	} {
 		if got := c.state.WithLease(c.expired); got != c.want {
 			t.Errorf("%s, expired %t: %s, want %s", c.state, c.expired, got, c.want)

@@ -169,7 +169,7 @@ func (n *network) history() (out string) {
 // verdicts counts how often the cluster was judged not to be reached.
 func (n *network) verdicts() (count int) {
 	for _, c := range n.changes {
-		if c.State == objects.Unreached {
+		if c.State == objects.Unreachable {
 			count++
 		}
 	}

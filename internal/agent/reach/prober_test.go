@@ -24,9 +24,11 @@ type responder struct {
 	mute   bool
 }
 
-func newResponder(t *testing.T) *responder {
+func newResponder(t *testing.T) *responder { return newResponderAt(t, "127.0.0.1:0") }
+
+func newResponderAt(t *testing.T, address string) *responder {
 	t.Helper()
-	socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	socket, err := net.ListenPacket("udp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +69,13 @@ func runProber(t *testing.T, responders []*responder, endpoints ...netip.AddrPor
 	t.Helper()
 	target := Target{Key: east}
 	for _, r := range responders {
-		target.Beacons = append(target.Beacons, Beacon{netip.MustParseAddrPort(r.socket.LocalAddr().String()), eastID})
+		address := netip.MustParseAddrPort(r.socket.LocalAddr().String())
+		target.Family = objects.FamilyOf(address.Addr())
+		target.Beacons = append(target.Beacons, Beacon{address, eastID})
 	}
 	r := running{t, nil, make(chan Change, 100)}
 	r.Prober = &Prober{
-		Families:  []corev1.IPFamily{corev1.IPv4Protocol},
+		Families:  []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
 		Targets:   func() []Target { return []Target{target} },
 		Endpoints: func(_ Key, limit int) []netip.AddrPort { return endpoints[:min(limit, len(endpoints))] },
 		Changed: func(list []Change) {
@@ -109,15 +113,15 @@ func (r running) await(state objects.ReachState, reason objects.ReachReason) {
 func TestProberOnRealSockets(t *testing.T) {
 	responders := []*responder{newResponder(t), newResponder(t), newResponder(t)}
 	r := runProber(t, responders)
-	r.await(objects.Reached, objects.ReachBeaconsAnswer)
+	r.await(objects.Reachable, objects.ReachBeaconsAnswer)
 	for _, b := range responders {
 		b.setMute(true)
 	}
-	r.await(objects.Unreached, objects.ReachNoAnswer)
+	r.await(objects.Unreachable, objects.ReachNoAnswer)
 	for _, b := range responders {
 		b.setMute(false)
 	}
-	r.await(objects.Reached, objects.ReachBeaconsAnswer)
+	r.await(objects.Reachable, objects.ReachBeaconsAnswer)
 
 	recorder := httptest.NewRecorder()
 	r.ServeHTTP(recorder, nil)
@@ -125,9 +129,17 @@ func TestProberOnRealSockets(t *testing.T) {
 	if err := json.Unmarshal(recorder.Body.Bytes(), &list); err != nil {
 		t.Fatal(err)
 	}
-	if len(list) != 1 || list[0].Cluster != "east" || list[0].State != objects.Reached || list[0].Latency <= 0 || list[0].Beacons != 3 {
+	if len(list) != 1 || list[0].Cluster != "east" || list[0].State != objects.Reachable || list[0].Latency <= 0 || list[0].Beacons != 3 {
 		t.Errorf("%s", recorder.Body)
 	}
+}
+
+func TestProberOnIPv6(t *testing.T) {
+	b := newResponderAt(t, "[::1]:0")
+	r := runProber(t, []*responder{b})
+	r.await(objects.Reachable, objects.ReachBeaconsAnswer)
+	b.setMute(true)
+	r.await(objects.Unreachable, objects.ReachNoAnswer)
 }
 
 // Beacons stop, but an endpoint accepts connections; then it stops as well.
@@ -149,16 +161,16 @@ func TestProberTriesEndpoints(t *testing.T) {
 	}()
 	b := newResponder(t)
 	r := runProber(t, []*responder{b}, netip.MustParseAddrPort(listener.Addr().String()))
-	r.await(objects.Reached, objects.ReachBeaconsAnswer)
+	r.await(objects.Reachable, objects.ReachBeaconsAnswer)
 	b.setMute(true)
 	for range 3 {
 		<-accepted
 	}
-	if got := r.Snapshot(); got[0].State != objects.Reached {
+	if got := r.Snapshot(); got[0].State != objects.Reachable {
 		t.Errorf("%+v although an endpoint accepts connections", got)
 	}
 	listener.Close()
-	r.await(objects.Unreached, objects.ReachNoAnswer)
+	r.await(objects.Unreachable, objects.ReachNoAnswer)
 }
 
 // Without a socket nothing is probed, and nothing else fails.
@@ -176,7 +188,7 @@ func TestProberWithoutSockets(t *testing.T) {
 	if err := p.Run(ctx); err != nil {
 		t.Error(err)
 	}
-	if got := p.Snapshot(); len(got) != 1 || got[0].State != objects.ReachUnknown {
+	if got := p.Snapshot(); len(got) != 1 || got[0].State != objects.ReachabilityUnknown {
 		t.Errorf("%+v", got)
 	}
 }

@@ -81,13 +81,13 @@ func (t *target) judge(now time.Time) (try bool) {
 	e := t.evidence(now)
 	t.noteProof(now, e)
 	switch t.state {
-	case objects.Reached:
-		return t.judgeReached(now, e)
-	case objects.Unreached:
-		return t.judgeUnreached(now, e)
+	case objects.Reachable:
+		return t.judgeReachable(now, e)
+	case objects.Unreachable:
+		return t.judgeUnreachable(now, e)
 	}
 	if e.answered > 0 && !e.most(e.dead) {
-		t.set(now, objects.Reached, objects.ReachBeaconsAnswer)
+		t.set(now, objects.Reachable, objects.ReachBeaconsAnswer)
 		return false
 	}
 	t.reason = t.whyUnknown()
@@ -98,17 +98,17 @@ func (t *target) judge(now time.Time) (try bool) {
 func (t *target) noteProof(now time.Time, e evidence) {
 	// A cluster that is not reached cannot make new beacons known by answers. While it publishes some,
 	// the verdict stands.
-	if e.answered > 0 || (t.state == objects.Unreached && len(t.beacons) > 0) {
+	if e.answered > 0 || (t.state == objects.Unreachable && len(t.beacons) > 0) {
 		t.unproven = time.Time{}
 	} else if t.unproven.IsZero() {
 		t.unproven = now
 	}
 }
 
-func (t *target) judgeReached(now time.Time, e evidence) (try bool) {
+func (t *target) judgeReachable(now time.Time, e evidence) (try bool) {
 	switch {
 	case !t.unproven.IsZero() && now.Sub(t.unproven) >= withoutBeacons:
-		t.set(now, objects.ReachUnknown, t.whyUnknown())
+		t.set(now, objects.ReachabilityUnknown, t.whyUnknown())
 		return false
 	case !e.most(e.suspect):
 		t.tryAt, t.connected = time.Time{}, time.Time{}
@@ -116,7 +116,7 @@ func (t *target) judgeReached(now time.Time, e evidence) (try bool) {
 		return false
 	case e.most(e.dead) && !t.endpointsAnswer(now):
 		t.lengthenHold(now)
-		t.set(now, objects.Unreached, objects.ReachNoAnswer)
+		t.set(now, objects.Unreachable, objects.ReachNoAnswer)
 		return t.tryDue(now, retryEvery)
 	case e.most(e.dead):
 		t.reason = objects.ReachEndpointsAnswer
@@ -124,19 +124,19 @@ func (t *target) judgeReached(now time.Time, e evidence) (try bool) {
 	return t.tryDue(now, tryEvery)
 }
 
-func (t *target) judgeUnreached(now time.Time, e evidence) (try bool) {
+func (t *target) judgeUnreachable(now time.Time, e evidence) (try bool) {
 	beacons := e.answered > 0 && !e.most(e.dead)
 	switch {
 	case !beacons && !t.endpointsAnswer(now):
 		t.steady, t.reason = time.Time{}, objects.ReachNoAnswer
 		if !t.unproven.IsZero() && now.Sub(t.unproven) >= withoutBeacons {
-			t.set(now, objects.ReachUnknown, t.whyUnknown())
+			t.set(now, objects.ReachabilityUnknown, t.whyUnknown())
 			return false
 		}
 	case t.steady.IsZero():
 		t.steady, t.reason = now, objects.ReachNotSteady
 	case now.Sub(t.steady) >= t.hold:
-		t.set(now, objects.Reached, objects.ReachBeaconsAnswer)
+		t.set(now, objects.Reachable, objects.ReachBeaconsAnswer)
 		if !beacons {
 			t.reason = objects.ReachEndpointsAnswer
 		}

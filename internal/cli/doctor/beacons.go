@@ -24,7 +24,7 @@ func checkBeacons(f *Facts) []Result {
 			return warn("see why: "+c.kubectl("-n seamark-system logs deployment/seamark-agent --all-pods"),
 				"%d of %d pods are ready, but the broker has none of their addresses", c.Beacon.Ready, c.Beacon.Want)
 		}
-		if result := c.judgeReached(); result.Status != "" {
+		if result := c.judgeReachability(); result.Status != "" {
 			return result
 		}
 		if c.Beacon.Ready < c.Beacon.Want {
@@ -34,11 +34,11 @@ func checkBeacons(f *Facts) []Result {
 	})
 }
 
-// judgeReached returns what is wrong with how the cluster reaches others; nothing if it reaches all
+// judgeReachability returns what is wrong with how the cluster reaches others; nothing if it reaches all
 // that publish beacons.
-func (c *Cluster) judgeReached() Result {
+func (c *Cluster) judgeReachability() Result {
 	by := map[objects.ReachReason][]string{}
-	for _, r := range c.Reached {
+	for _, r := range c.Reachability {
 		by[r.Reason] = append(by[r.Reason], fmt.Sprintf("%s (%s)", r.Cluster, r.Family))
 	}
 	open := fmt.Sprintf("open UDP port %d from the pods of %s to the pods of these clusters: in firewalls, security groups and NetworkPolicies",

@@ -30,7 +30,7 @@ func healthy() Facts {
 			Kinds:     []Kind{{Name: "serviceexports.multicluster.x-k8s.io", AnyOf: []string{"v1beta1"}, Served: []string{"v1alpha1", "v1beta1"}}},
 			DataPlane: v1alpha1.DataPlaneService, Agent: &explain.Workload{Ready: 2, Want: 2}, DNS: &explain.Workload{Ready: 2, Want: 2},
 			Beacon:       &explain.Workload{Ready: 3, Want: 3},
-			Reached:      []objects.Reachability{{Cluster: "west", Family: "IPv4", State: objects.Reached, Reason: objects.ReachBeaconsAnswer}},
+			Reachability: []objects.Reachability{{Cluster: "west", Family: "IPv4", State: objects.Reachable, Reason: objects.ReachBeaconsAnswer}},
 			DNSAddresses: []string{"10.96.0.53"}, Corefile: ".:53 {\n}\n" + block,
 			Asked: "web.shop.svc.clusterset.local", Expect: []string{"10.96.0.7"},
 			Answer: &explain.Answer{Server: "pod seamark-dns-1", Code: "NOERROR", Addresses: []string{"10.96.0.7"}},
@@ -228,16 +228,16 @@ func TestChecks(t *testing.T) {
 		}, "beacons", "east", Warn, "the broker has none of their addresses"},
 		"beacons not read": {func(f *Facts) { f.Clusters[0].WorkloadsProblem = "not allowed" }, "beacons", "east", Skip, "not allowed"},
 		"beacons behind a firewall": {func(f *Facts) {
-			f.Clusters[0].Reached[0].Reason = objects.ReachNeverAnswered
+			f.Clusters[0].Reachability[0].Reason = objects.ReachNeverAnswered
 		}, "beacons", "east", Warn, "by their leases only: west (IPv4)"},
 		"port closed later": {func(f *Facts) {
-			f.Clusters[0].Reached[0].Reason = objects.ReachEndpointsAnswer
+			f.Clusters[0].Reachability[0].Reason = objects.ReachEndpointsAnswer
 		}, "beacons", "east", Warn, "although endpoints do: west (IPv4)"},
 		"cut off": {func(f *Facts) {
-			f.Clusters[0].Reached[0].Reason = objects.ReachNoAnswer
+			f.Clusters[0].Reachability[0].Reason = objects.ReachNoAnswer
 		}, "beacons", "east", Fail, "neither beacons nor endpoints answer any more: west (IPv4)"},
 		"beacons refused": {func(f *Facts) {
-			f.Clusters[0].Reached[0].Reason = objects.ReachRefused
+			f.Clusters[0].Reachability[0].Reason = objects.ReachRefused
 		}, "beacons", "east", Warn, "may not publish: west (IPv4)"},
 		"pod not reached": {func(f *Facts) {
 			f.Clusters[0].Probes[0].Reached = false
@@ -324,7 +324,7 @@ func addrs(texts ...string) []netip.Addr {
 // The cure for beacons that do not answer names the port.
 func TestBeaconsCureNamesThePort(t *testing.T) {
 	f := healthy()
-	f.Clusters[0].Reached[0].Reason = objects.ReachNeverAnswered
+	f.Clusters[0].Reachability[0].Reason = objects.ReachNeverAnswered
 	for _, r := range Examine(f).Results {
 		const want = "open UDP port 9446 from the pods of east to the pods of these clusters: in firewalls, security groups and NetworkPolicies"
 		if r.Code == "beacons" && r.Fix != want {

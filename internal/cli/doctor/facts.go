@@ -54,8 +54,8 @@ type Cluster struct {
 	// why they cannot be read.
 	Agent, DNS, Proxy, Beacon *explain.Workload
 	WorkloadsProblem          string
-	// Reached is how its agent reaches other clusters; empty if the agent could not be asked.
-	Reached []objects.Reachability
+	// Reachability is how its agent reaches other clusters; empty if the agent could not be asked.
+	Reachability []objects.Reachability
 	// Zone is the zone of the clusterset's names in this cluster.
 	Zone string
 	// DNSAddresses are those of the Service seamark-dns. Corefile is the cluster's own DNS

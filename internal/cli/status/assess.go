@@ -99,7 +99,7 @@ func (in *Input) assessMembers(lives map[string]explain.Life) []Member {
 func (in *Input) assessPaths(lives map[string]explain.Life) []Path {
 	var out []Path
 	for _, c := range in.Clusters {
-		for _, r := range c.Reached {
+		for _, r := range c.Reachability {
 			r.State = r.State.WithLease(lives[r.Cluster].Silent())
 			out = append(out, Path{From: c.ID, Reachability: r})
 		}

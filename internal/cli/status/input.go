@@ -36,6 +36,6 @@ type Cluster struct {
 	Problem string
 	Exports []mcsv1beta1.ServiceExport
 	Imports []mcsv1beta1.ServiceImport
-	// Reached is how its agent reaches other clusters; empty if the agent could not be asked.
-	Reached []objects.Reachability
+	// Reachability is how its agent reaches other clusters; empty if the agent could not be asked.
+	Reachability []objects.Reachability
 }

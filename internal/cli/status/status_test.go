@@ -127,17 +127,17 @@ func reached() []objects.Reachability {
 			Latency: latency, Beacons: 3, Answering: answering,
 		}
 	}
-	none := of("south", objects.ReachUnknown, objects.ReachNoBeacons, 0, 0)
+	none := of("south", objects.ReachabilityUnknown, objects.ReachNoBeacons, 0, 0)
 	none.Beacons = 0
 	return []objects.Reachability{
-		of("west", objects.Reached, objects.ReachBeaconsAnswer, 0.0123, 3), // its lease expired
-		of("north", objects.Reached, objects.ReachBeaconsAnswer, 0.0004, 2),
-		of("up", objects.Reached, objects.ReachEndpointsAnswer, 0, 0),
-		of("down", objects.Unreached, objects.ReachNoAnswer, 0, 0),
-		of("centre", objects.Unreached, objects.ReachNotSteady, 0.5, 3),
+		of("west", objects.Reachable, objects.ReachBeaconsAnswer, 0.0123, 3), // its lease expired
+		of("north", objects.Reachable, objects.ReachBeaconsAnswer, 0.0004, 2),
+		of("up", objects.Reachable, objects.ReachEndpointsAnswer, 0, 0),
+		of("down", objects.Unreachable, objects.ReachNoAnswer, 0, 0),
+		of("centre", objects.Unreachable, objects.ReachNotSteady, 0.5, 3),
 		none,
-		of("far", objects.ReachUnknown, objects.ReachNeverAnswered, 0, 0),
-		of("odd", objects.ReachUnknown, objects.ReachRefused, 0, 0),
+		of("far", objects.ReachabilityUnknown, objects.ReachNeverAnswered, 0, 0),
+		of("odd", objects.ReachabilityUnknown, objects.ReachRefused, 0, 0),
 	}
 }
 
@@ -146,9 +146,9 @@ func TestStatusText(t *testing.T) {
 	in := troubled()
 	Write(&text, Assess(in), in.Now, false, explain.Plain)
 	text.WriteString("\n=== who reaches whom\n")
-	in.Clusters[0].Reached = reached()
+	in.Clusters[0].Reachability = reached()
 	Write(&text, Assess(in), in.Now, false, explain.Plain)
-	in.Clusters[0].Reached = nil
+	in.Clusters[0].Reachability = nil
 	text.WriteString("\n=== wide\n")
 	Write(&text, Assess(in), in.Now, true, explain.Plain)
 	text.WriteString("\n=== the broker is unreachable\n")

@@ -235,7 +235,7 @@ func (c *Cluster) readWorkloads(ctx context.Context, out *doctor.Cluster) {
 		return
 	}
 	out.Agent, out.DNS, out.Beacon = c.deployment(ctx, agentDeployment), c.deployment(ctx, DNSServer), c.deployment(ctx, objects.BeaconService)
-	out.Reached = c.askReachability(ctx)
+	out.Reachability = c.askReachability(ctx)
 	if objects.DataPlaneOf(out.DataPlane).RunsProxy {
 		out.Proxy = c.daemonSet(ctx, proxyDaemonSet)
 		state := c.readProxies(ctx)

@@ -31,7 +31,7 @@ func ReadStatus(ctx context.Context, clusters []*Cluster, b *Broker) status.Inpu
 	}
 	reading.Wait()
 	for i := range in.Clusters {
-		in.Clusters[i].Reached = reached[i]
+		in.Clusters[i].Reachability = reached[i]
 	}
 	in.Now = time.Now()
 	in.BrokerNow = in.Now

@@ -230,12 +230,12 @@ func TestTwoClustersReachEachOther(t *testing.T) {
 	}
 	west.AwaitImport(t, ns, "web", map[string][]string{"east": {east.ips[0].String()}})
 	east.AwaitImport(t, ns, "db", map[string][]string{"west": {west.ips[0].String()}})
-	west.awaitReached("east", objects.ReachUnknown, objects.ReachNoBeacons)
+	west.awaitReached("east", objects.ReachabilityUnknown, objects.ReachNoBeacons)
 
 	// Only pods that are ready are published.
 	east.publishPods(1)
 	east.awaitPublished(f, 2)
-	west.awaitReached("east", objects.ReachUnknown, objects.ReachNeverAnswered)
+	west.awaitReached("east", objects.ReachabilityUnknown, objects.ReachNeverAnswered)
 	east.publishPods(0)
 	west.publishPods(0)
 	east.awaitPublished(f, 3)
@@ -245,8 +245,8 @@ func TestTwoClustersReachEachOther(t *testing.T) {
 		s.mountSecret()
 		s.startBeacons()
 	}
-	west.awaitReached("east", objects.Reached, objects.ReachBeaconsAnswer)
-	east.awaitReached("west", objects.Reached, objects.ReachBeaconsAnswer)
+	west.awaitReached("east", objects.Reachable, objects.ReachBeaconsAnswer)
+	east.awaitReached("west", objects.Reachable, objects.ReachBeaconsAnswer)
 	west.awaitEvent("ClusterReachable", "cluster east (IPv4) is reachable: beacons-answer")
 	if text, err := get("http://" + west.metrics + "/metrics"); err != nil || !strings.Contains(text, `seamark_reachable{cluster="`) {
 		t.Errorf("no metric seamark_reachable: %v", err)
@@ -261,17 +261,17 @@ func TestTwoClustersReachEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	east.stopBeacons()
-	west.awaitReached("east", objects.Reached, objects.ReachEndpointsAnswer)
+	west.awaitReached("east", objects.Reachable, objects.ReachEndpointsAnswer)
 	// The endpoint stops as well.
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	west.awaitReached("east", objects.Unreached, objects.ReachNoAnswer)
+	west.awaitReached("east", objects.Unreachable, objects.ReachNoAnswer)
 	west.awaitEvent("ClusterUnreachable", "cluster east (IPv4) is unreachable: no-answer")
-	east.awaitReached("west", objects.Reached, objects.ReachBeaconsAnswer)
+	east.awaitReached("west", objects.Reachable, objects.ReachBeaconsAnswer)
 
 	east.startBeacons()
-	west.awaitReached("east", objects.Reached, objects.ReachBeaconsAnswer)
+	west.awaitReached("east", objects.Reachable, objects.ReachBeaconsAnswer)
 	// All that costs no write on the broker.
 	if after := east.awaitPublished(f, 3); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("the status of east was written: %+v, before %+v", after.Status, before.Status)

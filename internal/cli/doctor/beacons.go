@@ -34,8 +34,8 @@ func checkBeacons(f *Facts) []Result {
 	})
 }
 
-// judgeReachability returns what is wrong with how the cluster reaches others; nothing if it reaches all
-// that publish beacons.
+// judgeReachability returns what is wrong with how the cluster reaches others; nothing if it
+// reaches all that publish beacons.
 func (c *Cluster) judgeReachability() Result {
 	by := map[objects.ReachReason][]string{}
 	for _, r := range c.Reachability {

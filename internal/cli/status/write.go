@@ -50,7 +50,8 @@ func Write(w io.Writer, r Report, now time.Time, wide bool, paint explain.Paint)
 
 // reachSeverities are the colours of the states of paths.
 var reachSeverities = map[objects.ReachState]explain.Severity{
-	objects.Reachable: explain.Good, objects.SilentButServing: explain.Warn, objects.Unreachable: explain.Fail, objects.ReachabilityUnknown: explain.Note,
+	objects.Reachable: explain.Good, objects.SilentButServing: explain.Warn, objects.Unreachable: explain.Fail,
+	objects.ReachabilityUnknown: explain.Note,
 }
 
 // reachReasons say why a path is in its state.

@@ -10,7 +10,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=mcl,categories=multicluster
 // +kubebuilder:subresource:status
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=4"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=5"
 // +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.spec.clusterSetIPBlocks`,description="Blocks from which this cluster allocates clusterset IPs"
 // +kubebuilder:printcolumn:name="Namespaces",type=string,JSONPath=`.spec.allowedNamespaces`,description="Namespaces this cluster may export from; empty means all but system namespaces"
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`
@@ -128,6 +128,49 @@ type ClusterStatus struct {
 	// +listType=atomic
 	// +optional
 	NodeCIDRs []CIDR `json:"nodeCIDRs,omitempty"`
+
+	// Beacons are where this cluster answers probes. Members that import from it find out with them
+	// whether they reach it. Absent for a cluster without beacons.
+	//
+	// +optional
+	Beacons *Beacons `json:"beacons,omitempty"`
+}
+
+// Beacons are where a cluster answers probes, and what a probe must carry.
+type Beacons struct {
+	// Port is the UDP port of all beacons.
+	//
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+
+	// Key is what probes and answers are authenticated with, 32 bytes. Every member may read it: it
+	// keeps strangers from getting answers, and from giving them.
+	//
+	// +kubebuilder:validation:MinLength=44
+	// +kubebuilder:validation:MaxLength=44
+	Key []byte `json:"key"`
+
+	// Addresses are those of the beacons that are ready, at most eight of each family, sorted.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	Addresses []BeaconAddress `json:"addresses,omitempty"`
+}
+
+// BeaconAddress is one address of a beacon.
+type BeaconAddress struct {
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="must be an IP address"
+	IP string `json:"ip"`
+
+	// Node is a hash of the name of the node that the beacon runs on: beacons with the same value
+	// fail together. Absent when the node is not known.
+	//
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	Node string `json:"node,omitempty"`
 }
 
 // DataPlane is how a cluster makes imported services reachable.

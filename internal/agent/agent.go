@@ -40,6 +40,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/limits"
 	"github.com/seamark-dev/seamark/internal/agent/member"
+	"github.com/seamark-dev/seamark/internal/agent/reach"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/agent/vip"
@@ -82,6 +83,9 @@ type agent struct {
 	serviceRanges   atomic.Pointer[[]netip.Prefix] // those of this cluster's ClusterIPs
 	rangesDirty     atomic.Bool                    // ranges changed since imports were compared with them
 	nodes           *member.Nodes
+	beacons         *member.Beacons // nil in a simulation, which has no sockets
+	sources         *importSources
+	prober          *reach.Prober
 	heartbeat       *member.Heartbeat
 	credential      *member.Credential
 	brokerTransport *member.Transport
@@ -109,7 +113,8 @@ type agent struct {
 	owners         *vip.Owners
 	addressesKnown func() bool
 
-	resync chan struct{} // requests a resync of all services
+	resync        chan struct{} // requests a resync of all services
+	statusChanged chan struct{} // requests that the status of this member's Cluster is compared
 
 	// content bounds what the cache of the broker holds of other members.
 	content *limits.Content
@@ -138,7 +143,7 @@ func runMember(ctx context.Context, o Options) error {
 	a := newAgent(o)
 	a.control = a.runController
 	a.withdrawals.Kind = &withdrawal.Reading[*metav1.PartialObjectMetadata]{Read: a.readExportKind}
-	if err := a.run(ctx, a.readMembership, a.connect, a.readClusterFacts, a.assemble, a.addProbes, a.addMetrics); err != nil {
+	if err := a.run(ctx, a.readMembership, a.connect, a.readClusterFacts, a.assemble, a.addReachability, a.addProbes, a.addMetrics); err != nil {
 		return err
 	}
 	defer a.metrics.Unregister(ctrlmetrics.Registry)
@@ -155,7 +160,7 @@ func newAgent(o Options) *agent {
 		Options: o, brokerTransport: member.NewTransport(), metrics: telemetry.New(),
 		pool: vip.NewPool(uint64(time.Now().UnixNano())), owners: vip.NewOwners(),
 		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{}, identityPush: &trigger.Push{},
-		resync: make(chan struct{}, 1), content: limits.NewContent(),
+		resync: make(chan struct{}, 1), statusChanged: make(chan struct{}, 1), content: limits.NewContent(), prober: &reach.Prober{},
 	}
 	a.restartWatches = a.brokerTransport.RestartWatches
 	a.fieldIndexer = func(c cluster.Cluster, allNamespaces bool) client.FieldIndexer {
@@ -218,7 +223,10 @@ func (a *agent) connect(context.Context) error {
 		Cache:          local,
 		Logger:         a.Log,
 		Metrics: metricsserver.Options{
-			BindAddress: a.MetricsAddress, ExtraHandlers: map[string]http.Handler{objects.WaitingPath: &a.metrics.Waiting},
+			BindAddress: a.MetricsAddress,
+			ExtraHandlers: map[string]http.Handler{
+				objects.WaitingPath: &a.metrics.Waiting, objects.ReachabilityPath: a.prober,
+			},
 		},
 		HealthProbeBindAddress:        a.ProbeAddress,
 		PprofBindAddress:              a.PprofAddress,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // The two API servers an agent writes to.
@@ -103,14 +104,19 @@ type clusterSetCollector struct{ agent *agent }
 var (
 	leaseAge = prometheus.NewDesc("seamark_lease_age_seconds",
 		"Time since the last renewal of a member's lease was observed.", []string{"cluster"}, nil)
+	reachable = prometheus.NewDesc("seamark_reachable",
+		"Whether a cluster is reached from this one: 1 if it is, 0 if it is not, -1 if that is not known because none of its beacons has answered.",
+		[]string{"cluster", "family"}, nil)
 	poolUsed = prometheus.NewDesc("seamark_clusterset_ip_pool_used",
 		"Addresses in use of this member's block of clusterset IPs.", []string{"block"}, nil)
 	poolSize = prometheus.NewDesc("seamark_clusterset_ip_pool_size",
 		"Addresses of this member's block of clusterset IPs.", []string{"block"}, nil)
 )
 
+var reachValues = map[objects.ReachState]float64{objects.Reachable: 1, objects.Unreachable: 0, objects.ReachabilityUnknown: -1}
+
 func (c *clusterSetCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{leaseAge, poolUsed, poolSize} {
+	for _, d := range []*prometheus.Desc{leaseAge, reachable, poolUsed, poolSize} {
 		out <- d
 	}
 }
@@ -118,6 +124,9 @@ func (c *clusterSetCollector) Describe(out chan<- *prometheus.Desc) {
 func (c *clusterSetCollector) Collect(out chan<- prometheus.Metric) {
 	for cluster, age := range c.agent.state.Liveness.LeaseAges(time.Now()) {
 		out <- prometheus.MustNewConstMetric(leaseAge, prometheus.GaugeValue, age.Seconds(), cluster)
+	}
+	for _, r := range c.agent.prober.Snapshot() {
+		out <- prometheus.MustNewConstMetric(reachable, prometheus.GaugeValue, reachValues[r.State], r.Cluster, string(r.Family))
 	}
 	for _, use := range c.agent.pool.Usage() {
 		out <- prometheus.MustNewConstMetric(poolUsed, prometheus.GaugeValue, float64(use.Used), use.Block.String())

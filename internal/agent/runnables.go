@@ -22,6 +22,9 @@ import (
 // state. Only a difference is written.
 const statusInterval = time.Minute
 
+// statusDelay lets changes of several beacons be published together.
+const statusDelay = time.Second
+
 // pollInterval is how often the connection to the broker and the liveness of members are checked.
 const pollInterval = 200 * time.Millisecond
 
@@ -98,7 +101,7 @@ func (a *agent) relistBroker() {
 
 // reportStatus updates the status of this member's Cluster object.
 func (a *agent) reportStatus(ctx context.Context) error {
-	reported := false
+	reported, keepsBeacons := false, true
 	for {
 		delay := statusInterval
 		if !reported {
@@ -108,29 +111,59 @@ func (a *agent) reportStatus(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(delay):
+		case <-a.statusChanged:
+			if !sleep(ctx, statusDelay) {
+				return nil
+			}
 		}
 		if !a.state.Connected() {
 			continue
 		}
 		current := a.state.Cluster().DeepCopy()
-		want := *current.Status.DeepCopy()
-		want.AgentVersion = version.String()
-		want.DataPlane = a.membership.DataPlane
-		want.PodCIDRs = cidrs(a.nodes.PodCIDRs(64))
-		want.NodeCIDRs = cidrs(a.nodes.NodeCIDRs(256))
-		services := objects.ServiceCIDRs(ctx, a.localDirect)
-		a.setServiceRanges(services)
-		want.ServiceCIDRs = cidrs(services)
+		want := a.desiredStatus(ctx, &current.Status, keepsBeacons)
 		if equality.Semantic.DeepEqual(current.Status, want) {
 			reported = true
 			continue
 		}
-		current.Status = want
+		current.Status = *want.DeepCopy()
 		if err := a.brokerDirect.Status().Update(ctx, current); err != nil {
 			a.Log.V(1).Info("cannot update the status of this member's Cluster; retrying", "error", err.Error())
 			continue
 		}
 		reported = true
+		if want.Beacons != nil && current.Status.Beacons == nil {
+			a.Log.Info("the broker does not keep beacons: upgrade its CRDs (seamark broker deploy), then restart the agent")
+			keepsBeacons = false // each further attempt would be a write that changes nothing
+		}
+	}
+}
+
+// desiredStatus returns what the status of this member's Cluster should be.
+func (a *agent) desiredStatus(ctx context.Context, current *v1alpha1.ClusterStatus, keepsBeacons bool) v1alpha1.ClusterStatus {
+	want := *current.DeepCopy()
+	want.AgentVersion = version.String()
+	want.DataPlane = a.membership.DataPlane
+	want.PodCIDRs = cidrs(a.nodes.PodCIDRs(64))
+	want.NodeCIDRs = cidrs(a.nodes.NodeCIDRs(256))
+	services := objects.ServiceCIDRs(ctx, a.localDirect)
+	a.setServiceRanges(services)
+	want.ServiceCIDRs = cidrs(services)
+	if keepsBeacons {
+		var err error
+		if want.Beacons, err = a.ownBeacons(ctx, current.Beacons); err != nil {
+			a.Log.Error(err, "cannot publish the beacons of this cluster; retrying", "interval", statusInterval)
+		}
+	}
+	return want
+}
+
+// sleep waits, and reports false if ctx ended meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 

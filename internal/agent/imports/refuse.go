@@ -33,14 +33,29 @@ func whyAddressRefused(addr netip.Addr, family discoveryv1.AddressType, source s
 	if string(objects.FamilyOf(addr)) != string(family) {
 		return "is not " + string(family)
 	}
-	if why := addresses.Unusable(addr); why != "" || source == in.ClusterID {
+	return AddressCheck{in.ClusterID, in.ServiceRanges, in.IsNodeAddress, in.WhyNot}.WhyRefused(addr, source)
+}
+
+// AddressCheck decides which addresses of other clusters this one uses.
+type AddressCheck struct {
+	// ClusterID is the id of this cluster, ServiceRanges are those of its own ClusterIPs.
+	ClusterID     string
+	ServiceRanges []netip.Prefix
+	// IsNodeAddress and WhyNot are those of Input.
+	IsNodeAddress func(netip.Addr) bool
+	WhyNot        func(cluster string, addr netip.Addr) string
+}
+
+// WhyRefused returns why an address that a cluster publishes is not used here, or "" if it is.
+func (c AddressCheck) WhyRefused(addr netip.Addr, source string) string {
+	if why := addresses.Unusable(addr); why != "" || source == c.ClusterID {
 		return why // a cluster's own endpoints are in its own ranges
 	}
 	switch {
-	case in.IsNodeAddress(addr):
+	case c.IsNodeAddress(addr):
 		return "is the address of a node of this cluster"
-	case addresses.Contain(in.ServiceRanges, addr):
+	case addresses.Contain(c.ServiceRanges, addr):
 		return "is in the range of this cluster's own Services: it would reach another Service, or none"
 	}
-	return in.WhyNot(source, addr)
+	return c.WhyNot(source, addr)
 }

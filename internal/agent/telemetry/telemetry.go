@@ -24,6 +24,8 @@ type Metrics struct {
 	Errors *prometheus.CounterVec
 	// Waits counts reconciles that decided not to write yet, by reconciler and reason.
 	Waits *prometheus.CounterVec
+	// ProbeLatency is the time from a probe to the answer of a beacon, by cluster.
+	ProbeLatency *prometheus.HistogramVec
 	// Waiting holds the services that wait now.
 	Waiting WaitList
 	// Exports and Imports count services by state.
@@ -36,6 +38,9 @@ type Metrics struct {
 
 // propagationBuckets reach from the latency of an idle API server to a minute.
 var propagationBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+
+// latencyBuckets reach from a network of one rack to what the probing of beacons tolerates.
+var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
 
 // New returns metrics. They are not exposed before Register.
 func New() *Metrics {
@@ -53,6 +58,9 @@ func New() *Metrics {
 		Waits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "seamark_reconcile_waits_total", Help: "Reconciles that decided not to write yet, by reconciler and reason.",
 		}, []string{"reconciler", "reason"}),
+		ProbeLatency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "seamark_probe_latency_seconds", Help: "Time from a probe to the answer of a beacon of another cluster.", Buckets: latencyBuckets,
+		}, []string{"cluster"}),
 		Exports:   newTally("seamark_exports", "ServiceExports of this cluster by state.", "ready", "pending", "invalid"),
 		Imports:   newTally("seamark_imports", "ServiceImports of this cluster by state.", "ready", "not_ready"),
 		Conflicts: newTally("seamark_export_conflicts", "ServiceExports of this cluster whose service has a conflict.", "conflict"),
@@ -61,7 +69,7 @@ func New() *Metrics {
 		m.Propagation.WithLabelValues(hop) // exposed from the start, at zero
 	}
 	m.collectors = []prometheus.Collector{
-		m.Propagation, m.Writes, m.Errors, m.Waits, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, buildInfo(),
+		m.Propagation, m.Writes, m.Errors, m.Waits, m.ProbeLatency, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, buildInfo(),
 	}
 	m.addRemoved(0)
 	return m

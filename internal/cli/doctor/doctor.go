@@ -75,6 +75,7 @@ var Checks = []Check{
 	{"clusterset-ip-ranges", "the ranges of clusterset IPs overlap no others", checkClusterSetIPRanges},
 	{"clusterset-ip-pool", "clusterset IPs are left", checkPool},
 	{"data-plane", "the data plane is programmed", checkDataPlane},
+	{"beacons", "the cluster has beacons, and those of other clusters answer", checkBeacons},
 	{"remote-pod", "pods of other clusters can be reached", checkRemotePod},
 }
 

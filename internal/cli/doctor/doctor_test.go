@@ -14,6 +14,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/dns/corefile"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // healthy is a clusterset of two with nothing wrong in east.
@@ -28,6 +29,8 @@ func healthy() Facts {
 			Member: true, ClusterSet: "set", AskedBroker: true,
 			Kinds:     []Kind{{Name: "serviceexports.multicluster.x-k8s.io", AnyOf: []string{"v1beta1"}, Served: []string{"v1alpha1", "v1beta1"}}},
 			DataPlane: v1alpha1.DataPlaneService, Agent: &explain.Workload{Ready: 2, Want: 2}, DNS: &explain.Workload{Ready: 2, Want: 2},
+			Beacon:       &explain.Workload{Ready: 3, Want: 3},
+			Reachability: []objects.Reachability{{Cluster: "west", Family: "IPv4", State: objects.Reachable, Reason: objects.ReachBeaconsAnswer}},
 			DNSAddresses: []string{"10.96.0.53"}, Corefile: ".:53 {\n}\n" + block,
 			Asked: "web.shop.svc.clusterset.local", Expect: []string{"10.96.0.7"},
 			Answer: &explain.Answer{Server: "pod seamark-dns-1", Code: "NOERROR", Addresses: []string{"10.96.0.7"}},
@@ -52,7 +55,10 @@ func member(id string, pods, services, block v1alpha1.CIDR) Member {
 		Cluster: v1alpha1.Cluster{
 			ObjectMeta: metav1.ObjectMeta{Name: id},
 			Spec:       v1alpha1.ClusterSpec{ClusterSetIPBlocks: []v1alpha1.CIDR{block}},
-			Status:     v1alpha1.ClusterStatus{AgentVersion: "v1", PodCIDRs: []v1alpha1.CIDR{pods}, ServiceCIDRs: []v1alpha1.CIDR{services}},
+			Status: v1alpha1.ClusterStatus{
+				AgentVersion: "v1", PodCIDRs: []v1alpha1.CIDR{pods}, ServiceCIDRs: []v1alpha1.CIDR{services},
+				Beacons: &v1alpha1.Beacons{Addresses: []v1alpha1.BeaconAddress{{IP: "10.1.0.1"}}},
+			},
 		},
 		Life: explain.Life{Joined: true, Alive: true, Age: 2 * time.Second},
 	}
@@ -211,9 +217,28 @@ func TestChecks(t *testing.T) {
 			nftables(f, 3, 1)
 			f.Clusters[0].ProxyDamage = []string{"n1: chain pick4-3 has other rules"}
 		}, "data-plane", "east", Fail, "another program changed table inet seamark on n1: chain pick4-3 has other rules"},
-		"proxy well":         {func(f *Facts) { nftables(f, 3, 0) }, "data-plane", "east", Pass, "3 of 3 nodes"},
-		"data plane unknown": {func(f *Facts) { f.Clusters[0].DataPlane = "" }, "data-plane", "east", Skip, "not known"},
-		"workloads not read": {func(f *Facts) { f.Clusters[0].WorkloadsProblem = "not allowed" }, "agent", "east", Skip, "not allowed"},
+		"proxy well":                {func(f *Facts) { nftables(f, 3, 0) }, "data-plane", "east", Pass, "3 of 3 nodes"},
+		"data plane unknown":        {func(f *Facts) { f.Clusters[0].DataPlane = "" }, "data-plane", "east", Skip, "not known"},
+		"workloads not read":        {func(f *Facts) { f.Clusters[0].WorkloadsProblem = "not allowed" }, "agent", "east", Skip, "not allowed"},
+		"installed without beacons": {func(f *Facts) { f.Clusters[0].Beacon = nil }, "beacons", "east", Skip, "by its lease only"},
+		"no beacon ready":           {func(f *Facts) { f.Clusters[0].Beacon.Ready = 0 }, "beacons", "east", Warn, "none of 3 pods is ready"},
+		"a beacon not ready":        {func(f *Facts) { f.Clusters[0].Beacon.Ready = 2 }, "beacons", "east", Warn, "2 of 3 pods are ready"},
+		"beacons not published": {func(f *Facts) {
+			f.Broker.Members[0].Status.Beacons = nil
+		}, "beacons", "east", Warn, "the broker has none of their addresses"},
+		"beacons not read": {func(f *Facts) { f.Clusters[0].WorkloadsProblem = "not allowed" }, "beacons", "east", Skip, "not allowed"},
+		"beacons behind a firewall": {func(f *Facts) {
+			f.Clusters[0].Reachability[0].Reason = objects.ReachNeverAnswered
+		}, "beacons", "east", Warn, "by their leases only: west (IPv4)"},
+		"port closed later": {func(f *Facts) {
+			f.Clusters[0].Reachability[0].Reason = objects.ReachEndpointsAnswer
+		}, "beacons", "east", Warn, "although endpoints do: west (IPv4)"},
+		"cut off": {func(f *Facts) {
+			f.Clusters[0].Reachability[0].Reason = objects.ReachNoAnswer
+		}, "beacons", "east", Fail, "neither beacons nor endpoints answer any more: west (IPv4)"},
+		"beacons refused": {func(f *Facts) {
+			f.Clusters[0].Reachability[0].Reason = objects.ReachRefused
+		}, "beacons", "east", Warn, "may not publish: west (IPv4)"},
 		"pod not reached": {func(f *Facts) {
 			f.Clusters[0].Probes[0].Reached = false
 		}, "remote-pod", "east", Fail, "10.2.0.1 port 80 of west"},
@@ -294,4 +319,16 @@ func addrs(texts ...string) []netip.Addr {
 		out[i] = netip.MustParseAddr(text)
 	}
 	return out
+}
+
+// The cure for beacons that do not answer names the port.
+func TestBeaconsCureNamesThePort(t *testing.T) {
+	f := healthy()
+	f.Clusters[0].Reachability[0].Reason = objects.ReachNeverAnswered
+	for _, r := range Examine(f).Results {
+		const want = "open UDP port 9446 from the pods of east to the pods of these clusters: in firewalls, security groups and NetworkPolicies"
+		if r.Code == "beacons" && r.Fix != want {
+			t.Errorf("%q, want %q", r.Fix, want)
+		}
+	}
 }

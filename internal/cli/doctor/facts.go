@@ -50,10 +50,12 @@ type Cluster struct {
 	Removed string
 
 	DataPlane v1alpha1.DataPlane
-	// Agent, DNS and Proxy are the workloads; nil where there is none. WorkloadsProblem is why they
-	// cannot be read.
-	Agent, DNS, Proxy *explain.Workload
-	WorkloadsProblem  string
+	// Agent, DNS, Proxy and Beacon are the workloads; nil where there is none. WorkloadsProblem is
+	// why they cannot be read.
+	Agent, DNS, Proxy, Beacon *explain.Workload
+	WorkloadsProblem          string
+	// Reachability is how its agent reaches other clusters; empty if the agent could not be asked.
+	Reachability []objects.Reachability
 	// Zone is the zone of the clusterset's names in this cluster.
 	Zone string
 	// DNSAddresses are those of the Service seamark-dns. Corefile is the cluster's own DNS

@@ -126,8 +126,7 @@ func (w *writer) lists(ctx context.Context, c client.Client, dir string, options
 			}
 			continue
 		}
-		// kubectl apply keeps a copy of the object in an annotation, with any secret in it.
-		if err := meta.EachListItem(list, stripApplied); err != nil {
+		if err := meta.EachListItem(list, stripSecrets); err != nil {
 			w.addProblem(kind+" of "+dir, err)
 			continue
 		}
@@ -135,7 +134,12 @@ func (w *writer) lists(ctx context.Context, c client.Client, dir string, options
 	}
 }
 
-func stripApplied(obj runtime.Object) error {
+// stripSecrets removes the key of a cluster's beacons, and the annotation in which kubectl apply
+// keeps a copy of the object with any secret in it.
+func stripSecrets(obj runtime.Object) error {
+	if cluster, ok := obj.(*v1alpha1.Cluster); ok && cluster.Status.Beacons != nil {
+		cluster.Status.Beacons.Key = nil
+	}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return err

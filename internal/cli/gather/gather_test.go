@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
 // Secrets are removed by their form and by the name of their field; everything else stays.
@@ -48,5 +50,21 @@ func TestWriteArchive(t *testing.T) {
 	_, err = writeArchive(broken, time.Now(), func(g *writer) { g.err = os.ErrClosed })
 	if _, statErr := os.Stat(broken); err == nil || !os.IsNotExist(statErr) {
 		t.Errorf("%v, %v", err, statErr)
+	}
+}
+
+// The key of a cluster's beacons is for members of the clusterset only.
+func TestKeysOfBeaconsAreRemoved(t *testing.T) {
+	cluster := &v1alpha1.Cluster{Status: v1alpha1.ClusterStatus{Beacons: &v1alpha1.Beacons{
+		Port: 9446, Key: []byte("secret"), Addresses: []v1alpha1.BeaconAddress{{IP: "10.1.0.1"}},
+	}}}
+	if err := stripSecrets(cluster); err != nil {
+		t.Fatal(err)
+	}
+	if b := cluster.Status.Beacons; b.Key != nil || b.Port != 9446 || len(b.Addresses) != 1 {
+		t.Errorf("%+v", b)
+	}
+	if err := stripSecrets(&v1alpha1.Cluster{}); err != nil {
+		t.Error(err)
 	}
 }

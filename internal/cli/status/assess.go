@@ -19,13 +19,14 @@ import (
 
 // Assess finds what needs attention.
 func Assess(in Input) Report {
-	report := Report{ClusterSet: in.ClusterSet, Broker: in.Broker, Clusters: []Member{}, Attention: []Service{}}
+	report := Report{ClusterSet: in.ClusterSet, Broker: in.Broker, Clusters: []Member{}, Reachability: []Path{}, Attention: []Service{}}
 	lives := map[string]explain.Life{}
 	for i := range in.Leases {
 		lives[in.Leases[i].Name] = explain.LifeOf(&in.Leases[i], in.BrokerNow)
 	}
 	demoted := explain.Demoted(in.Leases, lives)
 	report.Clusters = append(report.Clusters, in.assessMembers(lives)...)
+	report.Reachability = append(report.Reachability, in.assessPaths(lives)...)
 	services := in.byService()
 	report.Services = len(services)
 	for _, key := range sortedServices(services) {
@@ -88,6 +89,19 @@ func (in *Input) assessMembers(lives map[string]explain.Life) []Member {
 		out[at].Context, out[at].Problem = c.Context, c.Problem
 		if c.Problem == "" {
 			out[at].Imports = ptr.To(len(c.Imports))
+		}
+	}
+	return out
+}
+
+// assessPaths returns which cluster reaches which. The lease decides whether one that is reached is
+// silent.
+func (in *Input) assessPaths(lives map[string]explain.Life) []Path {
+	var out []Path
+	for _, c := range in.Clusters {
+		for _, r := range c.Reachability {
+			r.State = r.State.WithLease(lives[r.Cluster].Silent())
+			out = append(out, Path{From: c.ID, Reachability: r})
 		}
 	}
 	return out

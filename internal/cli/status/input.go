@@ -8,6 +8,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Input is what was read of a clusterset.
@@ -35,4 +36,6 @@ type Cluster struct {
 	Problem string
 	Exports []mcsv1beta1.ServiceExport
 	Imports []mcsv1beta1.ServiceImport
+	// Reachability is how its agent reaches other clusters; empty if the agent could not be asked.
+	Reachability []objects.Reachability
 }

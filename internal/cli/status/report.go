@@ -6,6 +6,8 @@ package status
 
 import (
 	"time"
+
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Report is the state of a clusterset.
@@ -13,6 +15,8 @@ type Report struct {
 	ClusterSet string   `json:"clusterSet"`
 	Broker     Broker   `json:"broker"`
 	Clusters   []Member `json:"clusters"`
+	// Reachability is which cluster reaches which, as far as their agents could be asked.
+	Reachability []Path `json:"reachability"`
 	// Services is how many are published; Attention are those that need attention.
 	Services  int       `json:"services"`
 	Attention []Service `json:"attention"`
@@ -59,6 +63,12 @@ type Member struct {
 	Context        string   `json:"context,omitempty"`
 	// Problem is why the cluster could not be read.
 	Problem string `json:"problem,omitempty"`
+}
+
+// Path is how one cluster reaches another.
+type Path struct {
+	From string `json:"from"`
+	objects.Reachability
 }
 
 // ServiceState is why a service needs attention.

@@ -119,10 +119,36 @@ func troubled() Input {
 	}
 }
 
+// reached returns what the agent of east says about other clusters: one entry for each reason.
+func reached() []objects.Reachability {
+	of := func(to string, state objects.ReachState, reason objects.ReachReason, latency float64, answering int) objects.Reachability {
+		return objects.Reachability{
+			Cluster: to, Family: corev1.IPv4Protocol, State: state, Reason: reason, Since: noon.Add(-time.Hour),
+			Latency: latency, Beacons: 3, Answering: answering,
+		}
+	}
+	none := of("south", objects.ReachabilityUnknown, objects.ReachNoBeacons, 0, 0)
+	none.Beacons = 0
+	return []objects.Reachability{
+		of("west", objects.Reachable, objects.ReachBeaconsAnswer, 0.0123, 3), // its lease expired
+		of("north", objects.Reachable, objects.ReachBeaconsAnswer, 0.0004, 2),
+		of("up", objects.Reachable, objects.ReachEndpointsAnswer, 0, 0),
+		of("down", objects.Unreachable, objects.ReachNoAnswer, 0, 0),
+		of("centre", objects.Unreachable, objects.ReachNotSteady, 0.5, 3),
+		none,
+		of("far", objects.ReachabilityUnknown, objects.ReachNeverAnswered, 0, 0),
+		of("odd", objects.ReachabilityUnknown, objects.ReachRefused, 0, 0),
+	}
+}
+
 func TestStatusText(t *testing.T) {
 	var text bytes.Buffer
 	in := troubled()
 	Write(&text, Assess(in), in.Now, false, explain.Plain)
+	text.WriteString("\n=== who reaches whom\n")
+	in.Clusters[0].Reachability = reached()
+	Write(&text, Assess(in), in.Now, false, explain.Plain)
+	in.Clusters[0].Reachability = nil
 	text.WriteString("\n=== wide\n")
 	Write(&text, Assess(in), in.Now, true, explain.Plain)
 	text.WriteString("\n=== the broker is unreachable\n")

@@ -3,13 +3,16 @@ package status
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/seamark-dev/seamark/internal/beacon/wire"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/cli/text"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Write writes the report as text. Ages are those at now; wide adds columns and does not shorten.
@@ -22,6 +25,10 @@ func Write(w io.Writer, r Report, now time.Time, wide bool, paint explain.Paint)
 	}
 	fmt.Fprintln(w)
 	WriteMembers(w, r.Clusters, now, wide, paint)
+	if len(r.Reachability) > 0 {
+		fmt.Fprintln(w)
+		writePaths(w, r.Reachability, now, paint)
+	}
 	if len(r.Attention) == 0 {
 		if r.Broker.Problem == "" {
 			fmt.Fprintf(w, "\n%s\n", paint(explain.Good, text.Plural(r.Services, "service")+" published; none needs attention."))
@@ -39,6 +46,37 @@ func Write(w io.Writer, r Report, now time.Time, wide bool, paint explain.Paint)
 		rows[i] = []string{a.Namespace + "/" + a.Name, text.OrDash(a.Cluster), strings.ToUpper(string(a.State)), why}
 	}
 	text.Table(w, []string{"SERVICE", "CLUSTER", "STATE", "WHY"}, rows)
+}
+
+// reachSeverities are the colours of the states of paths.
+var reachSeverities = map[objects.ReachState]explain.Severity{
+	objects.Reachable: explain.Good, objects.SilentButServing: explain.Warn, objects.Unreachable: explain.Fail,
+	objects.ReachabilityUnknown: explain.Note,
+}
+
+// reachReasons say why a path is in its state.
+var reachReasons = map[objects.ReachReason]string{
+	objects.ReachNoBeacons:       "it publishes no beacon in this family",
+	objects.ReachRefused:         "its beacons have addresses that it may not publish",
+	objects.ReachNeverAnswered:   "none of its beacons has answered: is UDP port " + strconv.Itoa(wire.Port) + " open?",
+	objects.ReachBeaconsAnswer:   "its beacons answer",
+	objects.ReachEndpointsAnswer: "its beacons do not answer, but its endpoints do",
+	objects.ReachNoAnswer:        "neither its beacons nor the endpoints that were tried answer any more",
+	objects.ReachNotSteady:       "it answers again, but not steadily for long enough",
+}
+
+// writePaths writes the table of who reaches whom.
+func writePaths(w io.Writer, paths []Path, now time.Time, paint explain.Paint) {
+	rows := make([][]string, len(paths))
+	for i, p := range paths {
+		latency := "-"
+		if p.Latency > 0 {
+			latency = fmt.Sprintf("%.1f ms", p.Latency*1000)
+		}
+		rows[i] = []string{p.From, p.Cluster, string(p.Family), text.Ago(&p.Since, now), latency, fmt.Sprintf("%d of %d", p.Answering, p.Beacons),
+			paint(reachSeverities[p.State], string(p.State)), reachReasons[p.Reason]}
+	}
+	text.Table(w, []string{"FROM", "TO", "FAMILY", "SINCE", "LATENCY", "BEACONS", "STATE", "WHY"}, rows)
 }
 
 // needAttention counts the services that need attention; a service may have several problems.

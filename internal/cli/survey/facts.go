@@ -234,7 +234,8 @@ func (c *Cluster) readWorkloads(ctx context.Context, out *doctor.Cluster) {
 		out.WorkloadsProblem = "the workloads in " + objects.AgentNamespace + " cannot be read: " + objects.ErrorText(err)
 		return
 	}
-	out.Agent, out.DNS = c.deployment(ctx, agentDeployment), c.deployment(ctx, DNSServer)
+	out.Agent, out.DNS, out.Beacon = c.deployment(ctx, agentDeployment), c.deployment(ctx, DNSServer), c.deployment(ctx, objects.BeaconService)
+	out.Reachability = c.askReachability(ctx)
 	if objects.DataPlaneOf(out.DataPlane).RunsProxy {
 		out.Proxy = c.daemonSet(ctx, proxyDaemonSet)
 		state := c.readProxies(ctx)

@@ -23,7 +23,16 @@ func ReadStatus(ctx context.Context, clusters []*Cluster, b *Broker) status.Inpu
 	var reading sync.WaitGroup
 	reading.Go(func() { readBrokerStatus(ctx, b, &in) })
 	reading.Go(func() { in.Clusters = ReadServices(ctx, clusters, "") })
+	reached := make([][]objects.Reachability, len(clusters))
+	for i, c := range clusters {
+		if c.Problem == nil && c.IsMember() {
+			reading.Go(func() { reached[i] = c.askReachability(ctx) })
+		}
+	}
 	reading.Wait()
+	for i := range in.Clusters {
+		in.Clusters[i].Reachability = reached[i]
+	}
 	in.Now = time.Now()
 	in.BrokerNow = in.Now
 	if b.Problem == nil {

@@ -17,6 +17,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/beacon/wire"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -167,6 +168,14 @@ func TestOptions(t *testing.T) {
 			holds("Deployment seamark-agent", agentContainer+"/args", "--lease-duration="+objects.LeaseDuration.String()),
 			holds("Deployment seamark-agent", agentContainer+"/args", "--lease-duration=1m")},
 		{"dns.replicas=5", same("Deployment seamark-dns", "spec/replicas", int64(2)), same("Deployment seamark-dns", "spec/replicas", int64(5))},
+		{"beacon.enabled=false", exists(beaconObjects...), exists(without(beaconObjects)...)},
+		{"beacon.enabled=false", exists(), lacks("Role seamark-agent", "rules", "seamark-beacon")},
+		{"beacon=null", exists(beaconObjects...), exists(without(beaconObjects)...)}, // helm upgrade --reuse-values
+		{"beacon.replicas=5", same("Deployment seamark-beacon", "spec/replicas", int64(3)),
+			same("Deployment seamark-beacon", "spec/replicas", int64(5))},
+		{"beacon.replicas=1", exists("PodDisruptionBudget seamark-beacon"), exists("no PodDisruptionBudget seamark-beacon")},
+		{"beacon.resources.limits.memory=99Mi", same("Deployment seamark-beacon", agentContainer+"/resources/limits/memory", "64Mi"),
+			same("Deployment seamark-beacon", agentContainer+"/resources/limits/memory", "99Mi")},
 		{"dns.ttl=30", holds("ConfigMap seamark-dns", "data/Corefile", "        ttl 5\n"),
 			holds("ConfigMap seamark-dns", "data/Corefile", "        ttl 30\n")},
 		{"dns.locality={headless,classic}", holds("ConfigMap seamark-dns", "data/Corefile", "locality classic\n"),
@@ -216,6 +225,13 @@ func TestOptions(t *testing.T) {
 			same("ServiceMonitor seamark", "metadata/labels/release", "prometheus")},
 		{"networkPolicy.enabled=true", exists("no NetworkPolicy seamark-agent"),
 			exists("NetworkPolicy seamark-agent", "NetworkPolicy seamark-dns")},
+		{"networkPolicy.enabled=true", exists("no NetworkPolicy seamark-beacon"),
+			func(t *testing.T, o map[string]*unstructured.Unstructured) {
+				ports := at(t, o["NetworkPolicy seamark-beacon"], "spec/ingress/[0]/ports")
+				if got := fmt.Sprint(ports); got != "[map[port:beacon protocol:UDP] map[port:probes protocol:TCP]]" {
+					t.Errorf("the policy of the beacons opens %s", got)
+				}
+			}},
 		{"admissionPolicies=false", exists("ValidatingAdmissionPolicy seamark-identity"),
 			exists("no ValidatingAdmissionPolicy seamark-identity")},
 	} {
@@ -223,6 +239,52 @@ func TestOptions(t *testing.T) {
 			test.without(t, rendered(t))
 			test.with(t, rendered(t, test.set))
 		})
+	}
+}
+
+// beaconObjects are what the chart has for beacons.
+var beaconObjects = []string{
+	"Deployment seamark-beacon", "Service seamark-beacon", "Secret seamark-beacon", "ServiceAccount seamark-beacon",
+	"PodDisruptionBudget seamark-beacon",
+}
+
+// without turns names of objects into those that must not exist.
+func without(names []string) []string {
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = "no " + name
+	}
+	return out
+}
+
+// Beacons run while API server and agent are away, have no access to the former, and are spread.
+func TestBeaconPods(t *testing.T) {
+	all := rendered(t, "networkPolicy.enabled=true")
+	beacon := all["Deployment seamark-beacon"]
+	for path, want := range map[string]any{
+		agentPod + "/automountServiceAccountToken":                    false,
+		agentPod + "/securityContext/runAsNonRoot":                    true,
+		agentPod + "/priorityClassName":                               "seamark-critical",
+		agentPod + "/topologySpreadConstraints/[0]/topologyKey":       "kubernetes.io/hostname",
+		agentPod + "/topologySpreadConstraints/[0]/whenUnsatisfiable": "ScheduleAnyway",
+		agentPod + "/volumes/[0]/secret/optional":                     true,
+		agentContainer + "/securityContext/readOnlyRootFilesystem":    true,
+		agentContainer + "/securityContext/allowPrivilegeEscalation":  false,
+		agentContainer + "/securityContext/capabilities/drop/[0]":     "ALL",
+		agentContainer + "/livenessProbe/httpGet/path":                "/healthz",
+		agentContainer + "/ports/[0]/containerPort":                   int64(wire.Port),
+		agentContainer + "/ports/[0]/protocol":                        "UDP",
+		agentContainer + "/args/[0]":                                  fmt.Sprintf("--listen=:%d", wire.Port),
+	} {
+		if got := at(t, beacon, path); !equal(got, want) {
+			t.Errorf("%s is %v, want %v", path, got, want)
+		}
+	}
+	if got := at(t, all["Service seamark-beacon"], "spec/clusterIP"); got != "None" {
+		t.Errorf("the ClusterIP is %v", got)
+	}
+	if _, bound := all["ClusterRoleBinding seamark-beacon"]; bound {
+		t.Error("beacons have a role")
 	}
 }
 
@@ -277,6 +339,8 @@ func TestSchema(t *testing.T) {
 		{"dataPlane=ebpf", "at '/dataPlane': value must be one of 'service', 'nftables', 'none'"},
 		{"replicas=3", "additional properties 'replicas' not allowed"},
 		{"agent.replica=3", "at '/agent': additional properties 'replica' not allowed"},
+		{"beacon.replicas=0", "at '/beacon/replicas': minimum: got 0, want 1"},
+		{"beacon.port=9", "at '/beacon': additional properties 'port' not allowed"},
 		{"dns.replicas=0", "at '/dns/replicas': minimum: got 0, want 1"},
 		{"agent.replicas=two", "at '/agent/replicas': got string, want integer"},
 		{"agent.lease.duration=soon", "at '/agent/lease/duration'"},

@@ -26,6 +26,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/internal/agent"
+	"github.com/seamark-dev/seamark/internal/beacon/wire"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/install/chart"
@@ -161,6 +162,13 @@ func TestAgentWorksWithItsRole(t *testing.T) {
 			return fmt.Errorf("it has clusters %v and IPs %v", si.Status.Clusters, si.Spec.IPs)
 		}
 		return west.Get(t.Context(), derived, &corev1.Service{})
+	})
+	harness.Eventually(t, "the key of the beacons is in the chart's Secret", func() error {
+		secret := get(b, "west", chart.Namespace, objects.BeaconSecret, &corev1.Secret{})
+		if len(secret.Data[wire.KeyFile]) != wire.KeySize || string(secret.Data[wire.ClusterIDFile]) != "west" {
+			return fmt.Errorf("it has %d keys", len(secret.Data))
+		}
+		return nil
 	})
 	changeManaged(t, b)
 	movePod(t, b, "web-abc")

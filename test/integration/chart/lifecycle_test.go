@@ -16,7 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/internal/beacon/wire"
 	"github.com/seamark-dev/seamark/internal/install/chart"
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -178,6 +180,12 @@ func checkHelm(t *testing.T, b *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The agent writes the key of the beacons into the chart's Secret, where an upgrade leaves it.
+	secret := get(b, "east", chart.Namespace, objects.BeaconSecret, &corev1.Secret{})
+	secret.Data = map[string][]byte{wire.KeyFile: []byte("a key"), wire.ClusterIDFile: []byte("east")}
+	if err := b.client("east").Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
 	u := action.NewUpgrade(b.helm("east"))
 	u.Namespace, u.ReuseValues, u.WaitStrategy = chart.Namespace, true, kube.HookOnlyStrategy
 	if _, err := u.Run(chart.ReleaseName, packaged, map[string]any{"logLevel": "debug", "image": map[string]any{"tag": "v2"}}); err != nil {
@@ -188,6 +196,9 @@ func checkHelm(t *testing.T, b *fixture) {
 		agent := get(b, "east", chart.Namespace, "seamark-agent", &appsv1.Deployment{}).Spec.Template.Spec.Containers[0]
 		if agent.Image != "example.org/seamark:v2" || !slices.Contains(agent.Args, "--log-level=debug") {
 			t.Errorf("%s the agent is %s with %v", when, agent.Image, agent.Args)
+		}
+		if kept := get(b, "east", chart.Namespace, objects.BeaconSecret, &corev1.Secret{}); string(kept.Data[wire.KeyFile]) != "a key" {
+			t.Errorf("%s the Secret of the beacons holds %d keys", when, len(kept.Data))
 		}
 	}
 	check("after helm upgrade")
@@ -209,7 +220,7 @@ func checkDataPlane(t *testing.T, b *fixture) {
 	enforced := func() string {
 		return get(b, "east", "", chart.Namespace, &corev1.Namespace{}).Labels["pod-security.kubernetes.io/enforce"]
 	}
-	checkAdmitted(t, b, "seamark-agent", "seamark-dns")
+	checkAdmitted(t, b, "seamark-agent", "seamark-dns", "seamark-beacon")
 	if enforced() != "restricted" {
 		t.Errorf("the namespace enforces %q", enforced())
 	}

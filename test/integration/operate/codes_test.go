@@ -95,6 +95,7 @@ var shownBy = map[string]string{
 	"clusterset-ip-ranges": "TestDoctorFinds",
 	"clusterset-ip-pool":   "TestExplainNFTables",
 	"data-plane":           "TestExplainNFTables",
+	"beacons":              "TestDoctorFinds",
 	"remote-pod":           "TestDoctorFinds",
 }
 

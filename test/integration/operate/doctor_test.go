@@ -90,6 +90,7 @@ func TestDoctorFinds(t *testing.T) {
 		{"withdrawals that are held", doctorHeld},
 		{"a DNS that does not forward", doctorDNSForward},
 		{"a pod that cannot be reached", doctorProbe},
+		{"beacons that are not ready", doctorBeacons},
 		{"ranges that overlap", doctorRanges},
 		{"what is not granted", doctorGrants},
 		{"a limit that is reached", explainLimit},
@@ -432,6 +433,26 @@ func doctorProbe(t *testing.T, term *terminal) {
 			t.Errorf("%d pods are left, %v", len(left.Items), err)
 		}
 	}
+}
+
+// Beacons that are installed and not ready, and then ready but not published.
+func doctorBeacons(t *testing.T, term *terminal) {
+	beacon := deployment("seamark-beacon", 3)
+	term.east.Create(t, beacon)
+	defer term.east.Delete(t, beacon)
+	if detail, _ := term.diagnosed("doctor", "beacons", "east", "warn"); !strings.Contains(detail, "none of 3 pods is ready") {
+		t.Errorf("%s", detail)
+	}
+	beacon.Status.Replicas, beacon.Status.ReadyReplicas = 3, 3
+	if err := term.east.Client.Status().Update(context.Background(), beacon); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "beacons that are not published", func() error {
+		if detail, _ := term.diagnosed("doctor", "beacons", "east", "warn"); !strings.Contains(detail, "the broker has none of their addresses") {
+			return errors.New(detail)
+		}
+		return nil
+	})
 }
 
 // Revoked permissions of the member on the broker: the broker then refuses its exports.

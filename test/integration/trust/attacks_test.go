@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -45,7 +46,7 @@ type attack struct {
 }
 
 // attackCount is the number of attacks that docs/security.md claims.
-const attackCount = 82
+const attackCount = 85
 
 func TestAttacksAreRefused(t *testing.T) {
 	s := sharedFixture(t)
@@ -122,6 +123,19 @@ func token(ctx context.Context, c client.Client, id string) error {
 }
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
+
+// patchBeacons publishes beacons in the status of a Cluster.
+func patchBeacons(ctx context.Context, c client.Client, id string, port int32, count int) error {
+	beacons := v1alpha1.Beacons{Port: port, Key: make([]byte, 32)}
+	for i := range count {
+		beacons.Addresses = append(beacons.Addresses, v1alpha1.BeaconAddress{IP: fmt.Sprintf("10.1.0.%d", i+1)})
+	}
+	text, err := json.Marshal(map[string]any{"status": map[string]any{"beacons": beacons}})
+	if err != nil {
+		return err
+	}
+	return c.SubResource("status").Patch(ctx, &v1alpha1.Cluster{ObjectMeta: named(id)}, client.RawPatch(types.MergePatchType, text))
+}
 
 var owner = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "victim", UID: "x"}}
 
@@ -333,6 +347,15 @@ var onMembership = []attack{
 	{"write west's status", func(ctx context.Context, s *fixture) error {
 		return s.east.SubResource("status").Patch(ctx, &v1alpha1.Cluster{ObjectMeta: named("west")},
 			client.RawPatch(types.MergePatchType, []byte(`{"status":{"agentVersion":"evil"}}`)))
+	}},
+	{"publish beacons for west", func(ctx context.Context, s *fixture) error {
+		return patchBeacons(ctx, s.east, "west", 9446, 1)
+	}},
+	{"publish more beacons than members may", func(ctx context.Context, s *fixture) error {
+		return patchBeacons(ctx, s.east, "east", 9446, 2*objects.MaxBeacons+1)
+	}},
+	{"publish beacons at a reserved port", func(ctx context.Context, s *fixture) error {
+		return patchBeacons(ctx, s.east, "east", 53, 1)
 	}},
 	{"register a cluster", func(ctx context.Context, s *fixture) error {
 		return s.east.Create(ctx, &v1alpha1.Cluster{ObjectMeta: named("evil")})

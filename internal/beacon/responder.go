@@ -1,0 +1,169 @@
+// Package beacon is seamark-beacon: it answers the probes of other clusters, so that they can tell
+// whether they reach this one. It reads a folder and one UDP socket, and needs neither the API
+// server nor the agent.
+package beacon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/seamark-dev/seamark/internal/beacon/wire"
+)
+
+const (
+	// rereadEvery is how often the folder is read. The kubelet replaces its content when the Secret
+	// changes.
+	rereadEvery = time.Second
+	// errorPause keeps an error of the socket that lasts from taking the whole CPU.
+	errorPause = 10 * time.Millisecond
+	// answersPerSecond bounds the answers of one beacon. A thousand clusters probe it twice a second,
+	// and up to ten times when they have not heard from it.
+	answersPerSecond = 10_000
+)
+
+// Options are the settings of a beacon.
+type Options struct {
+	// Listen is the UDP address of the beacon.
+	Listen string
+	// Folder holds the cluster's id and key.
+	Folder string
+	// DrainFor is how long the beacon goes on answering after it was told to end: other clusters
+	// learn later than this one that the pod is going away.
+	DrainFor time.Duration
+	Log      *slog.Logger
+}
+
+// Responder answers probes.
+type Responder struct {
+	Options
+	socket   net.PacketConn
+	identity atomic.Pointer[wire.Identity]
+	bucket   bucket
+}
+
+// Open opens the socket of a beacon.
+func Open(o Options) (*Responder, error) {
+	var config net.ListenConfig
+	socket, err := config.ListenPacket(context.Background(), "udp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("open the socket for probes: %w", err)
+	}
+	r := &Responder{Options: o, socket: socket, bucket: bucket{rate: answersPerSecond, burst: answersPerSecond}}
+	r.reread()
+	return r, nil
+}
+
+// Address returns the address at which the beacon answers.
+func (r *Responder) Address() net.Addr { return r.socket.LocalAddr() }
+
+// Run answers probes until ctx has ended and DrainFor has passed.
+func (r *Responder) Run(ctx context.Context) error {
+	ended := make(chan struct{})
+	defer close(ended)
+	go r.follow(ctx, ended)
+	buffer := make([]byte, wire.ProbeSize+1) // a longer datagram is cut, and has the wrong length still
+	for {
+		n, from, err := r.socket.ReadFrom(buffer)
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			time.Sleep(errorPause) // the network of this node may be down
+			continue
+		}
+		identity := r.identity.Load()
+		if identity == nil {
+			continue
+		}
+		// The bucket comes last, so that strangers cannot empty it.
+		if answer, ok := identity.Answer(buffer[:n]); ok && r.bucket.take(time.Now()) {
+			_, _ = r.socket.WriteTo(answer, from) // a lost answer is what the prober expects of a network
+		}
+	}
+}
+
+// follow rereads the folder until ctx has ended, and closes the socket when the beacon has drained.
+func (r *Responder) follow(ctx context.Context, ended <-chan struct{}) {
+	ticker := time.NewTicker(rereadEvery)
+	defer ticker.Stop()
+	defer func() { _ = r.socket.Close() }()
+	stop := ctx.Done()
+	var drained <-chan time.Time
+	for {
+		select {
+		case <-ended:
+			return
+		case <-stop:
+			r.Log.Info("ending", "answersFor", r.DrainFor)
+			stop, drained = nil, time.After(r.DrainFor)
+		case <-drained:
+			return
+		case <-ticker.C:
+			r.reread()
+		}
+	}
+}
+
+// reread reads the identity. A folder that has none any more leaves the last one in place: that its
+// Secret is missing does not make the cluster unreachable, and the agent restores the Secret.
+func (r *Responder) reread() {
+	identity, err := readIdentity(r.Folder)
+	known := r.identity.Load()
+	switch {
+	case err != nil && known == nil:
+		r.Log.Debug("no probe is answered: the cluster's id and key are not there yet", "error", err)
+	case err == nil && known == nil:
+		r.identity.Store(&identity)
+		r.Log.Info("answering probes", "address", r.Address().String())
+	case err == nil && *known != identity:
+		r.identity.Store(&identity)
+		r.Log.Info("the id or the key of the cluster changed")
+	}
+}
+
+// readIdentity reads the cluster's id and key from a folder. Its errors contain neither.
+func readIdentity(folder string) (wire.Identity, error) {
+	id, err := os.ReadFile(filepath.Join(folder, wire.ClusterIDFile))
+	if err != nil {
+		return wire.Identity{}, err
+	}
+	raw, err := os.ReadFile(filepath.Join(folder, wire.KeyFile))
+	if err != nil {
+		return wire.Identity{}, err
+	}
+	key, ok := wire.ParseKey(raw)
+	if name := strings.TrimSpace(string(id)); ok && name != "" {
+		return wire.NewIdentity(name, key), nil
+	}
+	return wire.Identity{}, fmt.Errorf("%s holds no id and key of a cluster", folder)
+}
+
+// bucket is a token bucket for one goroutine.
+type bucket struct {
+	rate, burst float64
+	tokens      float64
+	filled      time.Time
+}
+
+// take reports whether there is a token, and takes it.
+func (b *bucket) take(now time.Time) bool {
+	if b.filled.IsZero() {
+		b.tokens = b.burst
+	} else {
+		b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.filled).Seconds())
+	}
+	b.filled = now
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}

@@ -21,11 +21,10 @@ func bad(from time.Duration, l link) func(time.Duration, netip.Addr) link {
 	}
 }
 
-// Loss and delay lead to no verdict, also when they appear suddenly. With 3,000 seeds, and
-// half a minute to a minute of a bad network each, there was no verdict in any case but the last
-// one: if round trips take a second suddenly and a fifth of them is lost, 28 of 3,000 changes led to
-// one. The seeds here are fixed, so this test
-// does not fail by chance.
+// Loss and delay lead to no verdict, also when they appear suddenly. With 3,000 seeds, and half a
+// minute to a minute of a bad network each, there was no verdict in any case but the last one: if
+// round trips take a second suddenly and a fifth of them is lost, 28 of 3,000 changes led to one.
+// The seeds here are fixed, so this test does not fail by chance.
 func TestLossAndDelayChangeNothing(t *testing.T) {
 	const runs = 20
 	for _, c := range []struct {

@@ -58,7 +58,8 @@ func command() *cobra.Command {
 	flags.StringVar(&health, "health-probe-bind-address", ":9442", "address at which /healthz is served; 0 turns it off")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		options.Log = slog.New(logs.New(os.Stderr, level))
+		handler := logs.New(os.Stderr, level)
+		options.Log, options.OnClusterID = slog.New(handler), handler.SetCluster
 		return beacon.Run(cmd.Context(), options, health)
 	}
 	return cmd

@@ -38,7 +38,9 @@ type Options struct {
 	// DrainFor is how long the beacon goes on answering after it was told to end: other clusters
 	// learn later than this one that the pod is going away.
 	DrainFor time.Duration
-	Log      *slog.Logger
+	// OnClusterID, if it is set, is called with the id of the cluster when that is known or changes.
+	OnClusterID func(id string)
+	Log         *slog.Logger
 }
 
 // Responder answers probes.
@@ -115,8 +117,11 @@ func (r *Responder) follow(ctx context.Context, ended <-chan struct{}) {
 // reread reads the identity. A folder that has none any more leaves the last one in place: that its
 // Secret is missing does not make the cluster unreachable, and the agent restores the Secret.
 func (r *Responder) reread() {
-	identity, err := readIdentity(r.Folder)
+	id, identity, err := readIdentity(r.Folder)
 	known := r.identity.Load()
+	if err == nil && (known == nil || *known != identity) && r.OnClusterID != nil {
+		r.OnClusterID(id)
+	}
 	switch {
 	case err != nil && known == nil:
 		r.Log.Debug("no probe is answered: the cluster's id and key are not there yet", "error", err)
@@ -130,20 +135,20 @@ func (r *Responder) reread() {
 }
 
 // readIdentity reads the cluster's id and key from a folder. Its errors contain neither.
-func readIdentity(folder string) (wire.Identity, error) {
-	id, err := os.ReadFile(filepath.Join(folder, wire.ClusterIDFile))
+func readIdentity(folder string) (id string, identity wire.Identity, err error) {
+	name, err := os.ReadFile(filepath.Join(folder, wire.ClusterIDFile))
 	if err != nil {
-		return wire.Identity{}, err
+		return "", identity, err
 	}
 	raw, err := os.ReadFile(filepath.Join(folder, wire.KeyFile))
 	if err != nil {
-		return wire.Identity{}, err
+		return "", identity, err
 	}
 	key, ok := wire.ParseKey(raw)
-	if name := strings.TrimSpace(string(id)); ok && name != "" {
-		return wire.NewIdentity(name, key), nil
+	if id = strings.TrimSpace(string(name)); ok && id != "" {
+		return id, wire.NewIdentity(id, key), nil
 	}
-	return wire.Identity{}, fmt.Errorf("%s holds no id and key of a cluster", folder)
+	return "", identity, fmt.Errorf("%s holds no id and key of a cluster", folder)
 }
 
 // bucket is a token bucket for one goroutine.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -308,5 +309,24 @@ func TestSocketsInUse(t *testing.T) {
 	r, _, _ := open(t, t.TempDir(), nil)
 	if _, err := Open(Options{Listen: r.Address().String(), Log: slog.New(slog.DiscardHandler)}); err == nil {
 		t.Error("two beacons at one address")
+	}
+}
+
+// The id of the cluster is reported before the first line of the log that is to name it.
+func TestClusterIDIsReported(t *testing.T) {
+	folder, log := t.TempDir(), &lines{}
+	writeIdentity(t, folder, "east", eastKey[:])
+	var reported []string
+	r, err := Open(Options{
+		Listen: "127.0.0.1:0", Folder: folder, Log: slog.New(slog.NewTextHandler(log, nil)),
+		OnClusterID: func(id string) { reported = append(reported, id+log.String()) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.socket.Close()
+	r.reread()
+	if !slices.Equal(reported, []string{"east"}) {
+		t.Errorf("reported %q", reported)
 	}
 }

@@ -180,7 +180,8 @@ func (s *suite) scrapeAll() (config string, targets int) {
 		token := strings.TrimSpace(s.kubectl(cluster, "-n", "seamark-system", "create", "token", programmed.ReaderAccount, "--duration", "2h"))
 		server := s.relay(access, token)
 		var pods corev1.PodList
-		text := s.kubectl(cluster, "-n", "seamark-system", "get", "pods", "-l", "app.kubernetes.io/name=seamark", "-o", "json")
+		const withMetrics = "app.kubernetes.io/name=seamark,app.kubernetes.io/component!=beacon"
+		text := s.kubectl(cluster, "-n", "seamark-system", "get", "pods", "-l", withMetrics, "-o", "json")
 		s.must(json.Unmarshal([]byte(text), &pods))
 		var static []object
 		for _, pod := range pods.Items {

@@ -3,8 +3,10 @@ package faults_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -40,6 +42,7 @@ func TestStaleMemberStaysStaleAfterARestart(t *testing.T) {
 	t.Cleanup(func() { west.Stop(); start(t, west) })
 	north.AwaitImport(t, ns, "both", sources{"east": {"10.1.0.1"}})
 	awaitStaleEndpointsKept(t, north, ns, "solo")
+	awaitDemoted(t, f, west.ID, east.ID, north.ID) // what the living then decide about services of other tests is written
 
 	cps := []*controlplane.ControlPlane{north.CP}
 	before := awaitNoWrites(t, cps...)
@@ -80,6 +83,23 @@ func TestStaleMemberStaysStaleAfterARestart(t *testing.T) {
 		}
 		if len(stored.Data) > 0 {
 			return fmt.Errorf("there are %v", stored.Data)
+		}
+		return nil
+	})
+}
+
+// awaitDemoted waits until members say on their leases that a stale cluster has no precedence.
+func awaitDemoted(t *testing.T, f *fleet.Fleet, stale string, living ...string) {
+	t.Helper()
+	harness.Eventually(t, stale+" has lost its precedence", func() error {
+		for _, member := range living {
+			lease := &coordinationv1.Lease{}
+			if err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: member}, lease); err != nil {
+				return err
+			}
+			if !slices.Contains(objects.DemotedOn(lease), stale) {
+				return fmt.Errorf("%s does not demote it", member)
+			}
 		}
 		return nil
 	})

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/seamark-dev/seamark/internal/beacon/wire"
 )
 
@@ -48,7 +50,7 @@ type Responder struct {
 	Options
 	socket   net.PacketConn
 	identity atomic.Pointer[wire.Identity]
-	bucket   bucket
+	answers  *rate.Limiter
 }
 
 // Open opens the socket of a beacon.
@@ -58,7 +60,7 @@ func Open(o Options) (*Responder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the socket for probes: %w", err)
 	}
-	r := &Responder{Options: o, socket: socket, bucket: bucket{rate: answersPerSecond, burst: answersPerSecond}}
+	r := &Responder{Options: o, socket: socket, answers: rate.NewLimiter(answersPerSecond, answersPerSecond)}
 	r.reread()
 	return r, nil
 }
@@ -85,8 +87,8 @@ func (r *Responder) Run(ctx context.Context) error {
 		if identity == nil {
 			continue
 		}
-		// The bucket comes last, so that strangers cannot empty it.
-		if answer, ok := identity.Answer(buffer[:n]); ok && r.bucket.take(time.Now()) {
+		// The limit comes last, so that strangers do not count for it.
+		if answer, ok := identity.Answer(buffer[:n]); ok && r.answers.Allow() {
 			_, _ = r.socket.WriteTo(answer, from) // a lost answer is what the prober expects of a network
 		}
 	}
@@ -149,26 +151,4 @@ func readIdentity(folder string) (id string, identity wire.Identity, err error) 
 		return id, wire.NewIdentity(id, key), nil
 	}
 	return "", identity, fmt.Errorf("%s holds no id and key of a cluster", folder)
-}
-
-// bucket is a token bucket for one goroutine.
-type bucket struct {
-	rate, burst float64
-	tokens      float64
-	filled      time.Time
-}
-
-// take reports whether there is a token, and takes it.
-func (b *bucket) take(now time.Time) bool {
-	if b.filled.IsZero() {
-		b.tokens = b.burst
-	} else {
-		b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.filled).Seconds())
-	}
-	b.filled = now
-	if b.tokens < 1 {
-		return false
-	}
-	b.tokens--
-	return true
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/seamark-dev/seamark/internal/beacon/wire"
 )
 
@@ -180,10 +182,10 @@ func TestAnswersAreBounded(t *testing.T) {
 	folder := t.TempDir()
 	writeIdentity(t, folder, "east", eastKey[:])
 	const burst = 3
-	r, _, stop := open(t, folder, func(r *Responder) { r.bucket = bucket{burst: burst} })
+	r, _, stop := open(t, folder, func(r *Responder) { r.answers = rate.NewLimiter(0, burst) })
 	c := dial(t, r)
 	for i := range 100 {
-		c.send(wire.NewIdentity("east", wire.Key{9}).Probe(wire.Nonce{byte(i)})) // strangers take no tokens
+		c.send(wire.NewIdentity("east", wire.Key{9}).Probe(wire.Nonce{byte(i)})) // strangers do not count
 	}
 	for i := range 100 {
 		c.send(east.Probe(wire.Nonce{byte(i)}))
@@ -200,28 +202,6 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 	if got != burst {
 		t.Errorf("%d probes answered, want %d", got, burst)
-	}
-}
-
-func TestBucket(t *testing.T) {
-	b := bucket{rate: 10, burst: 5}
-	now := time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC)
-	take := func(n int) (got int) {
-		for range n {
-			if b.take(now) {
-				got++
-			}
-		}
-		return got
-	}
-	for _, step := range []struct {
-		after time.Duration
-		want  int
-	}{{0, 5}, {0, 0}, {100 * time.Millisecond, 1}, {250 * time.Millisecond, 2}, {50 * time.Millisecond, 1}, {time.Hour, 5}} {
-		now = now.Add(step.after)
-		if got := take(20); got != step.want {
-			t.Errorf("after %s: %d tokens, want %d", step.after, got, step.want)
-		}
 	}
 }
 

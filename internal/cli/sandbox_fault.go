@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -228,12 +227,11 @@ func printFaults(w io.Writer, name string, faults []fault.Fault) {
 		fmt.Fprintf(w, "Sandbox %s has no faults.\n", name)
 		return
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "FAULT\tEFFECT")
-	for _, f := range faults {
-		fmt.Fprintf(table, "%s\t%s\n", f.Kind, f)
+	rows := make([][]string, len(faults))
+	for i, f := range faults {
+		rows[i] = []string{string(f.Kind), f.String()}
 	}
-	_ = table.Flush() // an error of w shows in the next write
+	text.Table(w, []string{"FAULT", "EFFECT"}, rows)
 	fmt.Fprintf(w, "Undo: %s\n", healCommand(name, ""))
 }
 

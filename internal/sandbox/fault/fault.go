@@ -5,6 +5,7 @@ package fault
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -108,7 +109,7 @@ const (
 // Check returns an error that says which value of the fault is impossible.
 func (f Fault) Check() error {
 	switch {
-	case f.Kind == Loss && (f.Percent < minPercent || f.Percent > maxPercent):
+	case f.Kind == Loss && (f.Percent < minPercent || f.Percent > maxPercent || math.IsNaN(f.Percent)):
 		return fmt.Errorf("a loss of %g %% is not possible: choose %g %% to %d %%; to end a loss, use seamark sandbox fault heal",
 			f.Percent, minPercent, maxPercent)
 	case f.Kind == Delay && (f.Delay.Duration < minDelay || f.Delay.Duration > MaxDelay):

@@ -46,7 +46,7 @@ func TestPaths(t *testing.T) {
 
 func TestImpossibleValues(t *testing.T) {
 	path := Path{From: "west", To: "north"}
-	for _, percent := range []float64{-1, 0, 0.001, 101, math.Inf(1)} {
+	for _, percent := range []float64{-1, 0, 0.001, 101, math.Inf(1), math.NaN()} {
 		if _, err := path.Lose(clusters, percent); err == nil || !strings.Contains(err.Error(), "choose 0.01 % to 100 %") {
 			t.Errorf("loss of %g %%: %v", percent, err)
 		}

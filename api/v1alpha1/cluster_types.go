@@ -10,7 +10,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=mcl,categories=multicluster
 // +kubebuilder:subresource:status
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=5"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=6"
 // +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.spec.clusterSetIPBlocks`,description="Blocks from which this cluster allocates clusterset IPs"
 // +kubebuilder:printcolumn:name="Namespaces",type=string,JSONPath=`.spec.allowedNamespaces`,description="Namespaces this cluster may export from; empty means all but system namespaces"
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`
@@ -134,6 +134,15 @@ type ClusterStatus struct {
 	//
 	// +optional
 	Beacons *Beacons `json:"beacons,omitempty"`
+
+	// Demoted are clusters that have been silent for so long that, for this member, they no longer
+	// decide conflicts.
+	//
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=atomic
+	// +optional
+	Demoted []string `json:"demoted,omitempty"`
 }
 
 // Beacons are where a cluster answers probes, and what a probe must carry.

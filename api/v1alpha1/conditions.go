@@ -57,7 +57,7 @@ const (
 // True: a service can be ready and have stale endpoints and refused addresses at the same time.
 const (
 	// ServiceImportConditionStaleEndpointsKept means that the only clusters that serve a port are
-	// stale, so their last known endpoints are kept.
+	// stale or cannot be reached, so their last known endpoints are kept.
 	ServiceImportConditionStaleEndpointsKept mcsv1beta1.ServiceImportConditionType = "StaleEndpointsKept"
 	// ServiceImportConditionAddressesRefused means that some endpoints were not imported because
 	// of their addresses. The message names them.

@@ -20,6 +20,11 @@ const (
 // clusterset's ranges of clusterset IPs, separated by commas, for the data plane of its nodes.
 const PropertyClusterSetIPRanges = "clusterset-ip-ranges.seamark.dev"
 
+// PropertyUnreachableClusters is the ClusterProperty with which a member's agent publishes the
+// clusters that cannot be reached from this one, for its DNS server and the data plane of its
+// nodes. It exists while there are any.
+const PropertyUnreachableClusters = "unreachable-clusters.seamark.dev"
+
 // LabelClusterSetIP on an imported EndpointSlice marks endpoints that clients reach through a
 // clusterset IP. No DNS answer contains them, so seamark-dns does not read such slices.
 const LabelClusterSetIP = "seamark.dev/clusterset-ip"
@@ -107,9 +112,6 @@ const (
 	// AnnotationDuplicate is the nonce of a copy of that cluster, and when the copy wrote it. The
 	// copy publishes nothing, and repeats this every minute.
 	AnnotationDuplicate = "seamark.dev/duplicate"
-	// AnnotationDemoted lists the clusters that this member demotes, separated by commas: they have
-	// been stale for so long that they no longer decide conflicts.
-	AnnotationDemoted = "seamark.dev/demoted"
 )
 
 // Annotations about the end of a membership.

@@ -22,6 +22,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/install/policies"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 // LeftMessage is the message of Ready=False on a ServiceExport after its cluster left.
@@ -184,7 +185,7 @@ func (l *LeaveResult) deleteLocalObjects(ctx context.Context, c client.Client) e
 			return err
 		}
 	}
-	toDelete := append(slices.Concat(claims, memberPolicies), objects.RangesProperty(nil))
+	toDelete := append(slices.Concat(claims, memberPolicies), objects.RangesProperty(nil), reachable.Property(nil))
 	inAgentNamespace := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: name}
 	}

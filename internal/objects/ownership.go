@@ -4,7 +4,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
@@ -46,17 +45,4 @@ func ImportedService(s *discoveryv1.EndpointSlice) (service types.NamespacedName
 		return types.NamespacedName{}, false
 	}
 	return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
-}
-
-// HasReadyEndpoint reports whether any of these slices has a ready endpoint.
-func HasReadyEndpoint(endpointSlices ...*discoveryv1.EndpointSlice) bool {
-	for _, s := range endpointSlices {
-		for i := range s.Endpoints {
-			// An absent condition means ready (EndpointConditions in the discovery API).
-			if ptr.Deref(s.Endpoints[i].Conditions.Ready, true) {
-				return true
-			}
-		}
-	}
-	return false
 }

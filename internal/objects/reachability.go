@@ -4,6 +4,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 // ReachabilityPath is where the leading seamark-agent serves, on its metrics port, which clusters
@@ -68,4 +70,26 @@ func (s ReachState) WithLease(expired bool) ReachState {
 		return SilentButServing
 	}
 	return s
+}
+
+// ReachStates are the states of clusters in each address family. Those that are missing are
+// unknown.
+type ReachStates map[reachable.Key]ReachState
+
+// Of returns the state of a cluster in a family.
+func (s ReachStates) Of(key reachable.Key) ReachState {
+	if state, known := s[key]; known {
+		return state
+	}
+	return ReachabilityUnknown
+}
+
+// InAnyFamily reports whether a cluster is reached in one of the address families.
+func (s ReachStates) InAnyFamily(cluster string) bool {
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		if s[reachable.Key{Cluster: cluster, Family: family}] == Reachable {
+			return true
+		}
+	}
+	return false
 }

@@ -36,6 +36,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/exports"
+	"github.com/seamark-dev/seamark/internal/agent/failover"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
 	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/limits"
@@ -48,6 +49,9 @@ import (
 	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
+
+// workers is how many services a reconciler works on at a time.
+const workers = 16
 
 // Options are the agent's settings that are not part of the membership.
 type Options struct {
@@ -71,31 +75,39 @@ type Options struct {
 // agent holds what the parts share while they are assembled.
 type agent struct {
 	Options
-	membership      objects.Membership
-	manager         manager.Manager
-	broker          cluster.Cluster
-	brokerDirect    client.Client
-	localDirect     client.Client
-	state           *member.State
-	clusters        *member.Clusters
-	usages          *usages
-	derived         derivedServices
-	serviceRanges   atomic.Pointer[[]netip.Prefix] // those of this cluster's ClusterIPs
-	rangesDirty     atomic.Bool                    // ranges changed since imports were compared with them
-	nodes           *member.Nodes
-	beacons         *member.Beacons // nil in a simulation, which has no sockets
-	sources         *importSources
-	prober          *reach.Prober
-	heartbeat       *member.Heartbeat
-	credential      *member.Credential
-	brokerTransport *member.Transport
-	facts           ClusterFacts
+	membership    objects.Membership
+	manager       manager.Manager
+	broker        cluster.Cluster
+	brokerDirect  client.Client
+	localDirect   client.Client
+	state         *member.State
+	clusters      *member.Clusters
+	usages        *usages
+	derived       derivedServices
+	serviceRanges atomic.Pointer[[]netip.Prefix] // those of this cluster's ClusterIPs
+	rangesDirty   atomic.Bool                    // ranges changed since imports were compared with them
+	nodes         *member.Nodes
+	beacons       *member.Beacons // nil in a simulation, which has no sockets
+	sources       *importSources
+	sourcesKnown  func() bool // all imports of this cluster have been observed
+	prober        *reach.Prober
+	failover      *failover.Publisher // nil in a simulation
+	failovers     failoverCounter
+	// unreachableRestored is set when the unreachable clusters of an earlier leader are known.
+	unreachableRestored atomic.Bool
+	failedOver          trigger.Portions // services whose endpoints are decided anew because of a failover
+	heartbeat           *member.Heartbeat
+	leases              *member.LeaseReader
+	credential          *member.Credential
+	brokerTransport     *member.Transport
+	facts               ClusterFacts
 	// control runs a reconciler with its sources; writeAll makes the writes of one reconcile. A
 	// simulation replaces both.
 	control  func(name string, r *telemetry.InstrumentedReconciler, sources []source.Source) error
 	writeAll func(writes []func() error) error
-	// restartWatches makes all watches of the broker start over.
+	// restartWatches makes all watches of the broker start over; restarted reports whether they have.
 	restartWatches func()
+	restarted      func() bool
 	// fieldIndexer registers the indexes of a cluster's cache; see index.Indexer.
 	fieldIndexer func(c cluster.Cluster, allNamespaces bool) client.FieldIndexer
 	// restored is set when the broker was restored from a backup, until all services are resynced.
@@ -103,6 +115,7 @@ type agent struct {
 
 	withdrawals    exports.Withdrawals
 	heldImports    imports.Withdrawals
+	left           sync.Map // from clusters to *withdrawal.Reading[bool]; see hasLeft
 	warnExportKind sync.Once
 
 	exportPush, importPush, aggregatePush, identityPush *trigger.Push
@@ -161,8 +174,9 @@ func newAgent(o Options) *agent {
 		pool: vip.NewPool(uint64(time.Now().UnixNano())), owners: vip.NewOwners(),
 		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{}, identityPush: &trigger.Push{},
 		resync: make(chan struct{}, 1), statusChanged: make(chan struct{}, 1), content: limits.NewContent(), prober: &reach.Prober{},
+		failedOver: trigger.Portions{Workers: workers},
 	}
-	a.restartWatches = a.brokerTransport.RestartWatches
+	a.restartWatches, a.restarted = a.brokerTransport.RestartWatches, a.brokerTransport.Restarted
 	a.fieldIndexer = func(c cluster.Cluster, allNamespaces bool) client.FieldIndexer {
 		return index.Indexer{Cache: c.GetCache(), AllNamespaces: allNamespaces}
 	}
@@ -235,7 +249,7 @@ func (a *agent) connect(context.Context) error {
 		LeaderElectionNamespace:       objects.AgentNamespace,
 		LeaderElectionReleaseOnCancel: true,
 		Controller: config.Controller{
-			MaxConcurrentReconciles: 16,
+			MaxConcurrentReconciles: workers,
 			SkipNameValidation:      ptr.To(true), // several agents run in one process in tests
 		},
 	})
@@ -252,7 +266,10 @@ func (a *agent) connect(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("set up the connection to the broker: %w", err)
 	}
-	if a.brokerDirect, err = client.New(cfg, client.Options{Scheme: scheme, Mapper: newMapper()}); err != nil {
+	// What it lists must not count as a list by a watch: see Transport.
+	direct := a.credential.Config(a.membership)
+	direct.Wrap(member.NewTransport().Wrap)
+	if a.brokerDirect, err = client.New(direct, client.Options{Scheme: scheme, Mapper: newMapper()}); err != nil {
 		return fmt.Errorf("set up the connection to the broker: %w", err)
 	}
 	renewal := &member.Renewal{
@@ -264,7 +281,7 @@ func (a *agent) connect(context.Context) error {
 }
 
 // watchClusterSet sets up what the reconcilers read: indexes, nodes, the clusterset's settings and
-// all members' leases.
+// members, and their leases.
 func (a *agent) watchClusterSet(ctx context.Context) error {
 	if err := index.AddLocal(ctx, a.fieldIndexer(a.manager, false)); err != nil {
 		return err
@@ -276,8 +293,8 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	a.heartbeat = &member.Heartbeat{
 		ClusterID: a.membership.ClusterID, ClusterSet: a.membership.ClusterSet, Namespace: a.membership.Namespace, Holder: a.facts.Holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration,
-		NewestLease: func() int64 { return a.state.NewestLease() }, OnBrokerRestored: a.relistBroker,
-		Elected: a.elected(), LeaderNonce: a.leaderNonce(), ToDemote: liveness.ToDemote,
+		NewestLease: func() int64 { return a.state.NewestLease() }, WatchedLease: func() int64 { return a.state.WatchedLease() },
+		OnBrokerRestored: a.relistBroker, Elected: a.elected(), LeaderNonce: a.leaderNonce(),
 	}
 	var err error
 	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.requestResync); err != nil {
@@ -291,7 +308,8 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 		own: a.membership.ClusterID, importsChanged: a.importPush.Push, exportsChanged: a.exportPush.Push,
 		byMember: map[string]*limits.Usage{}, waiting: map[types.NamespacedName]bool{},
 	}
-	a.clusters, err = member.WatchClusters(ctx, a.broker.GetCache(), a.membership.ClusterID, a.clusterChanged, a.rangesChanged)
+	a.clusters, err = member.WatchClusters(
+		ctx, a.broker.GetCache(), a.membership.ClusterID, a.clusterChanged, a.rangesChanged, liveness.ObserveDemoted)
 	if err != nil {
 		return err
 	}
@@ -304,9 +322,18 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	}
 	a.state.NodesSynced = func() bool { return a.nodes.Synced() && podsSynced() }
 	a.setServiceRanges(a.facts.ServiceCIDRs)
+	a.sources = newImportSources(a.membership.ClusterID)
+	if a.sourcesKnown, err = member.Watch(ctx, a.manager.GetCache(), &mcsv1beta1.ServiceImport{}, a.sources.observe); err != nil {
+		return err
+	}
+	a.leases = &member.LeaseReader{
+		State: a.state, Namespace: a.membership.Namespace, Client: a.brokerDirect, Log: a.Log.WithName("liveness"),
+		Members: a.concerned, Reached: func(cluster string) bool { return a.reachStates().InAnyFamily(cluster) },
+		Every: a.RenewEvery, PollEvery: a.PollEvery,
+	}
 	return a.state.WatchBroker(ctx, a.broker.GetCache(), []client.Object{
 		&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &v1alpha1.ClusterSet{}, &v1alpha1.Cluster{},
-	}, a.requestResync)
+	}, a.leases.Listed, a.requestResync)
 }
 
 // addRunnables adds the tasks that run beside the reconcilers: the heartbeat in all replicas, the
@@ -315,6 +342,7 @@ func (a *agent) addRunnables(context.Context) error {
 	return errors.Join(
 		a.manager.Add(manager.RunnableFunc(a.broker.Start)),
 		a.manager.Add(a.heartbeat),
+		a.manager.Add(a.leases),
 		a.manager.Add(manager.RunnableFunc(a.pollConnectionAndLiveness)),
 		a.manager.Add(manager.RunnableFunc(a.reportStatus)),
 		a.manager.Add(manager.RunnableFunc(a.followRanges)),

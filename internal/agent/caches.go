@@ -1,6 +1,7 @@
 package agent
 
 import (
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,6 +58,9 @@ func brokerCache(namespace string, foreign *foreignContent) cache.Options {
 		DefaultTransform:  stripMeta,
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 		ByObject: map[client.Object]cache.ByObject{
+			// Other members' renewals are not watched: see member.LeaseReader.
+			&coordinationv1.Lease{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, foreign.own)},
+
 			&v1alpha1.ExportRecord{}: published, &discoveryv1.EndpointSlice{}: published, &mcsv1beta1.ServiceImport{}: published,
 		},
 	}

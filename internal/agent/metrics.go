@@ -103,8 +103,8 @@ type clusterSetCollector struct{ agent *agent }
 
 var (
 	leaseAge = prometheus.NewDesc("seamark_lease_age_seconds",
-		"Time since the last renewal of a member's lease was observed.", []string{"cluster"}, nil)
-	reachable = prometheus.NewDesc("seamark_reachable",
+		"How old the last renewal of a member's lease was when the lease was last read.", []string{"cluster"}, nil)
+	isReachable = prometheus.NewDesc("seamark_reachable",
 		"Whether a cluster is reached from this one: 1 if it is, 0 if it is not, -1 if that is not known because none of its beacons has answered.",
 		[]string{"cluster", "family"}, nil)
 	poolUsed = prometheus.NewDesc("seamark_clusterset_ip_pool_used",
@@ -116,7 +116,7 @@ var (
 var reachValues = map[objects.ReachState]float64{objects.Reachable: 1, objects.Unreachable: 0, objects.ReachabilityUnknown: -1}
 
 func (c *clusterSetCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{leaseAge, reachable, poolUsed, poolSize} {
+	for _, d := range []*prometheus.Desc{leaseAge, isReachable, poolUsed, poolSize} {
 		out <- d
 	}
 }
@@ -126,7 +126,7 @@ func (c *clusterSetCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(leaseAge, prometheus.GaugeValue, age.Seconds(), cluster)
 	}
 	for _, r := range c.agent.prober.Snapshot() {
-		out <- prometheus.MustNewConstMetric(reachable, prometheus.GaugeValue, reachValues[r.State], r.Cluster, string(r.Family))
+		out <- prometheus.MustNewConstMetric(isReachable, prometheus.GaugeValue, reachValues[r.State], r.Cluster, string(r.Family))
 	}
 	for _, use := range c.agent.pool.Usage() {
 		out <- prometheus.MustNewConstMetric(poolUsed, prometheus.GaugeValue, float64(use.Used), use.Block.String())

@@ -2,11 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,8 +14,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -37,17 +35,22 @@ func (a *agent) addReachability(ctx context.Context) error {
 	if a.beacons, err = member.WatchBeacons(ctx, a.manager.GetCache(), a.requestStatus); err != nil {
 		return err
 	}
-	a.sources = &importSources{own: a.membership.ClusterID, byCluster: map[string]map[types.NamespacedName]bool{}}
-	if _, err = member.Watch(ctx, a.manager.GetCache(), &mcsv1beta1.ServiceImport{}, a.sources.observe); err != nil {
-		return err
-	}
+	a.addFailover()
 	p, log := a.prober, a.Log.WithName("reach")
 	p.Families, p.Targets, p.Endpoints, p.Log = a.facts.Families, a.probeTargets(), a.endpointsToTry, log
-	p.Changed = a.reportReachability(a.manager.GetEventRecorder("seamark-agent").Eventf)
+	announce := a.reportReachability(a.manager.GetEventRecorder("seamark-agent").Eventf)
+	p.Changed = func(changes []reach.Change) {
+		states := make([]objects.Reachability, len(changes))
+		for i, c := range changes {
+			states[i] = c.Reachability
+		}
+		a.failover.Report(states...) // before it is announced: clients wait for it
+		announce(changes)
+	}
 	p.Answered = func(key reach.Key, latency time.Duration) {
 		a.metrics.ProbeLatency.WithLabelValues(key.Cluster).Observe(latency.Seconds())
 	}
-	return a.manager.Add(manager.RunnableFunc(p.Run))
+	return errors.Join(a.manager.Add(manager.RunnableFunc(p.Run)), a.manager.Add(manager.RunnableFunc(a.failover.Run)))
 }
 
 // requestStatus never blocks: one pending request is enough.
@@ -90,19 +93,25 @@ func (a *agent) addressCheck() imports.AddressCheck {
 }
 
 // probeTargets returns a function that returns the beacons of all clusters from which this one
-// imports. It logs addresses that are refused, once.
-func (a *agent) probeTargets() func() []reach.Target {
+// imports, in the families of what it imports. It logs addresses that are refused, once. They are
+// not known before the members, this cluster's own addresses, its imports and the unreachable
+// clusters of an earlier leader are.
+func (a *agent) probeTargets() func() ([]reach.Target, bool) {
 	refused := map[reach.Key]string{}
-	return func() []reach.Target {
-		if !a.state.Connected() {
-			return nil // neither the members nor this cluster's own addresses are known yet
+	return func() ([]reach.Target, bool) {
+		if !a.state.Known() || !a.sourcesKnown() || !a.unreachableRestored.Load() {
+			return nil, false
 		}
 		check := a.addressCheck()
 		var out []reach.Target
 		clusters := a.sources.clusters()
 		for _, id := range clusters {
 			for _, family := range a.facts.Families {
-				target, why := targetOf(a.clusters.Get(id), reach.Key{Cluster: id, Family: family}, check.WhyRefused)
+				key := reach.Key{Cluster: id, Family: family}
+				if !a.sources.has(key) {
+					continue // no verdict is needed, and no endpoint could acquit the cluster
+				}
+				target, why := targetOf(a.clusters.Get(id), key, check.WhyRefused)
 				if why != "" && why != refused[target.Key] {
 					a.Log.WithName("reach").Info("beacons of a cluster are not probed", "member", id, "family", family, "refused", why)
 				}
@@ -117,7 +126,7 @@ func (a *agent) probeTargets() func() []reach.Target {
 			a.metrics.ProbeLatency.DeleteLabelValues(key.Cluster)
 			return true
 		})
-		return out
+		return out, true
 	}
 }
 
@@ -155,7 +164,7 @@ func targetOf(
 func (a *agent) endpointsToTry(key reach.Key, limit int) []netip.AddrPort {
 	check := a.addressCheck()
 	var services [][]*discoveryv1.EndpointSlice
-	for _, service := range a.sources.servicesOf(key.Cluster, sampledServices) {
+	for _, service := range a.sources.servicesOf(key, sampledServices) {
 		found, err := index.BrokerSlices(context.Background(), a.broker.GetClient(), service)
 		if err != nil {
 			continue // nothing to try is no evidence
@@ -191,59 +200,4 @@ func (a *agent) reportReachability(record eventf) func([]reach.Change) {
 
 var reachEvents = map[objects.ReachState]string{
 	objects.Reachable: "ClusterReachable", objects.Unreachable: "ClusterUnreachable", objects.ReachabilityUnknown: "ReachabilityUnknown",
-}
-
-// importSources knows from which clusters this one imports which services.
-type importSources struct {
-	own string
-
-	mu        sync.Mutex
-	byCluster map[string]map[types.NamespacedName]bool
-}
-
-func (s *importSources) observe(si *mcsv1beta1.ServiceImport, deleted bool) {
-	if !objects.IsManagedImport(si) {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	service := client.ObjectKeyFromObject(si)
-	for cluster, services := range s.byCluster {
-		if delete(services, service); len(services) == 0 {
-			delete(s.byCluster, cluster)
-		}
-	}
-	if deleted {
-		return
-	}
-	for _, c := range si.Status.Clusters {
-		if c.Cluster == s.own {
-			continue
-		}
-		if s.byCluster[c.Cluster] == nil {
-			s.byCluster[c.Cluster] = map[types.NamespacedName]bool{}
-		}
-		s.byCluster[c.Cluster][service] = true
-	}
-}
-
-// clusters returns the clusters from which this one imports, sorted.
-func (s *importSources) clusters() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.byCluster))
-}
-
-// servicesOf returns some services of a cluster.
-func (s *importSources) servicesOf(cluster string, limit int) []types.NamespacedName {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []types.NamespacedName
-	for service := range s.byCluster[cluster] { // in random order
-		if len(out) == limit {
-			break
-		}
-		out = append(out, service)
-	}
-	return out
 }

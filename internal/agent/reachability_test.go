@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
@@ -89,7 +88,7 @@ func TestBeaconsOfOthersAreChecked(t *testing.T) {
 }
 
 func TestImportSources(t *testing.T) {
-	s := &importSources{own: "west", byCluster: map[string]map[types.NamespacedName]bool{}}
+	s := newImportSources("west")
 	si := func(name string, clusters ...string) *mcsv1beta1.ServiceImport {
 		out := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: name, Labels: map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark},
@@ -111,14 +110,47 @@ func TestImportSources(t *testing.T) {
 	foreign.Labels = nil
 	s.observe(foreign, false)
 	expect("east", "north")
-	if got := s.servicesOf("east", 10); len(got) != 2 {
+	east := reach.Key{Cluster: "east", Family: corev1.IPv4Protocol}
+	if got := s.servicesOf(east, 10); len(got) != 2 {
 		t.Errorf("services %v", got)
 	}
-	if got := s.servicesOf("east", 1); len(got) != 1 {
+	if got := s.servicesOf(east, 1); len(got) != 1 {
 		t.Errorf("services %v", got)
 	}
+	if got := s.importedFrom([]string{"east", "north"}); len(got) != 2 || got[0].Name != "db" || got[1].Name != "web" {
+		t.Errorf("services %v", got)
+	}
+	s.observe(si("db", "east", "north"), false) // nothing changed
+	single := si("single", "south")
+	single.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
+	s.observe(single, false)
+	v4, v6 := reach.Key{Cluster: "south", Family: corev1.IPv4Protocol}, reach.Key{Cluster: "south", Family: corev1.IPv6Protocol}
+	if s.has(v4) || !s.has(v6) {
+		t.Errorf("a service with IPv6 only: IPv4 %t, IPv6 %t", s.has(v4), s.has(v6))
+	}
+	s.observe(single, true)
 	s.observe(si("db", "north"), false)
 	expect("east", "north")
-	s.observe(si("web"), true)
+	s.observe(si("web", "east"), true)
 	expect("north")
+	s.observe(si("db"), false)
+	if expect(); len(s.byService) > 0 {
+		t.Errorf("services are left: %v", s.byService)
+	}
+}
+
+func TestFailoversAreCountedOnce(t *testing.T) {
+	var c failoverCounter
+	counted := map[imports.Usability]int{}
+	update := func(unusable map[string]imports.Usability) {
+		c.update(unusable, func(cause imports.Usability) { counted[cause]++ })
+	}
+	update(map[string]imports.Usability{"dead": imports.Silent}) // as an earlier leader left it
+	update(map[string]imports.Usability{"dead": imports.Silent, "east": imports.Unreachable})
+	update(map[string]imports.Usability{"dead": imports.Unreachable, "east": imports.Unreachable})
+	update(map[string]imports.Usability{"dead": imports.Unreachable})
+	update(map[string]imports.Usability{"dead": imports.Unreachable, "north": imports.Silent, "east": imports.Unreachable})
+	if counted[imports.Unreachable] != 2 || counted[imports.Silent] != 1 {
+		t.Errorf("counted %v, want two of unreachable clusters and one by lease", counted)
+	}
 }

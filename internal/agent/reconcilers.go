@@ -154,15 +154,16 @@ func (a *agent) addImport() error {
 	writer := a.newWriter(a.manager.GetClient())
 	records := recordLost[*v1alpha1.ExportRecord](lost)
 	records.Changed = a.heldImports.RecordChanged
-	return a.addController(importReconciler, &imports.Reconciler{
+	reconciler := &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
 		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale, Demoted: a.state.Liveness.Demoted,
-		ClusterOf: a.clusters.Get, WhyNot: a.clusters.WhyNot, Admits: a.usages.admits, ReserveDerived: a.reserveDerived,
+		Reached: a.reachStates, ClusterOf: a.clusters.Get, WhyNot: a.clusters.WhyNot, Admits: a.usages.admits, ReserveDerived: a.reserveDerived,
 		IsNodeAddress: a.nodes.IsAddress, IsNode: a.nodes.IsNode, RegionOf: a.nodes.RegionOf,
 		CreateNamespaces: a.CreateNamespaces, Recorder: a.manager.GetEventRecorder("seamark-agent"), Lost: lost, Deferred: deferred,
 		Observed: a.observeImport, Accepts: a.acceptsFor, BlockOwner: a.owners.Of, Remembered: a.lastKnownAddresses,
 		Withdrawals: &a.heldImports,
-	}, "import", map[string]*apply.Writer{serverLocal: writer},
+	}
+	return a.addController(importReconciler, a.failedOver.Reconciler(reconciler), "import", map[string]*apply.Writer{serverLocal: writer},
 		trigger.WatchWith(remote, &v1alpha1.ExportRecord{}, a.claimKeys, records),
 		trigger.WatchWith(remote, &discoveryv1.EndpointSlice{}, func(s *discoveryv1.EndpointSlice) []types.NamespacedName {
 			if s.Labels[mcsv1beta1.LabelSourceCluster] == a.membership.ClusterID {
@@ -193,7 +194,7 @@ func (a *agent) addImport() error {
 			return trigger.Name(svc) // an exported Service may arrive after its slices
 		}, own[*corev1.Service](writer)),
 		trigger.Watch(local, &corev1.Namespace{}, a.servicesInNamespace),
-		a.importPush.Source(), deferred.Source(),
+		a.importPush.Source(), a.failedOver.Source(), deferred.Source(),
 	)
 }
 
@@ -220,6 +221,7 @@ func (a *agent) addIdentity() error {
 	keys := []types.NamespacedName{a.identityKey()}
 	identity := &member.IdentityReconciler{
 		Local: a.manager.GetClient(), Membership: a.membership, StillMember: stillMember, Ranges: a.clusterSetRanges,
+		CheckUnreachable: a.checkUnreachable,
 	}
 	local := a.manager.GetCache()
 	return a.addController("identity", identity, "identity", nil,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,6 +26,14 @@ const statusInterval = time.Minute
 // statusDelay lets changes of several beacons be published together.
 const statusDelay = time.Second
 
+// relistTime is how long it takes at most until what was listed again is in the caches. Mostly it
+// takes listenTime: until then a service whose endpoints the broker has lost may not be noted as
+// such, and must not be reconciled without need.
+const (
+	relistTime = 10 * time.Second
+	listenTime = time.Second
+)
+
 // pollInterval is how often the connection to the broker and the liveness of members are checked.
 const pollInterval = 200 * time.Millisecond
 
@@ -43,7 +52,7 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 	ticker := time.NewTicker(a.PollEvery)
 	defer ticker.Stop()
 	judge := &livenessJudge{Liveness: a.state.Liveness, store: &member.VerdictStore{Client: a.localDirect}, log: a.Log.WithName("liveness")}
-	for !judge.restore(ctx) {
+	for !judge.restore(ctx) || !a.restoreUnreachable(ctx) {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -51,6 +60,7 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 		}
 	}
 	connected, taken := false, false
+	var resyncs []time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -64,7 +74,12 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 		var changed []string
 		if a.state.Listed() {
 			changed = judge.judge(ctx)
-			a.state.SetJudged()
+			if a.reachDecided() {
+				a.state.SetJudged()
+			}
+			if listed := a.state.Cluster(); listed != nil && !slices.Equal(a.toDemote(listed.Status.Demoted), listed.Status.Demoted) {
+				a.requestStatus()
+			}
 		}
 		if nowConnected, nowTaken := a.connected(), a.heartbeat.ClusterIDTaken() != nil; nowConnected != connected || nowTaken != taken {
 			connected, taken = nowConnected, nowTaken
@@ -75,7 +90,7 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 			a.Log.Info("a member publishes no more than its limits again; listing all objects of the broker again")
 			a.relistBroker()
 		}
-		if connected && a.restored.Swap(false) {
+		if now := time.Now(); connected && a.relistEnded(now, &resyncs) {
 			a.resyncAll(ctx)
 		}
 		for _, cluster := range changed {
@@ -84,10 +99,25 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 			a.importPush.Push(keys...)
 			a.aggregatePush.Push(keys...)
 		}
+		a.countFailovers()
 		if len(changed) > 0 {
 			a.importPush.Push(a.heldImports.Held()...) // the records of the cluster may be lost
 		}
 	}
+}
+
+// relistEnded reports whether all services are to be resynced because the broker's objects have
+// been listed again: soon, and again when all of them must be in the caches.
+func (a *agent) relistEnded(now time.Time, resyncs *[]time.Time) bool {
+	if a.restored.Load() && a.restarted() {
+		a.restored.Store(false)
+		*resyncs = []time.Time{now.Add(listenTime), now.Add(relistTime)}
+	}
+	if len(*resyncs) == 0 || now.Before((*resyncs)[0]) {
+		return false
+	}
+	*resyncs = (*resyncs)[1:]
+	return true
 }
 
 // relistBroker lists all objects of a broker that was restored from a backup, and requests a resync
@@ -128,6 +158,7 @@ func (a *agent) reportStatus(ctx context.Context) error {
 		current.Status = *want.DeepCopy()
 		if err := a.brokerDirect.Status().Update(ctx, current); err != nil {
 			a.Log.V(1).Info("cannot update the status of this member's Cluster; retrying", "error", err.Error())
+			reported = false
 			continue
 		}
 		reported = true
@@ -145,6 +176,7 @@ func (a *agent) desiredStatus(ctx context.Context, current *v1alpha1.ClusterStat
 	want.DataPlane = a.membership.DataPlane
 	want.PodCIDRs = cidrs(a.nodes.PodCIDRs(64))
 	want.NodeCIDRs = cidrs(a.nodes.NodeCIDRs(256))
+	want.Demoted = a.toDemote(current.Demoted)
 	services := objects.ServiceCIDRs(ctx, a.localDirect)
 	a.setServiceRanges(services)
 	want.ServiceCIDRs = cidrs(services)
@@ -155,6 +187,15 @@ func (a *agent) desiredStatus(ctx context.Context, current *v1alpha1.ClusterStat
 		}
 	}
 	return want
+}
+
+// maxDemoted is how many clusters a Cluster may list as demoted.
+const maxDemoted = 1024
+
+// toDemote returns the clusters that this member lists as demoted, given those that it lists now.
+func (a *agent) toDemote(listed []string) []string {
+	demoted := a.state.Liveness.ToDemote(time.Now(), listed)
+	return demoted[:min(len(demoted), maxDemoted)]
 }
 
 // sleep waits, and reports false if ctx ended meanwhile.

@@ -28,8 +28,9 @@ type World struct {
 	Control func(name string, r reconcile.Reconciler, sources []source.Source) error
 	// WriteAll makes the writes of one reconcile in the order of the simulation.
 	WriteAll func(writes []func() error) error
-	// RestartWatches makes all watches of the broker start over.
+	// RestartWatches makes all watches of the broker start over; Restarted reports whether they have.
 	RestartWatches func()
+	Restarted      func() bool
 }
 
 // Simulate assembles an agent as Run does, with all its reconcilers, watches and tasks, in a
@@ -41,7 +42,7 @@ func Simulate(ctx context.Context, o Options, w World) error {
 	a.control = func(name string, r *telemetry.InstrumentedReconciler, sources []source.Source) error {
 		return w.Control(name, r, sources)
 	}
-	a.writeAll, a.restartWatches = w.WriteAll, w.RestartWatches
+	a.writeAll, a.restartWatches, a.restarted = w.WriteAll, w.RestartWatches, w.Restarted
 	a.fieldIndexer = func(c cluster.Cluster, _ bool) client.FieldIndexer { return c.GetFieldIndexer() }
 	return a.assemble(ctx)
 }

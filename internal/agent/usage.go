@@ -49,6 +49,18 @@ func (u *usages) admitsOwn(service types.NamespacedName) bool {
 	return admitted
 }
 
+// members returns the other clusters that publish something.
+func (u *usages) members() (ids []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id, usage := range u.byMember {
+		if id != u.own && !usage.Empty() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 func (u *usages) of(clusterID string) *limits.Usage {
 	usage := u.byMember[clusterID]
 	if usage == nil {
@@ -75,6 +87,10 @@ func (u *usages) update(clusterID string, change func(*limits.Usage) []types.Nam
 	u.importsChanged(affected...)
 	u.exportsChanged(exports...)
 }
+
+// concerned returns the other clusters that concern this one: those that publish something, and
+// those from which it imports although the broker may have lost their records.
+func (a *agent) concerned() []string { return append(a.usages.members(), a.sources.clusters()...) }
 
 // watchUsage counts what all members publish.
 func (a *agent) watchUsage(ctx context.Context) error {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,12 +38,18 @@ func (a *agent) guardWithdrawals(context.Context) error {
 	return nil
 }
 
+// leftMemory is for how long an answer of hasLeft holds: all services of a cluster may ask.
+const leftMemory = 2 * time.Second
+
 // hasLeft reports whether a cluster left the clusterset or was removed: its lease says so. A broker
 // that has lost the records of a cluster has lost its lease too, or has one without the mark.
 func (a *agent) hasLeft(ctx context.Context, clusterID string) (bool, error) {
-	key := types.NamespacedName{Namespace: a.membership.Namespace, Name: clusterID}
-	lease, err := index.GetOrNil(ctx, a.broker.GetClient(), key, &coordinationv1.Lease{})
-	return lease != nil && objects.RemovedAt(lease) != "", err
+	reading, _ := a.left.LoadOrStore(clusterID, &withdrawal.Reading[bool]{Read: func(ctx context.Context) (bool, error) {
+		key := types.NamespacedName{Namespace: a.membership.Namespace, Name: clusterID}
+		lease, err := index.GetOrNil(ctx, a.brokerDirect, key, &coordinationv1.Lease{})
+		return lease != nil && objects.RemovedAt(lease) != "", err
+	}})
+	return reading.(*withdrawal.Reading[bool]).After(ctx, time.Now().Add(-leftMemory))
 }
 
 // readExportKind reads the metadata of the CRD of ServiceExports, nil if there is none. An agent

@@ -17,6 +17,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 // Slices returns the slices of the service on the broker: one per source slice, so that a pod
@@ -64,7 +65,7 @@ func ForeignEndpoint(e *discoveryv1.Endpoint) discoveryv1.Endpoint {
 // is.
 func classicSlices(in Input) []*discoveryv1.EndpointSlice {
 	service := client.ObjectKeyFromObject(in.Service)
-	ready := objects.HasReadyEndpoint(in.Slices...)
+	ready := reachable.HasReadyEndpoint(in.Slices...)
 	var out []*discoveryv1.EndpointSlice
 	for i, ip := range in.Service.Spec.ClusterIPs {
 		if i >= len(in.Service.Spec.IPFamilies) || ip == corev1.ClusterIPNone {

@@ -20,6 +20,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/withdrawal"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 // The objects of a service without which it is withdrawn; see withdrawal.Deletions.
@@ -181,7 +182,7 @@ func heldChanges(in Input, have published, h hold) apply.Changes {
 		c.Update = append(c.Update, updated)
 	}
 	mode := merge.Merge(in.Records).Mode
-	if in.Service != nil && objects.HasReadyEndpoint(in.Slices...) && len(have.slices) > 0 && mode != merge.ModeClassic {
+	if in.Service != nil && reachable.HasReadyEndpoint(in.Slices...) && len(have.slices) > 0 && mode != merge.ModeClassic {
 		apply.DiffSlices(&c, have.slices, Slices(in, mode))
 	}
 	return c

@@ -25,9 +25,9 @@ const maxRefusedLength = 900
 // conditions returns what the ServiceImport's status should say, Ready first.
 func conditions(in Input, plan Plan, si *mcsv1beta1.ServiceImport) []metav1.Condition {
 	out := []metav1.Condition{ready(in, plan, si)}
-	if len(plan.keptStale.clusters) > 0 {
+	if plan.kept.any() {
 		out = append(out, condition(v1alpha1.ServiceImportConditionStaleEndpointsKept, metav1.ConditionTrue,
-			v1alpha1.ServiceImportReasonNoOtherCluster, plan.keptStale.String()))
+			v1alpha1.ServiceImportReasonNoOtherCluster, plan.kept.String()))
 	}
 	if len(plan.Refused) > 0 {
 		out = append(out, condition(v1alpha1.ServiceImportConditionAddressesRefused, metav1.ConditionTrue,

@@ -66,6 +66,8 @@ type Input struct {
 	Stale map[string]bool
 	// Demoted are the stale clusters that have lost their precedence.
 	Demoted map[string]bool
+	// Reached is which clusters are reached from this one.
+	Reached objects.ReachStates
 	// Held are clusters without a record whose endpoints stay. HeldSlices are theirs in this cluster,
 	// which are left as they are.
 	Held       HeldSources
@@ -95,8 +97,8 @@ type Plan struct {
 
 	merged merge.Result
 	// families are those that the service and this cluster have in common.
-	families  []corev1.IPFamily
-	keptStale keptStale
+	families []corev1.IPFamily
+	kept     keptEndpoints
 }
 
 // Decide merges what the clusters export and turns it into what this cluster should hold.
@@ -111,7 +113,7 @@ func Decide(in Input) Plan {
 	plan := Plan{merged: merged, families: common(merged.Spec.IPFamilies, in.Families)}
 	sources := in.sources(merged.Mode)
 	plan.Slices, plan.Refused = importSlices(in, merged, sources, plan.families)
-	plan.Slices, plan.keptStale = dropStale(in, plan.Slices)
+	plan.Slices, plan.kept = dropUnusable(in, plan.Slices)
 	for _, s := range plan.Slices {
 		in.adaptSlice(s, &merged.Spec, merged.Mode)
 	}

@@ -22,7 +22,7 @@ type Derived struct {
 	// is a changed copy of it and so keeps its ClusterIPs.
 	Want *corev1.Service
 	// Replace reports whether the existing Service must be deleted first: the first family of a
-	// Service is immutable.
+	// Service is immutable, and this cluster does not have it any more.
 	Replace bool
 }
 
@@ -50,7 +50,7 @@ func derive(in Input, merged merge.Result, families []corev1.IPFamily) Derived {
 	want := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: in.Service.Namespace, Name: objects.DerivedServiceName(in.Service.Name)}}
 	replace := false
 	if existing != nil {
-		replace = len(existing.Spec.IPFamilies) > 0 && !slices.Contains(families, existing.Spec.IPFamilies[0])
+		replace = len(existing.Spec.IPFamilies) > 0 && !slices.Contains(in.Families, existing.Spec.IPFamilies[0])
 		if !replace {
 			want = disowned(existing)
 		}
@@ -63,7 +63,7 @@ func derive(in Input, merged merge.Result, families []corev1.IPFamily) Derived {
 	want.Spec.Type = corev1.ServiceTypeClusterIP
 	want.Spec.Selector = nil
 	want.Spec.Ports = derivedPorts(spec.Ports)
-	setFamilies(&want.Spec, families)
+	setFamilies(&want.Spec, families, in.Families)
 	setPolicies(&want.Spec, spec, in.OldDistribution)
 	return Derived{Want: want, Replace: replace}
 }
@@ -104,11 +104,16 @@ func derivedPorts(ports []mcsv1beta1.ServicePort) []corev1.ServicePort {
 	return out
 }
 
-// setFamilies keeps the first family of an existing Service first, because it is immutable.
-func setFamilies(spec *corev1.ServiceSpec, families []corev1.IPFamily) {
-	wanted := slices.Clone(families)
-	if len(spec.IPFamilies) > 0 && wanted[0] != spec.IPFamilies[0] {
-		slices.Reverse(wanted)
+// setFamilies adds the families of the service to those that the Service has. It takes none away
+// that this cluster has: the API server would release the ClusterIP, and give out another one when
+// the family returns, for example because the record that has it was lost for a moment. Clients do
+// not learn the ClusterIP meanwhile, since the ServiceImport lacks it.
+func setFamilies(spec *corev1.ServiceSpec, families, ofCluster []corev1.IPFamily) {
+	wanted := slices.DeleteFunc(slices.Clone(spec.IPFamilies), func(f corev1.IPFamily) bool { return !slices.Contains(ofCluster, f) })
+	for _, family := range families {
+		if !slices.Contains(wanted, family) {
+			wanted = append(wanted, family)
+		}
 	}
 	spec.IPFamilies = wanted
 	spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)

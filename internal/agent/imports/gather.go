@@ -43,7 +43,8 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, setti
 	read := time.Now()
 	in := Input{
 		Settings: settings, Service: key, Existing: have.serviceImport, Derived: have.derived,
-		Stale: r.Stale(), Demoted: r.Demoted(), IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode, WhyNot: r.WhyNot,
+		Stale: r.Stale(), Demoted: r.Demoted(), Reached: r.Reached(),
+		IsNodeAddress: r.IsNodeAddress, IsNode: r.IsNode, WhyNot: r.WhyNot,
 		Accepts: r.Accepts(ctx, key), BlockOwner: r.BlockOwner,
 	}
 	var held heldImport

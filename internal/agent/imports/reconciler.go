@@ -38,7 +38,9 @@ type Reconciler struct {
 	// Stale are the clusters that have not been heard from.
 	Stale func() map[string]bool
 	// Demoted are the stale clusters that have lost their precedence; see member.Liveness.
-	Demoted       func() map[string]bool
+	Demoted func() map[string]bool
+	// Reached is which clusters are reached from this one, as far as that is stored.
+	Reached       func() objects.ReachStates
 	IsNodeAddress func(netip.Addr) bool
 	IsNode        func(name string) bool
 	// Admits reports whether a service of a member is within the member's limits.

@@ -50,6 +50,9 @@ func compare(a, b *service) int {
 	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name))
 }
 
+// Empty reports whether the member publishes nothing.
+func (u *Usage) Empty() bool { return len(u.services) == 0 }
+
 // SetLimits sets the limits. It returns the services to which this makes a difference, as do the
 // methods below.
 func (u *Usage) SetLimits(l objects.Limits) []types.NamespacedName {

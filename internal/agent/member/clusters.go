@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,6 +26,8 @@ type Clusters struct {
 	// else, rangesChanged when the ranges of a member or of this cluster's pods changed.
 	changed       func(id string)
 	rangesChanged func()
+	// demotes is called with what a member lists as demoted.
+	demotes func(id string, demoted []string, now time.Time)
 
 	mu     sync.RWMutex
 	byID   map[string]*v1alpha1.Cluster
@@ -32,9 +35,13 @@ type Clusters struct {
 }
 
 // WatchClusters returns the Clusters of the broker, updated from its cache.
-func WatchClusters(ctx context.Context, c cache.Cache, own string, changed func(id string), rangesChanged func()) (*Clusters, error) {
+func WatchClusters(
+	ctx context.Context, c cache.Cache, own string,
+	changed func(id string), rangesChanged func(), demotes func(id string, demoted []string, now time.Time),
+) (*Clusters, error) {
 	clusters := &Clusters{
-		own: own, changed: changed, rangesChanged: rangesChanged, byID: map[string]*v1alpha1.Cluster{}, claims: addresses.NewClaims(),
+		own: own, changed: changed, rangesChanged: rangesChanged, demotes: demotes,
+		byID: map[string]*v1alpha1.Cluster{}, claims: addresses.NewClaims(),
 	}
 	_, err := trigger.Handle(ctx, c, &v1alpha1.Cluster{}, trigger.EventHandler[*v1alpha1.Cluster]{
 		Add:    clusters.set,
@@ -69,6 +76,7 @@ func (c *Clusters) set(cluster *v1alpha1.Cluster) {
 		c.claims.Set(claimsOf(cluster))
 	}
 	c.mu.Unlock()
+	c.demotes(cluster.Name, cluster.Status.Demoted, time.Now())
 	if grantsChanged {
 		c.changed(cluster.Name)
 	}
@@ -88,6 +96,7 @@ func (c *Clusters) remove(cluster *v1alpha1.Cluster, observed bool) {
 	delete(c.byID, cluster.Name)
 	c.claims.Remove(cluster.Name)
 	c.mu.Unlock()
+	c.demotes(cluster.Name, nil, time.Now())
 	c.changed(cluster.Name)
 	c.rangesChanged()
 }

@@ -9,21 +9,40 @@ import (
 )
 
 // Demotion takes the precedence from clusters that have been stale for long: the living exporters
-// of a service decide about it. Each member lists on its lease which clusters it demotes, and a
-// stale cluster is demoted as soon as one living member lists it. All members learn that from the
-// same watch, so they change at the same time. That watch also shows the renewals, in order: a
-// member that was disconnected observes the renewal of a cluster before its own listing of it.
+// of a service decide about it. Each member lists in the status of its Cluster which ones it
+// demotes, and a stale cluster is demoted as soon as one living member lists it. All members watch
+// Clusters, so they change at the same time; those that have not read the lease of the listed
+// cluster for a while do so at once.
 //
 // A demoted cluster that returns makes its exports the youngest (see Heartbeat.Yield), so that it
 // does not disturb what runs.
 
-// ObserveDemoted records which clusters a member demotes, as received from the watch with its
-// lease.
-func (l *Liveness) ObserveDemoted(cluster string, demotes []string) {
+// ObserveDemoted records which clusters a member demotes, as received from the watch of Clusters.
+func (l *Liveness) ObserveDemoted(member string, demotes []string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if lease := l.leases[cluster]; lease != nil {
-		lease.demotes = demotes
+	l.listed.set(member, demotes, now)
+}
+
+// listings are when members began to list clusters as demoted, by cluster and member.
+type listings map[string]map[string]time.Time
+
+func (l listings) set(member string, demotes []string, now time.Time) {
+	for cluster, by := range l {
+		if slices.Contains(demotes, cluster) {
+			continue
+		}
+		if delete(by, member); len(by) == 0 {
+			delete(l, cluster)
+		}
+	}
+	for _, cluster := range demotes {
+		if l[cluster] == nil {
+			l[cluster] = map[string]time.Time{}
+		}
+		if _, known := l[cluster][member]; !known {
+			l[cluster][member] = now
+		}
 	}
 }
 
@@ -32,12 +51,12 @@ func (l *Liveness) JudgeDemoted(now time.Time) (changed []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	demoted := map[string]bool{}
-	for member, lease := range l.leases {
-		if _, stale := l.verdicts[member]; stale {
+	for cluster, by := range l.listed {
+		if !l.mayDemote(cluster, now) {
 			continue
 		}
-		for _, cluster := range lease.demotes {
-			if l.mayDemote(cluster, now) {
+		for member := range by {
+			if _, stale := l.verdicts[member]; !stale {
 				demoted[cluster] = true
 			}
 		}
@@ -65,7 +84,7 @@ func (l *Liveness) mayDemote(cluster string, now time.Time) bool {
 		return false
 	}
 	_, stale := l.verdicts[cluster]
-	return stale || l.demoted[cluster] && now.Sub(lease.returned) < lease.duration
+	return stale || l.demoted[cluster] && now.Sub(lease.returned) < lease.Duration
 }
 
 // Demoted returns the clusters that have no precedence over living ones.
@@ -77,7 +96,7 @@ func (l *Liveness) Demoted() map[string]bool {
 
 // ToDemote returns the clusters that this member lists as demoted: those that have been stale for
 // long, and those that another member demoted, so that they stay demoted without that one. listed
-// is what its lease lists. After a restart that stays until all leases have been observed:
+// is what its Cluster lists. After a restart that stays until all leases have been observed:
 // otherwise the only living member would give a dead one its precedence back for a moment.
 func (l *Liveness) ToDemote(now time.Time, listed []string) []string {
 	l.mu.Lock()
@@ -90,7 +109,7 @@ func (l *Liveness) ToDemote(now time.Time, listed []string) []string {
 		if !l.watchLive {
 			break // the cluster may have renewed its lease
 		}
-		if lease := l.leases[cluster]; lease != nil && now.Sub(verdict.Since) >= objects.DemoteAfter(lease.duration) {
+		if lease := l.leases[cluster]; lease != nil && now.Sub(verdict.Since) >= objects.DemoteAfter(lease.Duration) {
 			clusters[cluster] = true
 		}
 	}

@@ -11,9 +11,9 @@ import (
 func (w *watcher) runListing(seconds int, lists map[string][]string) {
 	for range seconds {
 		w.now = w.now.Add(time.Second)
-		for _, cluster := range slices.Sorted(maps.Keys(lists)) {
-			w.l.Observe(cluster, w.now, 20*time.Second, w.now)
-			w.l.ObserveDemoted(cluster, lists[cluster])
+		w.renew(slices.Sorted(maps.Keys(lists))...)
+		for cluster, demotes := range lists {
+			w.l.ObserveDemoted(cluster, demotes, w.now)
 		}
 		update(w.l, w.now)
 		w.l.JudgeDemoted(w.now)
@@ -105,9 +105,9 @@ func TestARestartedMemberListsWhatItListed(t *testing.T) {
 	if got := w.l.ToDemote(w.now, []string{"east"}); !slices.Equal(got, []string{"east"}) {
 		t.Fatalf("before the leases were observed: %v", got)
 	}
-	w.l.Observe("east", w.now, 20*time.Second, w.now)
-	w.l.Observe("me", w.now, 20*time.Second, w.now)
-	w.l.ObserveDemoted("me", []string{"east"})
+	w.l.Observe("east", renewedAt(w.now), w.now)
+	w.l.Observe("me", renewedAt(w.now), w.now)
+	w.l.ObserveDemoted("me", []string{"east"}, w.now)
 	w.l.Adopt(map[string]Verdict{"east": {RenewTime: w.now, Since: w.now.Add(-time.Hour)}})
 	update(w.l, w.now)
 	w.l.JudgeDemoted(w.now)

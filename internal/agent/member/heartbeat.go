@@ -45,14 +45,11 @@ type Heartbeat struct {
 	RenewEvery time.Duration
 	// LeaseDuration is how long after a renewal other members take this one for alive.
 	LeaseDuration time.Duration
-	// ToDemote returns the clusters that this member demotes, given those that its lease lists. The
-	// renewed lease lists them.
-	ToDemote func(now time.Time, listed []string) []string
-	// NewestLease returns the highest resource version of all leases that this agent's watch has
-	// received, 0 if there is none.
-	NewestLease func() int64
+	// NewestLease returns the highest resource version of all leases that this agent has received,
+	// WatchedLease that of its own lease as received from the watch; 0 if there is none.
+	NewestLease, WatchedLease func() int64
 	// OnBrokerRestored is called if the broker's lease is older than the last one read or written,
-	// or if a renewal is older than what the watch received: the broker was restored from a backup.
+	// or if a renewal is older than what was received: the broker was restored from a backup.
 	OnBrokerRestored func()
 
 	claim       claim
@@ -277,7 +274,6 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease) (*co
 		return nil, err
 	}
 	h.keepMark(lease)
-	objects.SetDemoted(lease, h.ToDemote(time.Now(), objects.DemotedOn(lease)))
 	lease.Spec.HolderIdentity = ptr.To(h.Holder)
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationNonce, h.claim.nonce)
 	return h.write(ctx, lease)
@@ -289,7 +285,7 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease) (*co
 func (h *Heartbeat) checkWatch(renewing bool) {
 	now := time.Now()
 	switch {
-	case !renewing || h.NewestLease() >= h.lastVersion:
+	case !renewing || h.WatchedLease() >= h.lastVersion:
 		h.watchSeen = now
 	case now.Sub(h.watchSeen) > h.LeaseDuration:
 		h.Log.Info("the watch does not deliver this member's renewals; listing all objects of the broker again")

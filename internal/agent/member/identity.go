@@ -26,6 +26,8 @@ type IdentityReconciler struct {
 	// Ranges returns the clusterset's ranges, none until they are known. The last known ones stay
 	// published.
 	Ranges func() []v1alpha1.CIDR
+	// CheckUnreachable is called when the property that lists unreachable clusters may have changed.
+	CheckUnreachable func(ctx context.Context) error
 }
 
 // Reconcile checks all identity objects, whichever changed: they are few.
@@ -43,7 +45,7 @@ func (r *IdentityReconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctr
 			return ctrl.Result{}, fmt.Errorf("restore identity object %s: %w", want.GetName(), err)
 		}
 	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{}, r.CheckUnreachable(ctx)
 }
 
 func (r *IdentityReconciler) ensure(ctx context.Context, want client.Object) error {

@@ -12,7 +12,8 @@ import (
 // Liveness decides which clusters are stale: those whose last renewal was observed too long ago, on
 // this observer's own clock. It only decides while the observer's own watch of the broker is live,
 // that is, while this member's own renewals are observed through it. Clocks of members are never
-// compared: they may be hours apart.
+// compared: they may be hours apart. The leases of other members are read, not watched: see
+// LeaseReader.
 //
 // A verdict names the renewal after which the cluster was silent. It is valid as long as the lease
 // has that renewal, also for another process: VerdictStore hands the verdicts to the next leader.
@@ -24,17 +25,28 @@ type Liveness struct {
 	ownRenewalObserved time.Time
 	watchLive          bool
 	verdicts           map[string]Verdict
+	read               map[string]time.Time // when leases of others were last read
+	lastTurn           time.Time            // when one that is not in doubt was last read
+	listed             listings
 	demoted            map[string]bool
 	judged             bool // Judge has been called
 	demotedKnown       bool // JudgeDemoted has been called
 }
 
 type lease struct {
-	renewTime time.Time // as its owner wrote it: only whether it changed matters
-	observed  time.Time // when the change was observed here
-	duration  time.Duration
-	demotes   []string  // as its owner wrote it
-	returned  time.Time // when the last verdict about the cluster ended
+	LastRenewal
+	observed time.Time // when the renewal was observed here
+	returned time.Time // when the last verdict about the cluster ended
+}
+
+// LastRenewal is the last renewal of a lease.
+type LastRenewal struct {
+	// Time is as the lease's owner wrote it: only whether it changed matters.
+	Time time.Time
+	// Duration is how long the lease lasts.
+	Duration time.Duration
+	// Version is the resource version of the lease.
+	Version int64
 }
 
 // Verdict is the decision that a cluster is stale.
@@ -48,43 +60,44 @@ type Verdict struct {
 // NewLiveness returns the Liveness of the member self. No cluster is stale until its lease has been
 // watched for its duration, or a verdict of an earlier process is adopted.
 func NewLiveness(self string) *Liveness {
-	return &Liveness{self: self, leases: map[string]*lease{}, verdicts: map[string]Verdict{}, demoted: map[string]bool{}}
+	return &Liveness{
+		self: self, leases: map[string]*lease{}, verdicts: map[string]Verdict{}, read: map[string]time.Time{},
+		listed: listings{}, demoted: map[string]bool{},
+	}
 }
 
-// Observe records a cluster's lease as received from the watch.
-func (l *Liveness) Observe(cluster string, renewed time.Time, duration time.Duration, now time.Time) {
+// Observe records the lease of another cluster as it was read, or this member's own as received
+// from the watch. A lease that is older than the one observed before is of a broker that was
+// restored from a backup. For a stale cluster that is no renewal.
+func (l *Liveness) Observe(cluster string, renewal LastRenewal, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.read[cluster] = now
 	known := l.leases[cluster]
-	if known != nil && known.renewTime.Equal(renewed) {
+	if known != nil && known.Time.Equal(renewal.Time) {
+		known.LastRenewal = renewal
 		return
 	}
-	l.leases[cluster] = &lease{renewTime: renewed, observed: now, duration: duration}
-	if known != nil {
-		l.leases[cluster].returned = known.returned
-	}
+	l.leases[cluster] = &lease{LastRenewal: renewal, observed: now}
 	if cluster == l.self {
 		l.ownRenewalObserved = now
 	}
-}
-
-// ObserveRestored records a lease of a broker that was restored from a backup: it is older than the
-// one observed before. For a stale cluster that is no renewal.
-func (l *Liveness) ObserveRestored(cluster string, renewed time.Time, duration time.Duration, now time.Time) {
-	l.Observe(cluster, renewed, duration, now)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if verdict, stale := l.verdicts[cluster]; stale {
-		verdict.RenewTime = renewed
+	if known == nil {
+		return
+	}
+	l.leases[cluster].returned = known.returned
+	if verdict, stale := l.verdicts[cluster]; stale && renewal.Version < known.Version {
+		verdict.RenewTime = renewal.Time
 		l.verdicts[cluster] = verdict
 	}
 }
 
 // Forget drops a cluster that left or was removed, and its records with it.
-func (l *Liveness) Forget(cluster string) {
+func (l *Liveness) Forget(cluster string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.leases, cluster)
+	l.read[cluster] = now
 }
 
 // Judge returns the verdicts as they are now, and the clusters for which that changed. It must not
@@ -97,7 +110,7 @@ func (l *Liveness) Judge(now time.Time) (verdicts map[string]Verdict, changed []
 	verdicts = maps.Clone(l.verdicts)
 	for cluster, verdict := range l.verdicts {
 		lease := l.leases[cluster]
-		if lease != nil && lease.renewTime.Equal(verdict.RenewTime) {
+		if lease != nil && lease.Time.Equal(verdict.RenewTime) {
 			continue
 		}
 		if lease != nil {
@@ -108,7 +121,7 @@ func (l *Liveness) Judge(now time.Time) (verdicts map[string]Verdict, changed []
 	}
 	wasLive := l.watchLive
 	own := l.leases[l.self]
-	l.watchLive = own != nil && now.Sub(l.ownRenewalObserved) <= own.duration/2
+	l.watchLive = own != nil && now.Sub(l.ownRenewalObserved) <= own.Duration/2
 	if !l.watchLive {
 		return verdicts, changed // our own watch is down, so silence proves nothing
 	}
@@ -119,8 +132,8 @@ func (l *Liveness) Judge(now time.Time) (verdicts map[string]Verdict, changed []
 		if !wasLive {
 			lease.observed = now // renewals may have been missed while the watch was down
 		}
-		if now.Sub(lease.observed) > lease.duration {
-			verdicts[cluster] = Verdict{RenewTime: lease.renewTime, Since: now}
+		if l.read[cluster].Sub(lease.observed) > lease.Duration {
+			verdicts[cluster] = Verdict{RenewTime: lease.Time, Since: now}
 			changed = append(changed, cluster)
 		}
 	}
@@ -130,15 +143,15 @@ func (l *Liveness) Judge(now time.Time) (verdicts map[string]Verdict, changed []
 
 // keepRestored keeps the verdicts of an earlier process about clusters whose leases are older than
 // that: the broker was restored meanwhile, which is no sign of life. Only the first Judge sees such
-// leases; later ones come through Observe and ObserveRestored.
+// leases; later ones come through Observe.
 func (l *Liveness) keepRestored() {
 	if l.judged {
 		return
 	}
 	l.judged = true
 	for cluster, verdict := range l.verdicts {
-		if lease := l.leases[cluster]; lease != nil && lease.renewTime.Before(verdict.RenewTime) {
-			verdict.RenewTime = lease.renewTime
+		if lease := l.leases[cluster]; lease != nil && lease.Time.Before(verdict.RenewTime) {
+			verdict.RenewTime = lease.Time
 			l.verdicts[cluster] = verdict
 		}
 	}
@@ -176,14 +189,14 @@ func (l *Liveness) StaleSince() map[string]time.Time {
 	return since
 }
 
-// LeaseAges returns, by cluster, how long ago its last renewal was observed. For a cluster that was
-// stale before this process started, it is how long ago that was decided.
+// LeaseAges returns, by cluster, how old its last renewal was when its lease was last read. For a
+// stale cluster it is at least how long ago that was decided.
 func (l *Liveness) LeaseAges(now time.Time) map[string]time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make(map[string]time.Duration, len(l.leases))
 	for cluster, lease := range l.leases {
-		out[cluster] = now.Sub(lease.observed)
+		out[cluster] = max(0, l.read[cluster].Sub(lease.observed))
 		if verdict, stale := l.verdicts[cluster]; stale {
 			out[cluster] = max(out[cluster], now.Sub(verdict.Since))
 		}

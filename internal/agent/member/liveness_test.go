@@ -24,16 +24,34 @@ func newWatcher(t *testing.T) *watcher {
 	return w
 }
 
-// run lets seconds pass. Each second the named clusters renew, and liveness is updated.
+func renewedAt(t time.Time) LastRenewal {
+	return LastRenewal{Time: t, Duration: 20 * time.Second, Version: t.Unix()}
+}
+
+// run lets seconds pass. Each second the named clusters renew, all leases are read, and liveness is
+// updated. Without "me" the broker cannot be reached.
 func (w *watcher) run(seconds int, renewing ...string) (changed []string) {
 	for range seconds {
 		w.now = w.now.Add(time.Second)
-		for _, cluster := range renewing {
-			w.l.Observe(cluster, w.now, 20*time.Second, w.now)
-		}
+		w.renew(renewing...)
 		changed = append(changed, update(w.l, w.now)...)
 	}
 	return changed
+}
+
+// renew renews leases, and reads those of all others if this cluster renews its own.
+func (w *watcher) renew(clusters ...string) {
+	for _, cluster := range clusters {
+		w.l.Observe(cluster, renewedAt(w.now), w.now)
+	}
+	if !slices.Contains(clusters, "me") {
+		return
+	}
+	for cluster, lease := range w.l.leases {
+		if cluster != "me" {
+			w.l.Observe(cluster, lease.LastRenewal, w.now)
+		}
+	}
 }
 
 // update judges and adopts the verdicts, as the agent does.
@@ -105,10 +123,10 @@ func TestClocksDoNotMatter(t *testing.T) {
 	w := newWatcher(t)
 	for i := range 40 {
 		w.now = w.now.Add(time.Second)
-		w.l.Observe("me", w.now, 20*time.Second, w.now)
-		w.l.Observe("ahead", w.now.Add(time.Hour), 20*time.Second, w.now)
-		w.l.Observe("behind", w.now.Add(-24*time.Hour), 20*time.Second, w.now)
-		w.l.Observe("backwards", w.now.Add(-time.Duration(i)*time.Minute), 20*time.Second, w.now)
+		w.l.Observe("me", renewedAt(w.now), w.now)
+		w.l.Observe("ahead", renewedAt(w.now.Add(time.Hour)), w.now)
+		w.l.Observe("behind", renewedAt(w.now.Add(-24*time.Hour)), w.now)
+		w.l.Observe("backwards", renewedAt(w.now.Add(-time.Duration(i)*time.Minute)), w.now)
 		update(w.l, w.now)
 		w.wantStale()
 	}
@@ -123,7 +141,7 @@ func TestRelistIsNoRenewal(t *testing.T) {
 	frozen := w.now
 	for range 30 {
 		w.run(1, "me")
-		w.l.Observe("east", frozen, 20*time.Second, w.now)
+		w.l.Observe("east", renewedAt(frozen), w.now)
 	}
 	w.wantStale("east")
 }
@@ -135,7 +153,7 @@ func TestLeaseDurationsAreBelievedWithinBounds(t *testing.T) {
 		state := &State{Liveness: NewLiveness("me")}
 		w := &watcher{T: t, l: state.Liveness}
 		renew := func(cluster string, seconds int32) {
-			state.observeLease(nil, &coordinationv1.Lease{
+			state.ObserveLease(&coordinationv1.Lease{
 				ObjectMeta: metav1.ObjectMeta{Name: cluster},
 				Spec:       coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To(seconds), RenewTime: ptr.To(metav1.NowMicro())},
 			})
@@ -144,6 +162,8 @@ func TestLeaseDurationsAreBelievedWithinBounds(t *testing.T) {
 			for end := time.Now().Add(d); time.Now().Before(end); {
 				time.Sleep(500 * time.Millisecond)
 				renew("me", 20)
+				w.now = time.Now()
+				w.renew("me")
 				update(state.Liveness, time.Now())
 			}
 		}
@@ -167,7 +187,7 @@ func TestRemovedClusterIsForgotten(t *testing.T) {
 	w.run(2, "me", "east")
 	w.run(25, "me")
 	w.wantStale("east")
-	w.l.Forget("east")
+	w.l.Forget("east", w.now)
 	if changed := w.run(1, "me"); !slices.Equal(changed, []string{"east"}) {
 		t.Fatalf("changed: %v", changed)
 	}
@@ -195,9 +215,9 @@ func TestVerdictsOutliveTheProcess(t *testing.T) {
 
 	after := &watcher{t, NewLiveness("me"), before.now.Add(time.Hour)}
 	after.l.Adopt(verdicts)
-	after.l.Observe("me", after.now, 20*time.Second, after.now)
-	after.l.Observe("dead", lastRenewal, 20*time.Second, after.now)
-	after.l.Observe("back", lastRenewal.Add(time.Minute), 20*time.Second, after.now)
+	after.l.Observe("me", renewedAt(after.now), after.now)
+	after.l.Observe("dead", renewedAt(lastRenewal), after.now)
+	after.l.Observe("back", renewedAt(lastRenewal.Add(time.Minute)), after.now)
 	if changed := update(after.l, after.now); !slices.Equal(changed, []string{"back", "gone"}) {
 		t.Fatalf("changed: %v", changed)
 	}
@@ -221,7 +241,7 @@ func TestVerdictsOutliveTheProcess(t *testing.T) {
 func TestVerdictsHoldBeforeTheFirstRenewal(t *testing.T) {
 	w := newWatcher(t)
 	w.l.Adopt(map[string]Verdict{"dead": {RenewTime: w.now, Since: w.now}})
-	w.l.Observe("dead", w.now, 20*time.Second, w.now)
+	w.l.Observe("dead", renewedAt(w.now), w.now)
 	w.run(60)
 	w.wantStale("dead")
 	w.run(1, "dead")
@@ -233,10 +253,12 @@ func TestVerdictsHoldBeforeTheFirstRenewal(t *testing.T) {
 func TestVerdictsSurviveARestartAndARestoredBroker(t *testing.T) {
 	w := newWatcher(t)
 	w.l.Adopt(map[string]Verdict{"dead": {RenewTime: w.now, Since: w.now}})
-	w.l.Observe("dead", w.now.Add(-time.Hour), 20*time.Second, w.now)
+	w.l.Observe("dead", renewedAt(w.now.Add(-time.Hour)), w.now)
 	w.run(60)
 	w.wantStale("dead")
-	w.l.Observe("dead", w.now.Add(-2*time.Hour), 20*time.Second, w.now) // its clock was set back
+	setBack := renewedAt(w.now.Add(-2 * time.Hour)) // its clock was
+	setBack.Version = w.now.Unix()
+	w.l.Observe("dead", setBack, w.now)
 	w.run(1)
 	w.wantStale()
 }
@@ -246,19 +268,19 @@ func TestRestoredBrokerRevivesNoCluster(t *testing.T) {
 	w := newWatcher(t)
 	state := &State{Liveness: w.l}
 	w.run(2, "me", "dead")
-	observe := func(version string, renewed time.Time) *coordinationv1.Lease {
-		return &coordinationv1.Lease{
+	observe := func(version string, renewed time.Time) {
+		state.ObserveLease(&coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: "dead", ResourceVersion: version},
 			Spec:       coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(renewed))},
-		}
+		})
 	}
-	last, older := observe("100", w.now), observe("50", w.now.Add(-time.Minute))
+	observe("100", w.now)
 	w.run(25, "me")
 	w.wantStale("dead")
-	state.observeLease(last, older)
+	observe("50", w.now.Add(-time.Minute))
 	w.run(5, "me")
 	w.wantStale("dead")
-	state.observeLease(older, observe("51", w.now))
+	observe("51", w.now)
 	w.run(1, "me")
 	w.wantStale()
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 // RemovedError means that this cluster is no member any more: its Lease on the broker says so. A
@@ -156,8 +157,9 @@ func deleteImports(ctx context.Context, c client.Client) error {
 	return errors.Join(errs...)
 }
 
-// deleteClaims deletes the objects that exist exactly while the cluster is a member. Admission lets
-// them be deleted only when they are marked for it.
+// deleteClaims deletes the objects that exist exactly while the cluster is a member, and what its
+// agent published for the data plane. Admission lets the claims be deleted only when they are
+// marked for it.
 func deleteClaims(ctx context.Context, c client.Client) error {
 	var errs []error
 	for _, claim := range objects.MembershipClaims("") {
@@ -177,9 +179,10 @@ func deleteClaims(ctx context.Context, c client.Client) error {
 			errs = append(errs, fmt.Errorf("delete %s: %w", claim.GetName(), err))
 		}
 	}
-	ranges := objects.RangesProperty(nil)
-	if err := c.Delete(ctx, ranges); client.IgnoreNotFound(err) != nil {
-		errs = append(errs, fmt.Errorf("delete %s: %w", ranges.GetName(), err))
+	for _, property := range []client.Object{objects.RangesProperty(nil), reachable.Property(nil)} {
+		if err := c.Delete(ctx, property); client.IgnoreNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("delete %s: %w", property.GetName(), err))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -36,28 +36,35 @@ type State struct {
 	listed     atomic.Bool
 	judged     atomic.Bool
 	newest     atomic.Int64 // the highest resource version of a lease that was received
+	watched    atomic.Int64 // that of this member's own lease as received from the watch
 	clusterSet atomic.Pointer[v1alpha1.ClusterSet]
 	cluster    atomic.Pointer[v1alpha1.Cluster]
 }
 
 // WatchBroker updates the state from the broker's cache. brokerKinds are the kinds that must have
-// been listed before the member counts as connected. changed is called when the settings changed.
-func (s *State) WatchBroker(ctx context.Context, c cache.Cache, brokerKinds []client.Object, changed func()) error {
+// been listed, and leasesRead what must be true, before the member counts as connected. changed is
+// called when the settings changed.
+func (s *State) WatchBroker(ctx context.Context, c cache.Cache, brokerKinds []client.Object, leasesRead func() bool, changed func()) error {
 	if err := keepLatest(ctx, c, s.Membership.ClusterSet, &s.clusterSet, changed); err != nil {
 		return err
 	}
 	if err := keepLatest(ctx, c, s.Membership.ClusterID, &s.cluster, changed); err != nil {
 		return err
 	}
-	leasesObserved, err := trigger.Handle(ctx, c, &coordinationv1.Lease{}, trigger.EventHandler[*coordinationv1.Lease]{
-		Add:    func(lease *coordinationv1.Lease) { s.observeLease(nil, lease) },
-		Update: s.observeLease,
-		Delete: func(lease *coordinationv1.Lease, _ bool) { s.Liveness.Forget(lease.Name) },
+	ownLeaseObserved, err := Watch(ctx, c, &coordinationv1.Lease{}, func(lease *coordinationv1.Lease, deleted bool) {
+		switch {
+		case lease.Name != s.Membership.ClusterID:
+		case deleted:
+			s.Liveness.Forget(lease.Name, time.Now())
+		default:
+			s.watched.Store(objects.ResourceVersion(lease))
+			s.ObserveLease(lease)
+		}
 	})
 	if err != nil {
 		return err
 	}
-	synced := []toolscache.InformerSynced{leasesObserved}
+	synced := []toolscache.InformerSynced{ownLeaseObserved, leasesRead}
 	for _, kind := range brokerKinds {
 		informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {
@@ -92,28 +99,31 @@ func keepLatest[T any, P interface {
 	return err
 }
 
-// NewestLease returns the highest resource version of all leases that the watch has received.
+// NewestLease returns the highest resource version of all leases that were received, WatchedLease
+// that of this member's own lease as received from the watch.
 func (s *State) NewestLease() int64 { return s.newest.Load() }
+
+// WatchedLease is described at NewestLease.
+func (s *State) WatchedLease() int64 { return s.watched.Load() }
 
 // ForgetNewestLease is called when the broker was restored from a backup: what is received from now
 // on is older.
-func (s *State) ForgetNewestLease() { s.newest.Store(0) }
+func (s *State) ForgetNewestLease() {
+	s.newest.Store(0)
+	s.watched.Store(0)
+}
 
-// observeLease records a lease. before is nil when it is observed for the first time.
-func (s *State) observeLease(before, lease *coordinationv1.Lease) {
+// ObserveLease records a lease that was received.
+func (s *State) ObserveLease(lease *coordinationv1.Lease) {
 	version := objects.ResourceVersion(lease)
 	for known := s.newest.Load(); version > known && !s.newest.CompareAndSwap(known, version); known = s.newest.Load() {
 	}
+	now := time.Now()
 	if lease.Spec.RenewTime == nil {
-		s.Liveness.Forget(lease.Name) // removed, left, or invited but not joined yet
+		s.Liveness.Forget(lease.Name, now) // removed, left, or invited but not joined yet
 		return
 	}
-	observe := s.Liveness.Observe
-	if before != nil && objects.OlderVersion(lease, before) {
-		observe = s.Liveness.ObserveRestored
-	}
-	observe(lease.Name, lease.Spec.RenewTime.Time, objects.LeaseDurationOf(lease), time.Now())
-	s.Liveness.ObserveDemoted(lease.Name, objects.DemotedOn(lease))
+	s.Liveness.Observe(lease.Name, LastRenewal{lease.Spec.RenewTime.Time, objects.LeaseDurationOf(lease), version}, now)
 }
 
 // Watch calls observe for every object of a kind in a cache, when it is added, updated or deleted.
@@ -132,12 +142,18 @@ func (s *State) Listed() bool { return s.listed.Load() }
 // SetJudged records that Liveness has judged the members for the first time.
 func (s *State) SetJudged() { s.judged.Store(true) }
 
-// Connected reports whether the broker's objects are known, the members have been judged and the id
-// belongs to this cluster. It stays true if the broker becomes unreachable later: its last known
-// state remains valid.
-func (s *State) Connected() bool {
-	return s.Listed() && s.judged.Load() && s.cluster.Load() != nil && s.clusterSet.Load() != nil && s.NodesSynced() && s.HoldsClusterID()
+// Judged reports whether SetJudged was called.
+func (s *State) Judged() bool { return s.judged.Load() }
+
+// Known reports whether the broker's objects and the nodes are known, and the id belongs to this
+// cluster.
+func (s *State) Known() bool {
+	return s.Listed() && s.cluster.Load() != nil && s.clusterSet.Load() != nil && s.NodesSynced() && s.HoldsClusterID()
 }
+
+// Connected reports whether all that decisions need is known, and the members have been judged. It
+// stays true if the broker becomes unreachable later: its last known state remains valid.
+func (s *State) Connected() bool { return s.Judged() && s.Known() }
 
 // Blocks returns the blocks of clusterset IPs that this member allocates from.
 func (s *State) Blocks() []netip.Prefix {

@@ -36,13 +36,15 @@ type Transport struct {
 	mu sync.Mutex
 	// watched are the paths of watched collections. The value is true if the collection must be listed
 	// again before its watch may resume.
-	watched     map[string]bool
+	watched map[string]bool
+	// restarting are the paths whose watches have not begun anew since RestartWatches.
+	restarting  map[string]bool
 	openWatches map[*cancelableBody]struct{}
 }
 
 // NewTransport returns a transport that has not been used yet.
 func NewTransport() *Transport {
-	return &Transport{timeout: writeTimeout, watched: map[string]bool{}, openWatches: map[*cancelableBody]struct{}{}}
+	return &Transport{timeout: writeTimeout, watched: map[string]bool{}, restarting: map[string]bool{}, openWatches: map[*cancelableBody]struct{}{}}
 }
 
 // Wrap returns a RoundTripper that sends requests by next, with t's retries and timeouts.
@@ -54,11 +56,18 @@ func (t *Transport) RestartWatches() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for path := range t.watched {
-		t.watched[path] = true
+		t.watched[path], t.restarting[path] = true, true
 	}
 	for watch := range t.openWatches {
 		watch.cancel()
 	}
+}
+
+// Restarted reports whether all watches have begun anew since RestartWatches.
+func (t *Transport) Restarted() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.restarting) == 0
 }
 
 // mayResume reports whether a watch of a collection may begin at a resource version, and whether it
@@ -78,6 +87,13 @@ func (t *Transport) recordList(path string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.watched, path) // the watch after the list adds it again
+}
+
+// recordWatch records that the watch of a collection has begun.
+func (t *Transport) recordWatch(path string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.restarting, path)
 }
 
 func (t *Transport) addWatch(watch *cancelableBody) {
@@ -138,6 +154,9 @@ func (r *roundTripper) watch(req *http.Request, version string) (*http.Response,
 			if (resumes || retries) && r.isOlder(req, version) {
 				_ = resp.Body.Close() // nothing arrives on it
 				return expiredResponse(req), nil
+			}
+			if resp.StatusCode == http.StatusOK {
+				r.transport.recordWatch(req.URL.Path)
 			}
 			return resp, nil
 		}

@@ -69,6 +69,9 @@ func TestRestartWatches(t *testing.T) {
 	transport.timeout = 100 * time.Millisecond
 	client := &http.Client{Transport: transport.Wrap(http.DefaultTransport)}
 	_, rest := get(t, client, server.URL+"/records?watch=true&resourceVersion=7")
+	if !transport.Restarted() {
+		t.Error("a watch restarts that was not ended")
+	}
 	transport.RestartWatches()
 	if _, err := rest(); !errors.Is(err, context.Canceled) {
 		t.Errorf("the running watch ended with %v", err)
@@ -78,6 +81,9 @@ func TestRestartWatches(t *testing.T) {
 		if body, err := rest(); err != nil || status != http.StatusGone || !strings.Contains(body, `"reason":"Expired"`) {
 			t.Errorf("a watch from an old version: %d %s %v", status, body, err)
 		}
+		if transport.Restarted() {
+			t.Error("the watches have restarted, before one began anew")
+		}
 	}
 	for _, next := range []string{
 		"/slices?watch=true&resourceVersion=7", "/records?watch=true&sendInitialEvents=true", "/records?watch=true&resourceVersion=8",
@@ -85,6 +91,9 @@ func TestRestartWatches(t *testing.T) {
 		if status, _ := get(t, client, server.URL+next); status != http.StatusOK {
 			t.Errorf("%s: %d", next, status)
 		}
+	}
+	if !transport.Restarted() {
+		t.Error("the watch has begun anew, but counts as restarting")
 	}
 }
 

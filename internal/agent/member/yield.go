@@ -7,6 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 // recordPage is how many records are read at once: the broker may hold very many.
@@ -48,12 +50,12 @@ func (h *Heartbeat) yieldAfterSilence(ctx context.Context, lease *coordinationv1
 
 // isDemoted reports whether any other member demotes this one.
 func (h *Heartbeat) isDemoted(ctx context.Context) (bool, error) {
-	leases := &coordinationv1.LeaseList{}
-	if err := h.Client.List(ctx, leases, client.InNamespace(h.Namespace)); err != nil {
-		return false, fmt.Errorf("list the leases of other members: %w", err)
+	clusters := &v1alpha1.ClusterList{}
+	if err := h.Client.List(ctx, clusters, client.InNamespace(h.Namespace)); err != nil {
+		return false, fmt.Errorf("list the other members: %w", err)
 	}
-	return slices.ContainsFunc(leases.Items, func(lease coordinationv1.Lease) bool {
-		return lease.Name != h.ClusterID && slices.Contains(objects.DemotedOn(&lease), h.ClusterID)
+	return slices.ContainsFunc(clusters.Items, func(c v1alpha1.Cluster) bool {
+		return c.Name != h.ClusterID && slices.Contains(c.Status.Demoted, h.ClusterID)
 	}), nil
 }
 
@@ -106,7 +108,9 @@ func (h *Heartbeat) othersDecided(ctx context.Context, records []*v1alpha1.Expor
 	_, decided := merge.WithDemoted(records, map[string]bool{h.ClusterID: true}, func(merged merge.Result) bool {
 		return slices.ContainsFunc(endpoints.Items, func(s discoveryv1.EndpointSlice) bool {
 			source := s.Labels[mcsv1beta1.LabelSourceCluster]
-			return source != h.ClusterID && slices.Contains(merged.Clusters, source) && objects.HasReadyEndpoint(&s)
+			carries := func(name string, protocol corev1.Protocol) bool { return merged.CarriesPort(source, name, protocol) }
+			return source != h.ClusterID && slices.Contains(merged.Clusters, source) &&
+				reachable.HasReadyEndpoint(&s) && reachable.HasPort(&s, carries)
 		})
 	})
 	return decided, nil

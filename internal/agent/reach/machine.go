@@ -14,6 +14,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/beacon/wire"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 const (
@@ -54,20 +55,39 @@ type Machine struct {
 
 	targets   map[Key]*target
 	ordered   []*target
+	begun     bool // SetTargets was called
 	byAddress map[netip.AddrPort][]*target
 	expected  time.Time // when Advance is to be called again at the latest
 }
 
+// Restore makes clusters unreachable that were so for an earlier process. They stay unreachable
+// until they answer steadily. It must be called before SetTargets.
+func (m *Machine) Restore(unreachable reachable.Unreachables) {
+	m.targets = make(map[Key]*target, len(unreachable))
+	for key, since := range unreachable {
+		m.targets[key] = &target{Key: key, state: objects.Unreachable, reason: objects.ReachNoAnswer, since: since, hold: firstHold}
+	}
+}
+
 // SetTargets replaces what is probed. What is known of beacons that stay is kept; what was known of
 // others no longer counts. The state of a cluster that stays does not change by that alone.
+//
+// An unreachable cluster that is no longer in the list is kept for a while, as one that publishes
+// no beacons: a service that is deleted and created again must not end the verdict.
 func (m *Machine) SetTargets(now time.Time, list []Target) {
+	m.begun = true
 	targets := make(map[Key]*target, len(list))
 	m.byAddress, m.ordered = map[netip.AddrPort][]*target{}, nil
+	for key, t := range m.targets {
+		if t.state == objects.Unreachable && !slices.ContainsFunc(list, func(wanted Target) bool { return wanted.Key == key }) {
+			list = append(slices.Clip(list), Target{Key: key})
+		}
+	}
 	for _, wanted := range list {
 		t := m.targets[wanted.Key]
 		isNew := t == nil
 		if isNew {
-			t = &target{Key: wanted.Key, state: objects.ReachabilityUnknown, since: now}
+			t = &target{Key: wanted.Key, state: objects.ReachabilityUnknown, since: now, created: now}
 		}
 		t.refused, t.beacons = wanted.Refused, m.merge(now, t.beacons, wanted.Beacons)
 		if isNew {
@@ -191,4 +211,12 @@ func (m *Machine) Snapshot(now time.Time) []objects.Reachability {
 		out = append(out, t.reachability(now))
 	}
 	return out
+}
+
+// Undecided reports whether the beacons of a cluster have not had the time to answer yet.
+func (m *Machine) Undecided(now time.Time, cluster string) bool {
+	isNew := func(t *target) bool {
+		return t.Cluster == cluster && t.state == objects.ReachabilityUnknown && now.Sub(t.created) < firstAnswer
+	}
+	return !m.begun || slices.ContainsFunc(m.ordered, isNew)
 }

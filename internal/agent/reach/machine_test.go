@@ -381,7 +381,7 @@ func TestProbesAreFewAndSpread(t *testing.T) {
 
 // Families and clusters are judged apart from each other.
 func TestFamiliesAreApart(t *testing.T) {
-	east6 := Key{"east", corev1.IPv6Protocol}
+	east6 := Key{Cluster: "east", Family: corev1.IPv6Protocol}
 	v6 := Beacon{netip.MustParseAddrPort("[fd00::1]:9446"), eastID}
 	n := newNetwork(t, 1, func(at time.Duration, to netip.Addr) link {
 		return link{delay: time.Millisecond, cut: to.Is6() && at > 5*time.Second}

@@ -18,7 +18,7 @@ import (
 var (
 	start  = time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC)
 	eastID = wire.NewIdentity("east", wire.Key{1})
-	east   = Key{"east", corev1.IPv4Protocol}
+	east   = Key{Cluster: "east", Family: corev1.IPv4Protocol}
 )
 
 // link is how the network treats datagrams and connections to one address.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/beacon/wire"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 const (
@@ -35,8 +36,9 @@ const (
 type Prober struct {
 	// Families are the address families of this cluster.
 	Families []corev1.IPFamily
-	// Targets returns what is to be probed. Their addresses have been checked.
-	Targets func() []Target
+	// Targets returns what is to be probed, with addresses that have been checked. While that is not
+	// known, nothing changes.
+	Targets func() (list []Target, known bool)
 	// Endpoints returns TCP endpoints of a cluster that may be tried, of different services where
 	// possible. Their addresses have been checked.
 	Endpoints func(key Key, limit int) []netip.AddrPort
@@ -50,7 +52,7 @@ type Prober struct {
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu      sync.Mutex
-	machine *Machine // nil before Run
+	machine *Machine // nil before Run and Restore
 	dials   chan struct{}
 }
 
@@ -63,7 +65,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		defer func() { _ = socket.Close() }()
 	}
 	p.mu.Lock()
-	p.machine = &Machine{NewNonce: newNonce, Random: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64()))}
+	p.ensureMachine()
 	p.dials = make(chan struct{}, maxDials)
 	p.mu.Unlock()
 	for _, socket := range sockets {
@@ -71,6 +73,29 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 	p.loop(ctx, sockets)
 	return nil
+}
+
+// ensureMachine creates the machine. The lock is held.
+func (p *Prober) ensureMachine() {
+	if p.machine == nil {
+		p.machine = &Machine{NewNonce: newNonce, Random: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64()))}
+	}
+}
+
+// Restore makes clusters unreachable that were so for an earlier process. It must be called before
+// Targets returns any.
+func (p *Prober) Restore(unreachable reachable.Unreachables) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ensureMachine()
+	p.machine.Restore(unreachable)
+}
+
+// Undecided reports whether the beacons of a cluster have not had the time to answer yet.
+func (p *Prober) Undecided(cluster string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.machine == nil || p.machine.Undecided(time.Now(), cluster)
 }
 
 func newNonce() (nonce wire.Nonce) {
@@ -115,13 +140,14 @@ func (p *Prober) loop(ctx context.Context, sockets map[corev1.IPFamily]net.Packe
 		case <-timer.C:
 		}
 		var targets []Target
-		due := time.Since(refreshed) >= refreshEvery
-		if due {
-			targets, refreshed = p.Targets(), time.Now()
+		known := false
+		if time.Since(refreshed) >= refreshEvery {
+			targets, known = p.Targets()
+			refreshed = time.Now()
 		}
 		p.mu.Lock()
 		now := time.Now()
-		if due {
+		if known {
 			p.machine.SetTargets(now, targets)
 		}
 		probes, tries, changes, next := p.machine.Advance(now)
@@ -198,7 +224,7 @@ func (p *Prober) report(changes []Change) {
 	}
 }
 
-// Snapshot returns the state of all clusters that are probed; none before Run.
+// Snapshot returns the state of all clusters that are probed; none before Run and Restore.
 func (p *Prober) Snapshot() []objects.Reachability {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -76,7 +76,7 @@ func runProber(t *testing.T, responders []*responder, endpoints ...netip.AddrPor
 	r := running{t, nil, make(chan Change, 100)}
 	r.Prober = &Prober{
 		Families:  []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
-		Targets:   func() []Target { return []Target{target} },
+		Targets:   func() ([]Target, bool) { return []Target{target}, true },
 		Endpoints: func(_ Key, limit int) []netip.AddrPort { return endpoints[:min(limit, len(endpoints))] },
 		Changed: func(list []Change) {
 			for _, c := range list {
@@ -176,7 +176,8 @@ func TestProberTriesEndpoints(t *testing.T) {
 // Without a socket nothing is probed, and nothing else fails.
 func TestProberWithoutSockets(t *testing.T) {
 	p := &Prober{
-		Families: []corev1.IPFamily{corev1.IPv6Protocol}, Log: logr.Discard(), Targets: func() []Target { return []Target{{Key: east}} },
+		Families: []corev1.IPFamily{corev1.IPv6Protocol}, Log: logr.Discard(),
+		Targets: func() ([]Target, bool) { return []Target{{Key: east}}, true },
 		Listen:  func(string) (net.PacketConn, error) { return nil, errors.New("no IPv6 here") },
 		Changed: func([]Change) {}, Answered: func(Key, time.Duration) {},
 	}

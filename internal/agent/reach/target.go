@@ -3,9 +3,8 @@ package reach
 import (
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 const (
@@ -19,6 +18,8 @@ const (
 	// withoutBeacons is how long a state is kept while no beacon can confirm it: beacons that are
 	// rescheduled come back at other addresses.
 	withoutBeacons = 30 * time.Second
+	// firstAnswer is how long a cluster that was not probed before has to answer: three probes.
+	firstAnswer = 1500 * time.Millisecond
 
 	// A cluster that was not reached is used again after it answered steadily for firstHold. Each
 	// further verdict doubles that, up to maxHold; each calmPeriod without one halves it.
@@ -28,10 +29,7 @@ const (
 )
 
 // Key names what is judged: a cluster in one address family.
-type Key struct {
-	Cluster string
-	Family  corev1.IPFamily
-}
+type Key = reachable.Key
 
 // target is a cluster that is probed.
 type target struct {
@@ -43,6 +41,7 @@ type target struct {
 	reason objects.ReachReason
 	since  time.Time
 
+	created   time.Time // when it was first probed; zero if it was unreachable for an earlier process
 	tryAt     time.Time // when endpoints are tried next; zero while there is no need
 	connected time.Time // when an endpoint last accepted a connection since the beacons fell silent
 	steady    time.Time // since when a cluster that was not reached answers; zero if it does not

@@ -26,6 +26,8 @@ type Metrics struct {
 	Waits *prometheus.CounterVec
 	// ProbeLatency is the time from a probe to the answer of a beacon, by cluster.
 	ProbeLatency *prometheus.HistogramVec
+	// Failovers counts the clusters whose endpoints this one stopped using, by cause.
+	Failovers *prometheus.CounterVec
 	// Waiting holds the services that wait now.
 	Waiting WaitList
 	// Exports and Imports count services by state.
@@ -61,6 +63,10 @@ func New() *Metrics {
 		ProbeLatency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "seamark_probe_latency_seconds", Help: "Time from a probe to the answer of a beacon of another cluster.", Buckets: latencyBuckets,
 		}, []string{"cluster"}),
+		Failovers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "seamark_failovers_total",
+			Help: "Clusters whose endpoints this one stopped using where others serve, by cause: unreachable (beacons and endpoints) or lease.",
+		}, []string{"cause"}),
 		Exports:   newTally("seamark_exports", "ServiceExports of this cluster by state.", "ready", "pending", "invalid"),
 		Imports:   newTally("seamark_imports", "ServiceImports of this cluster by state.", "ready", "not_ready"),
 		Conflicts: newTally("seamark_export_conflicts", "ServiceExports of this cluster whose service has a conflict.", "conflict"),
@@ -68,8 +74,11 @@ func New() *Metrics {
 	for _, hop := range []string{"publish", "aggregate", "import"} {
 		m.Propagation.WithLabelValues(hop) // exposed from the start, at zero
 	}
+	for _, cause := range []string{"unreachable", "lease"} {
+		m.Failovers.WithLabelValues(cause)
+	}
 	m.collectors = []prometheus.Collector{
-		m.Propagation, m.Writes, m.Errors, m.Waits, m.ProbeLatency, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, buildInfo(),
+		m.Propagation, m.Writes, m.Errors, m.Waits, m.ProbeLatency, m.Failovers, m.Exports.gauge, m.Imports.gauge, m.Conflicts.gauge, buildInfo(),
 	}
 	m.addRemoved(0)
 	return m

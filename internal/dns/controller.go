@@ -13,13 +13,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/dns/zone"
 )
@@ -43,11 +40,11 @@ type controller struct {
 	startupTimeout time.Duration
 	fixedClusterID bool
 
-	ready         atomic.Bool
-	allSynced     chan struct{} // closed when ready
-	importsSynced latch
-	slicesSynced  latch
-	clusterIDRead latch
+	ready          atomic.Bool
+	allSynced      chan struct{} // closed when ready
+	importsSynced  latch
+	slicesSynced   latch
+	propertiesRead latch
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -75,7 +72,7 @@ func newController(s settings, z *zone.Zone, nodeName string) (*controller, erro
 	if s.locality.Headless && s.locality.Zone == "" {
 		c.nodeName = nodeName
 	}
-	for _, l := range []*latch{&c.importsSynced, &c.slicesSynced, &c.clusterIDRead} {
+	for _, l := range []*latch{&c.importsSynced, &c.slicesSynced, &c.propertiesRead} {
 		l.opened = make(chan struct{})
 	}
 	if c.fixedClusterID {
@@ -124,7 +121,7 @@ func (c *controller) run() {
 		return
 	}
 	c.running.Go(c.watchSlices)
-	if !c.wait(&c.slicesSynced) || !c.wait(&c.clusterIDRead) {
+	if !c.wait(&c.slicesSynced) || !c.wait(&c.propertiesRead) {
 		return
 	}
 	c.build()
@@ -276,42 +273,13 @@ func reduceAll(list *discoveryv1.EndpointSliceList) []*sliceObject {
 	return out
 }
 
-// watchLocality reads the zone of this server's node and watches the cluster's id, as far as the
-// Corefile does not set them.
+// watchLocality reads the zone of this server's node, as far as the Corefile does not set it, and
+// watches the properties of the cluster.
 func (c *controller) watchLocality() {
 	if c.nodeName != "" {
 		c.readNodeZone()
 	}
-	if c.fixedClusterID {
-		c.clusterIDRead.open()
-		return
-	}
-	const id = aboutv1beta1.PropertyClusterID
-	lw := cache.NewListWatchFromClient(c.about, "clusterproperties", metav1.NamespaceAll,
-		fields.OneTermEqualSelector(metav1.ObjectNameField, id))
-	setClusterID := func(id string) {
-		onClusterID(id)
-		c.state.setLocality(func(l *zone.Locality) { l.Cluster = id })
-	}
-	store := &reflectorStore{
-		reduce: func(o any) (any, error) { return o, nil },
-		set:    func(o any) { setClusterID(o.(*aboutv1beta1.ClusterProperty).Spec.Value) },
-		remove: func(any) { setClusterID("") },
-		retain: func(objects []any) {
-			if len(objects) == 0 {
-				setClusterID("")
-			}
-		},
-		synced: c.clusterIDRead.open,
-	}
-	listed := listWatch{lw.ListWithContextFunc, lw.WatchFuncWithContext}
-	runReflector(c.ctx, "ClusterProperties", listed, &aboutv1beta1.ClusterProperty{}, store, func(_ string, err error) {
-		// Without the CRD, or without permission to read it, the cluster's id is unknown and all
-		// clusters are equally far.
-		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			c.clusterIDRead.open()
-		}
-	})
+	c.watchProperties()
 }
 
 // readNodeZone reads the topology zone of this server's node. It does not change while the server

@@ -7,8 +7,8 @@
 //
 // A change comes in at reflector.go, one reflector for each kind of object. objects.go reduces an
 // object to what DNS needs, state.go stores it and marks its service as dirty, and controller.go
-// rebuilds the answers of dirty services. setup.go parses the Corefile, connect.go makes the API
-// clients.
+// rebuilds the answers of dirty services, without what unreachable.go leaves out. setup.go parses
+// the Corefile, connect.go makes the API clients.
 //
 // Memory holds, for each service, its prepared answers and the reduced objects behind them. For a
 // service with a clusterset IP it holds no endpoints.

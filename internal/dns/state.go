@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seamark-dev/seamark/internal/dns/zone"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 // state holds the objects of the API server as far as answers depend on them. Reflectors write it,
@@ -22,6 +23,7 @@ type state struct {
 	slices      map[string]*storedSlice   // by namespace/name
 	slicesByKey map[string][]*storedSlice // by the service's key
 	locality    zone.Locality
+	unreachable reachable.Unreachables // with cluster ids in lower case
 	// dirty are the services to rebuild, with the time of the first event that made each dirty.
 	dirty map[string]time.Time
 	wake  chan struct{}
@@ -239,6 +241,9 @@ func (s *state) nextJob() (job, bool) {
 			for _, h := range s.slicesByKey[key] {
 				j.incomplete = j.incomplete || h.slice == nil
 				service.Slices = append(service.Slices, h.slice)
+			}
+			if !j.incomplete {
+				service.Slices = leaveOutUnreachable(service.Slices, s.unreachable)
 			}
 		}
 		j.service = &service

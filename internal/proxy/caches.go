@@ -26,6 +26,7 @@ import (
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 	"github.com/seamark-dev/seamark/internal/proxy/model"
 )
 
@@ -86,7 +87,8 @@ func mustSelector(s labels.Selector, err error) labels.Selector {
 
 // isUsed reports whether the proxy uses a property. A selector of fields can name only one.
 func isUsed(property string) bool {
-	return property == aboutv1beta1.PropertyClusterID || property == v1alpha1.PropertyClusterSetIPRanges
+	return property == aboutv1beta1.PropertyClusterID || property == v1alpha1.PropertyClusterSetIPRanges ||
+		property == v1alpha1.PropertyUnreachableClusters
 }
 
 func stripProperty(obj any) (any, error) {
@@ -187,7 +189,10 @@ func (p *proxy) watch(ctx context.Context) error {
 			p.markChanged(types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[mcsv1beta1.LabelServiceName]})
 		},
 		&aboutv1beta1.ClusterProperty{}: func(o client.Object) {
-			if isUsed(o.GetName()) {
+			switch {
+			case o.GetName() == v1alpha1.PropertyUnreachableClusters:
+				p.markReachabilityChanged()
+			case isUsed(o.GetName()):
 				p.markAllChanged()
 			}
 		},
@@ -258,6 +263,52 @@ func (p *proxy) readRanges(ctx context.Context) ([]netip.Prefix, error) {
 		return nil, err
 	}
 	return model.UsableRanges(strings.Split(text, ",")), nil
+}
+
+// readUnreachable returns the clusters that the agent cannot reach. There are none if the property
+// does not exist or is unreadable.
+func (p *proxy) readUnreachable(ctx context.Context) (reachable.Unreachables, error) {
+	text, err := p.readProperty(ctx, v1alpha1.PropertyUnreachableClusters)
+	return reachable.Parse(text), err
+}
+
+// addAffected adds the name of every service that may change when clusters become unreachable or
+// reachable. It looks at all slices: an index would take memory on every node for something that is
+// rare.
+func (p *proxy) addAffected(ctx context.Context, clusters map[reachable.Key]bool, names map[types.NamespacedName]struct{}) error {
+	var list discoveryv1.EndpointSliceList
+	if err := p.reader().List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list EndpointSlices: %w", err)
+	}
+	for name, s := range sourcesOf(list.Items, clusters) {
+		if s.affected && s.several {
+			names[name] = struct{}{}
+		}
+	}
+	return nil
+}
+
+// sources is from which clusters the slices of a service are.
+type sources struct {
+	first    string // one of them
+	several  bool   // there are others: a service of one cluster keeps what it has
+	affected bool   // one of them became unreachable or reachable
+}
+
+func sourcesOf(all []discoveryv1.EndpointSlice, changed map[reachable.Key]bool) map[types.NamespacedName]sources {
+	out := make(map[types.NamespacedName]sources, len(all))
+	for i := range all {
+		s, key := &all[i], reachable.SourceOf(&all[i])
+		name := types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[mcsv1beta1.LabelServiceName]}
+		of, known := out[name]
+		if !known {
+			of.first = key.Cluster
+		}
+		of.several = of.several || of.first != key.Cluster
+		of.affected = of.affected || changed[key]
+		out[name] = of
+	}
+	return out
 }
 
 // readLocation returns this node's location, as far as the API server has it.

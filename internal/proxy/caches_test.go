@@ -1,13 +1,18 @@
 package proxy
 
 import (
+	"maps"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 // Endpoints share what they have in common, and keep what selects them.
@@ -40,5 +45,42 @@ func TestStripSlice(t *testing.T) {
 	withRegions := slice(map[string]string{v1alpha1.AnnotationNodeRegions: `{"there":"r"}`})
 	if name := *withRegions.Endpoints[3].NodeName; name != "there" {
 		t.Errorf("a node with a region became %s", name)
+	}
+}
+
+// Only services that have slices of a cluster whose state changed, and of another one, can change.
+func TestSourcesOfServices(t *testing.T) {
+	slice := func(service, cluster string, family discoveryv1.AddressType) discoveryv1.EndpointSlice {
+		return discoveryv1.EndpointSlice{AddressType: family, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Labels: map[string]string{
+			mcsv1beta1.LabelServiceName: service, mcsv1beta1.LabelSourceCluster: cluster}}}
+	}
+	all := []discoveryv1.EndpointSlice{
+		slice("shared", "west", "IPv4"), slice("shared", "east", "IPv4"), slice("shared-too", "east", "IPv4"), slice("shared-too", "west", "IPv4"),
+		slice("only", "west", "IPv4"), slice("only", "west", "IPv6"), slice("elsewhere", "east", "IPv4"), slice("elsewhere", "north", "IPv4"),
+		slice("other-family", "west", "IPv6"), slice("other-family", "east", "IPv4"),
+	}
+	want := map[types.NamespacedName]sources{
+		{Namespace: "ns", Name: "shared"}:       {"west", true, true},
+		{Namespace: "ns", Name: "shared-too"}:   {"east", true, true},
+		{Namespace: "ns", Name: "only"}:         {"west", false, true},
+		{Namespace: "ns", Name: "elsewhere"}:    {"east", true, false},
+		{Namespace: "ns", Name: "other-family"}: {"west", true, false},
+	}
+	if got := sourcesOf(all, map[reachable.Key]bool{{Cluster: "west", Family: "IPv4"}: true}); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// The proxy keeps the values of the properties that it reads, and no others.
+func TestStripProperty(t *testing.T) {
+	for name, want := range map[string]string{
+		aboutv1beta1.PropertyClusterID: "value", v1alpha1.PropertyClusterSetIPRanges: "value",
+		v1alpha1.PropertyUnreachableClusters: "value", "other.example": "",
+	} {
+		property := &aboutv1beta1.ClusterProperty{}
+		property.Name, property.Spec.Value = name, "value"
+		if _, err := stripProperty(property); err != nil || property.Spec.Value != want {
+			t.Errorf("the value of %s became %q: %v", name, property.Spec.Value, err)
+		}
 	}
 }

@@ -35,7 +35,7 @@ var (
 	})
 	metricDeletedFlows = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "seamark_proxy_deleted_flows_total",
-		Help: "Tracked connections that were deleted: UDP to an endpoint that no longer serves, or from before the rules.",
+		Help: "Tracked connections that were deleted: UDP, or never answered, to an endpoint that no longer serves; or from before the rules.",
 	})
 	metricFlowErrors = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "seamark_proxy_flow_errors_total",

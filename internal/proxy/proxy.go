@@ -34,6 +34,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/daemon/memory"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 	"github.com/seamark-dev/seamark/internal/proxy/kernel"
 	"github.com/seamark-dev/seamark/internal/proxy/model"
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
@@ -80,6 +81,7 @@ type proxy struct {
 	mu           sync.Mutex
 	changed      map[types.NamespacedName]struct{}
 	allChanged   bool      // the node's location changed: rebuild all services
+	reachChanged bool      // which clusters are unreachable changed: rebuild the services of those
 	pendingSince time.Time // since when changes wait for a sync; zero if none do
 	synced       bool
 	zone         string // the node's labels that were used last
@@ -89,6 +91,7 @@ type proxy struct {
 
 	// Used by the loop only.
 	location    model.Location
+	unreachable reachable.Unreachables
 	lastSync    time.Time
 	failedSyncs int
 }
@@ -276,13 +279,22 @@ func (p *proxy) sync(ctx context.Context) (wait time.Duration, err error) {
 	return o.FlowsWait, nil
 }
 
-// takeChanged returns the services to rebuild: those that changed, or all of them if the node's
-// location changed.
+// takeChanged returns the services to rebuild: those that changed, those of clusters that became
+// unreachable or reachable again, or all of them if the node's location changed.
 func (p *proxy) takeChanged(ctx context.Context) (map[types.NamespacedName]struct{}, error) {
 	p.mu.Lock()
-	names, all := p.changed, p.allChanged
-	p.changed, p.allChanged = map[types.NamespacedName]struct{}{}, false
+	names, all, reach := p.changed, p.allChanged, p.reachChanged
+	p.changed, p.allChanged, p.reachChanged = map[types.NamespacedName]struct{}{}, false, false
 	p.mu.Unlock()
+	if reach || all {
+		if err := p.updateUnreachable(ctx, names); err != nil {
+			p.changeAndWake(func() {
+				p.reachChanged, p.allChanged = true, p.allChanged || all
+				maps.Copy(p.changed, names)
+			})
+			return nil, err
+		}
+	}
 	if !all {
 		return names, nil
 	}
@@ -302,6 +314,25 @@ func (p *proxy) takeChanged(ctx context.Context) (map[types.NamespacedName]struc
 	return names, err
 }
 
+// updateUnreachable reads which clusters are unreachable, and adds the services that may change
+// because of that.
+func (p *proxy) updateUnreachable(ctx context.Context, names map[types.NamespacedName]struct{}) error {
+	unreachable, err := p.readUnreachable(ctx)
+	if err != nil {
+		return err
+	}
+	changed := p.unreachable.Changed(unreachable)
+	if len(changed) == 0 {
+		return nil
+	}
+	if err := p.addAffected(ctx, changed, names); err != nil {
+		return err
+	}
+	p.unreachable = unreachable
+	p.Log.Info("other clusters became unreachable or reachable", "unreachable", reachable.Property(unreachable).Spec.Value)
+	return nil
+}
+
 func (p *proxy) updateService(ctx context.Context, name types.NamespacedName) error {
 	si, endpoints, err := p.readService(ctx, name)
 	if err != nil {
@@ -311,7 +342,8 @@ func (p *proxy) updateService(ctx context.Context, name types.NamespacedName) er
 	if si != nil {
 		created = si.CreationTimestamp.Time
 	}
-	p.syncer.Set(name, created, model.Build(si, endpoints, p.location))
+	usable := reachable.LeaveOut(endpoints, p.unreachable)
+	p.syncer.Set(name, created, model.Build(si, usable, p.location))
 	return nil
 }
 
@@ -324,6 +356,8 @@ func (p *proxy) markChanged(names ...types.NamespacedName) {
 }
 
 func (p *proxy) markAllChanged() { p.changeAndWake(func() { p.allChanged = true }) }
+
+func (p *proxy) markReachabilityChanged() { p.changeAndWake(func() { p.reachChanged = true }) }
 
 func (p *proxy) changeAndWake(change func()) {
 	p.mu.Lock()
@@ -343,7 +377,7 @@ func (p *proxy) markSynced() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.synced = true
-	if len(p.changed) == 0 && !p.allChanged {
+	if len(p.changed) == 0 && !p.allChanged && !p.reachChanged {
 		p.pendingSince = time.Time{}
 	} else {
 		p.pendingSince = time.Now()

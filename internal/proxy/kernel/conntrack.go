@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -20,8 +21,12 @@ type Conntrack struct{ netns int }
 // descriptor, or of this process's if it is zero. It does not access the kernel yet.
 func OpenConntrack(netns int) Conntrack { return Conntrack{netns} }
 
-// genericHeader is the length of struct nfgenmsg, which precedes the attributes of a message.
-const genericHeader = 4
+const (
+	// genericHeader is the length of struct nfgenmsg, which precedes the attributes of a message.
+	genericHeader = 4
+	// seenReply is IPS_SEEN_REPLY of the kernel's nf_conntrack_common.h: a packet came back.
+	seenReply = 1 << 1
+)
 
 // Delete deletes the tracked connections for which stale is true, and returns how many. It reads
 // the table once for each family and keeps none of it: a node can have a million connections. It
@@ -42,17 +47,13 @@ func (c Conntrack) Delete(stale func(ruleset.Flow) bool) (int, error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		var failed error
 		err := request(list, family, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP).ExecuteIter(unix.NETLINK_NETFILTER, 0, func(message []byte) bool {
-			flow, ok := parseFlow(message)
-			if !ok || !stale(flow) {
-				return true
-			}
-			req := request(del, family, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
-			req.AddRawData(message[genericHeader:])
-			if _, err := req.Execute(unix.NETLINK_NETFILTER, 0); err != nil && !errors.Is(err, syscall.ENOENT) {
+			done, err := deleteStale(del, family, message, stale)
+			if err != nil {
 				failed = err
-				return true
 			}
-			deleted++
+			if done {
+				deleted++
+			}
 			return true
 		})
 		if err != nil {
@@ -63,6 +64,40 @@ func (c Conntrack) Delete(stale func(ruleset.Flow) bool) (int, error) {
 		}
 	}
 	return deleted, errors.Join(errs...)
+}
+
+// deleteStale deletes the connection of a listed message if it is stale, and reports whether it
+// did.
+func deleteStale(socket *nl.SocketHandle, family uint8, message []byte, stale func(ruleset.Flow) bool) (bool, error) {
+	flow, ok := parseFlow(message)
+	if !ok || !stale(flow) {
+		return false, nil
+	}
+	send := func(operation int) ([][]byte, error) {
+		// The kernel marks also a single connection as part of a list, so only the ACK ends it.
+		req := request(socket, family, operation, unix.NLM_F_ACK)
+		req.AddRawData(message[genericHeader:])
+		return req.Execute(unix.NETLINK_NETFILTER, 0)
+	}
+	if flow.Unanswered {
+		// The listing can be milliseconds old. If the connection was answered meanwhile, the client
+		// has established it, and would be reset without it. The kernel cannot delete on condition,
+		// so the time of one request remains.
+		now, err := send(nl.IPCTNL_MSG_CT_GET)
+		if errors.Is(err, syscall.ENOENT) {
+			return false, nil
+		}
+		if err != nil || len(now) == 0 {
+			return false, err
+		}
+		if flow, ok = parseFlow(now[0]); !ok || !stale(flow) {
+			return false, nil
+		}
+	}
+	if _, err := send(nl.IPCTNL_MSG_CT_DELETE); err != nil && !errors.Is(err, syscall.ENOENT) {
+		return false, err
+	}
+	return true, nil
 }
 
 func (c Conntrack) socket() (*nl.SocketHandle, error) {
@@ -93,6 +128,8 @@ func parseFlow(message []byte) (flow ruleset.Flow, ok bool) {
 			original = value
 		case nl.CTA_TUPLE_REPLY:
 			reply = value
+		case nl.CTA_STATUS:
+			flow.Unanswered = len(value) == 4 && binary.BigEndian.Uint32(value)&seenReply == 0
 		}
 	})
 	_, to, protocol := parseTuple(original)

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,9 +66,9 @@ func TestMasqueradePolicies(t *testing.T) {
 	}
 }
 
-// A message that is cut off anywhere is no reason to crash.
-func TestParseFlowOfShortMessages(t *testing.T) {
-	whole := []byte{
+// udpFlow is a message of the kernel's list of tracked connections.
+var (
+	udpFlow = []byte{
 		2, 0, 0, 0, // family, version
 		52, 0, 1, 0x80, // CTA_TUPLE_ORIG
 		20, 0, 1, 0x80, 8, 0, 1, 0, 10, 0, 0, 1, 8, 0, 2, 0, 243, 0, 0, 1, // addresses
@@ -76,16 +77,36 @@ func TestParseFlowOfShortMessages(t *testing.T) {
 		20, 0, 1, 0x80, 8, 0, 1, 0, 10, 0, 0, 2, 8, 0, 2, 0, 10, 0, 0, 1,
 		28, 0, 2, 0x80, 5, 0, 1, 0, 17, 0, 0, 0, 6, 0, 2, 0, 20, 233, 0, 0, 6, 0, 3, 0, 4, 0, 0, 0,
 	}
-	flow, ok := parseFlow(whole)
-	want := ruleset.Flow{
+	parsedUDPFlow = ruleset.Flow{
 		Frontend: ruleset.Frontend{VIP: netip.MustParseAddr("243.0.0.1"), Protocol: ruleset.UDP, Port: 53},
 		Endpoint: netip.MustParseAddrPort("10.0.0.2:5353"),
 	}
-	if !ok || flow != want {
-		t.Errorf("parsed %+v, %t", flow, ok)
+)
+
+// Without a status a connection counts as answered: established connections are not deleted.
+func TestParseFlowStatus(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		status     []byte
+		unanswered bool
+	}{
+		{"no status", nil, false},
+		{"confirmed, translated", []byte{8, 0, 3, 0, 0, 0, 1, 0xa8}, true},
+		{"answered too", []byte{8, 0, 3, 0, 0, 0, 1, 0xaa}, false},
+		{"two bytes", []byte{6, 0, 3, 0, 0, 0}, false},
+	} {
+		want := parsedUDPFlow
+		want.Unanswered = test.unanswered
+		if flow, ok := parseFlow(slices.Concat(udpFlow, test.status)); !ok || flow != want {
+			t.Errorf("%s: parsed %+v, %t", test.name, flow, ok)
+		}
 	}
-	for n := range whole {
-		if flow, ok := parseFlow(whole[:n]); ok && flow != want {
+}
+
+// A message that is cut off anywhere is no reason to crash.
+func TestParseFlowOfShortMessages(t *testing.T) {
+	for n := range udpFlow {
+		if flow, ok := parseFlow(udpFlow[:n]); ok && flow != parsedUDPFlow {
 			t.Errorf("%d bytes give %+v", n, flow)
 		}
 	}

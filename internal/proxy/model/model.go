@@ -164,9 +164,7 @@ func (b *builder) port(sp servicePort, all []candidate, preferred preference) ru
 		b.refuse("port %d/%s has %d endpoints, of which the first %d are used", p.Port, p.Protocol, len(chosen), ruleset.MaxEndpoints)
 		chosen = chosen[:ruleset.MaxEndpoints]
 	}
-	if p.Protocol == ruleset.UDP {
-		p.Draining = draining(all, chosen)
-	}
+	p.Draining = draining(all, chosen)
 	p.Silent = preferred.localOnly && len(chosen) == 0 && slices.ContainsFunc(all, candidate.usable)
 	for i := range chosen {
 		p.Endpoints = append(p.Endpoints, chosen[i].address)

@@ -13,10 +13,16 @@ type StaleFlows struct {
 	// place. A connection to one of them that is tracked without translation is stale.
 	VIPs   map[netip.Addr]struct{}
 	Ranges []netip.Prefix
-	// UDP are frontends that lost endpoints. A flow to an endpoint that the frontend does not have
-	// is stale. TCP clients notice that their server is gone; UDP clients that go on sending would
-	// keep the flow for ever.
-	UDP map[Frontend]struct{}
+	// LostEndpoints are frontends that lost endpoints. A flow to an endpoint that the frontend does
+	// not have is stale if it is UDP: clients that go on sending would keep it for ever. A flow of
+	// another protocol is stale only if it is unanswered. Packets that the client sends again would
+	// keep it, and so would a new connection from the same port. Answered ones are the clients' to
+	// end: they notice that their server is gone.
+	//
+	// The answer of an endpoint that was removed without draining may be under way. It is lost with
+	// the flow, but its client sends the first packet again after a second, and another endpoint
+	// gets that.
+	LostEndpoints map[Frontend]struct{}
 }
 
 // Flow is a tracked connection.
@@ -24,10 +30,12 @@ type Flow struct {
 	Frontend
 	// Endpoint is where the packets of the client go: the frontend itself without translation.
 	Endpoint netip.AddrPort
+	// Unanswered is set if no packet came back from there.
+	Unanswered bool
 }
 
 // Empty reports whether no connection can be stale.
-func (s *StaleFlows) Empty() bool { return len(s.VIPs)+len(s.Ranges)+len(s.UDP) == 0 }
+func (s *StaleFlows) Empty() bool { return len(s.VIPs)+len(s.Ranges)+len(s.LostEndpoints) == 0 }
 
 // Add adds what another transaction made stale.
 func (s *StaleFlows) Add(more StaleFlows) {
@@ -39,10 +47,10 @@ func (s *StaleFlows) Add(more StaleFlows) {
 			s.Ranges = append(s.Ranges, r)
 		}
 	}
-	if s.UDP == nil {
-		s.UDP = map[Frontend]struct{}{}
+	if s.LostEndpoints == nil {
+		s.LostEndpoints = map[Frontend]struct{}{}
 	}
-	maps.Copy(s.UDP, more.UDP)
+	maps.Copy(s.LostEndpoints, more.LostEndpoints)
 }
 
 func (s *StaleFlows) addVIP(vip netip.Addr) {
@@ -60,7 +68,10 @@ func (s *StaleFlows) Matcher(serving func(Frontend) []netip.AddrPort) func(Flow)
 		if flow.Endpoint.Addr() == flow.VIP {
 			return s.isUntranslated(flow)
 		}
-		if _, lost := s.UDP[flow.Frontend]; !lost {
+		if flow.Protocol != UDP && !flow.Unanswered {
+			return false
+		}
+		if _, lost := s.LostEndpoints[flow.Frontend]; !lost {
 			return false
 		}
 		set := sets[flow.Frontend]

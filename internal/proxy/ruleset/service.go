@@ -53,7 +53,6 @@ type Port struct {
 	// rejected.
 	Endpoints []netip.AddrPort
 	// Draining are other endpoints that still serve: they keep their flows and get no new ones.
-	// Only UDP ports have them, because only UDP flows are deleted.
 	Draining []netip.AddrPort
 	// Affinity is for how many seconds after its last connection a client keeps its endpoint; zero
 	// means no affinity.

@@ -22,7 +22,7 @@ type Table struct {
 
 	originals              map[elementID]original
 	newClasses, oldClasses []Class
-	staleUDP               map[Frontend]struct{}
+	lostEndpoints          map[Frontend]struct{}
 }
 
 // frontendState is a frontend with endpoints.
@@ -74,7 +74,7 @@ func (c *Changes) Empty() bool {
 func NewTable(ranges []netip.Prefix) *Table {
 	return &Table{
 		ranges: ranges, elements: map[elementID]entry{}, services: map[string]*programmedService{}, frontends: map[Frontend]*frontendState{},
-		classes: map[Class]int{}, sizes: map[Set]int{}, originals: map[elementID]original{}, staleUDP: map[Frontend]struct{}{},
+		classes: map[Class]int{}, sizes: map[Set]int{}, originals: map[elementID]original{}, lostEndpoints: map[Frontend]struct{}{},
 	}
 }
 
@@ -178,8 +178,8 @@ func (t *Table) Set(name string, service *Service) {
 // setFrontend replaces a frontend and records whether flows to endpoints that it no longer has may
 // be tracked.
 func (t *Table) setFrontend(f Frontend, next frontendState) {
-	if f.Protocol == UDP && t.losesEndpoint(f, next) {
-		t.staleUDP[f] = struct{}{}
+	if t.losesEndpoint(f, next) {
+		t.lostEndpoints[f] = struct{}{}
 	}
 	if len(next.order)+len(next.draining) == 0 {
 		delete(t.frontends, f)
@@ -189,11 +189,15 @@ func (t *Table) setFrontend(f Frontend, next frontendState) {
 }
 
 func (t *Table) losesEndpoint(f Frontend, next frontendState) bool {
+	had := t.Serving(f)
+	if len(had) == 0 {
+		return false // most often: all frontends are new when the process starts
+	}
 	serving := make(map[netip.AddrPort]struct{}, len(next.order)+len(next.draining))
 	for _, e := range slices.Concat(next.order, next.draining) {
 		serving[e] = struct{}{}
 	}
-	return slices.ContainsFunc(t.Serving(f), func(e netip.AddrPort) bool { _, ok := serving[e]; return !ok })
+	return slices.ContainsFunc(had, func(e netip.AddrPort) bool { _, ok := serving[e]; return !ok })
 }
 
 // release removes a service's previous elements and classes, and the endpoints of frontends that it
@@ -266,8 +270,8 @@ func (t *Table) Changes() Changes {
 			c.Stale.addVIP(vip)
 		}
 	}
-	c.Stale.UDP = t.staleUDP
-	t.originals, t.newClasses, t.oldClasses, t.staleUDP = map[elementID]original{}, nil, nil, map[Frontend]struct{}{}
+	c.Stale.LostEndpoints = t.lostEndpoints
+	t.originals, t.newClasses, t.oldClasses, t.lostEndpoints = map[elementID]original{}, nil, nil, map[Frontend]struct{}{}
 	return c
 }
 
@@ -280,16 +284,14 @@ func (t *Table) isRefused(vip netip.Addr) bool {
 // AllFlows returns every connection of the data plane as possibly stale, for a kernel whose past is
 // unknown.
 func (t *Table) AllFlows() StaleFlows {
-	s := StaleFlows{Ranges: slices.Clone(t.ranges), UDP: map[Frontend]struct{}{}}
+	s := StaleFlows{Ranges: slices.Clone(t.ranges), LostEndpoints: map[Frontend]struct{}{}}
 	for key := range t.elements {
 		if vip, ok := netip.AddrFromSlice([]byte(key.key)); ok && key.set.Kind == VIPs {
 			s.addVIP(vip)
 		}
 	}
 	for f := range t.frontends {
-		if f.Protocol == UDP {
-			s.UDP[f] = struct{}{}
-		}
+		s.LostEndpoints[f] = struct{}{}
 	}
 	return s
 }

@@ -196,7 +196,7 @@ func TestHistories(t *testing.T) {
 					table.Set(name, s)
 				}
 				table.Sweep()
-				if c := table.Changes(); len(c.Add)+len(c.Delete)+len(c.Stale.UDP) > 0 {
+				if c := table.Changes(); len(c.Add)+len(c.Delete)+len(c.Stale.LostEndpoints) > 0 {
 					t.Fatalf("a restart changes %+v", c)
 				} else if err := kernel.apply(c); err != nil {
 					t.Fatal(err)
@@ -264,29 +264,29 @@ func TestOneChangeIsOneElement(t *testing.T) {
 		return &Service{VIPs: []netip.Addr{vip}, Ports: []Port{{Frontend: Frontend{vip, UDP, 53}, Endpoints: endpoints(false, e...)}}}
 	}
 	table.Set("svc", port(1, 2, 3))
-	if c := table.Changes(); len(c.Add) != 5 || len(c.NewClasses) != 1 || len(c.Stale.UDP) != 0 || len(c.Stale.VIPs) != 1 {
+	if c := table.Changes(); len(c.Add) != 5 || len(c.NewClasses) != 1 || len(c.Stale.LostEndpoints) != 0 || len(c.Stale.VIPs) != 1 {
 		t.Errorf("a new service: %+v", c)
 	}
 	table.Set("svc", port(1, 3, 4))
-	if c := table.Changes(); len(c.Add) != 1 || len(c.Delete) != 1 || len(c.NewClasses) != 0 || len(c.Stale.UDP) != 1 {
+	if c := table.Changes(); len(c.Add) != 1 || len(c.Delete) != 1 || len(c.NewClasses) != 0 || len(c.Stale.LostEndpoints) != 1 {
 		t.Errorf("an endpoint replaced: %+v", c)
 	}
 	table.Set("svc", port(1, 3, 4, 5))
-	if c := table.Changes(); len(c.Add) != 2 || len(c.Delete) != 1 || len(c.Stale.UDP) != 0 {
+	if c := table.Changes(); len(c.Add) != 2 || len(c.Delete) != 1 || len(c.Stale.LostEndpoints) != 0 {
 		t.Errorf("an endpoint added: %+v", c)
 	}
 	draining := port(1, 3, 4)
 	draining.Ports[0].Draining = endpoints(false, 5)
 	table.Set("svc", draining)
-	if c := table.Changes(); len(c.Stale.UDP) != 0 {
+	if c := table.Changes(); len(c.Stale.LostEndpoints) != 0 {
 		t.Errorf("an endpoint drains: %+v", c)
 	}
 	table.Set("svc", port(1, 3, 4))
-	if c := table.Changes(); len(c.Stale.UDP) != 1 || !c.Empty() {
+	if c := table.Changes(); len(c.Stale.LostEndpoints) != 1 || !c.Empty() {
 		t.Errorf("an endpoint that drained is gone: %+v", c)
 	}
 	table.Set("svc", nil)
-	if c := table.Changes(); len(c.Add) != 0 || len(c.Delete) != 5 || len(c.Stale.UDP) != 1 {
+	if c := table.Changes(); len(c.Add) != 0 || len(c.Delete) != 5 || len(c.Stale.LostEndpoints) != 1 {
 		t.Errorf("the service removed: %+v", c)
 	}
 	for kind := range Kinds {

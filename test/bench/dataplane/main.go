@@ -5,6 +5,7 @@
 //	go run ./test/bench/dataplane            # 10,000 services with 5 endpoints; about five minutes
 //	go run ./test/bench/dataplane -quick     # 1,000 services; about one
 //	go run ./test/bench/dataplane -memory    # the memory of seamark-proxy, to 100,000 endpoints
+//	go run ./test/bench/dataplane -unreachable  # until connections avoid an unreachable cluster
 //
 // It needs root. Package report has what all benchmarks share.
 package main
@@ -36,12 +37,17 @@ var (
 
 func main() {
 	memoryOnly := flag.Bool("memory", false, "measure only the memory of seamark-proxy, to 100,000 endpoints")
+	unreachable := flag.Bool("unreachable", false, "measure only how fast seamark-proxy leaves out an unreachable cluster")
 	r := &report.Report{Title: "Data plane: seamark-proxy compared with kube-proxy (nftables) and with no proxy",
 		Peers: []string{"kube-proxy", "direct"}}
 	report.Main("dataplane", r, func(ctx context.Context, small bool, r *report.Report) error {
 		if *memoryOnly {
 			r.Title, r.Peers = "Memory of seamark-proxy", nil
 			return runMemory(ctx, r)
+		}
+		if *unreachable {
+			r.Title, r.Peers = "Time until seamark-proxy leaves out an unreachable cluster", nil
+			return runUnreachable(ctx, small, r)
 		}
 		size := full
 		if small {

@@ -43,7 +43,7 @@ func measure(ctx context.Context, b *testbed, s *contender, updates int, out *lo
 		return err
 	}
 	defer s.kill()
-	if err := s.waitReaches(movingService, b.movingPod); err != nil {
+	if err := s.waitReaches(b.movingPod); err != nil {
 		return err
 	}
 	out.first = time.Since(started)
@@ -81,7 +81,7 @@ func (s *contender) change(ctx context.Context, b *testbed) (noticed, took time.
 		return 0, 0, err
 	}
 	changed := time.Now()
-	if err := s.waitReaches(movingService, b.movingPod); err != nil {
+	if err := s.waitReaches(b.movingPod); err != nil {
 		return 0, 0, err
 	}
 	noticed = time.Since(changed)
@@ -101,8 +101,8 @@ func (s *contender) change(ctx context.Context, b *testbed) (noticed, took time.
 	return 0, 0, fmt.Errorf("%s does not count its sync", s.name)
 }
 
-// waitReaches waits until a service leads to the pod with the given number.
-func (s *contender) waitReaches(service, pod int) error {
+// waitReaches waits until the moving service leads to the pod with the given number.
+func (s *contender) waitReaches(pod int) error {
 	var last error
 	for until := time.Now().Add(timeout); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		select {
@@ -110,7 +110,7 @@ func (s *contender) waitReaches(service, pod int) error {
 			return fmt.Errorf("%s has ended", s.name)
 		default:
 		}
-		a, err := s.client.TCPWithin(s.vip(service), 200*time.Millisecond)
+		a, err := s.client.TCPWithin(s.vip(movingService), 200*time.Millisecond)
 		if err == nil && a.Server == s.pods[pod].Name {
 			return nil
 		}

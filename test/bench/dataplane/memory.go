@@ -48,7 +48,7 @@ func memoryOf(b *testbed) (peak, kept int64, err error) {
 		return 0, 0, err
 	}
 	defer b.seamark.kill()
-	if err := b.seamark.waitReaches(movingService, 0); err != nil {
+	if err := b.seamark.waitReaches(0); err != nil {
 		return 0, 0, err
 	}
 	time.Sleep(5 * time.Second) // the garbage of the start is collected

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/controlplane"
@@ -89,7 +90,11 @@ func (b *testbed) start(ctx context.Context) error {
 	if b.plane, err = controlplane.Start(ctx, kube, controlplane.Options{Name: "bench", Dir: filepath.Join(b.dir, "plane")}); err != nil {
 		return err
 	}
-	if b.api, err = client.New(b.plane.Config(), client.Options{Scheme: harness.Scheme()}); err != nil {
+	scheme := harness.Scheme()
+	if err := aboutv1beta1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	if b.api, err = client.New(b.plane.Config(), client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
 	if _, err := crds.Install(ctx, b.api, crds.Member); err != nil {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,5 +117,29 @@ func TestSilentClusterDoesNotKeepItsOwnEndpoints(t *testing.T) {
 	}
 	if found != 1 {
 		t.Errorf("%d findings that west is silent", found)
+	}
+}
+
+// What an importer leaves out because it does not reach the exporter is not behind, and a cluster
+// that it does not reach while it uses all its endpoints is the only one that serves.
+func TestEndpointsOfAnUnreachableCluster(t *testing.T) {
+	for left, want := range map[bool]string{true: "ok", false: "stale-endpoints-dropped"} {
+		in := readInput(t, "all-well")
+		for i := range in.Clusters {
+			if c := &in.Clusters[i]; c.ID == "west" {
+				c.Unreachable = []string{"east"}
+				if !left {
+					c.Imported = nil
+				}
+			}
+		}
+		report := Explain(in)
+		var codes []string
+		for _, f := range report.Findings {
+			codes = append(codes, f.Code)
+		}
+		if firstCode(report) != want || slices.Contains(codes, "endpoints-behind") {
+			t.Errorf("all endpoints are imported: %t; found %v, want %s", left, codes, want)
+		}
 	}
 }

@@ -104,8 +104,8 @@ var (
 	importForeign      = Problem{"import-foreign", "the ServiceImport is not managed by Seamark", Warn, HopImport}
 	importNotReady     = Problem{"import-not-ready", "the import is not ready", Fail, HopImport}
 	familyNotSupported = Problem{"ip-family-not-supported", "the cluster has none of the service's IP families", Fail, HopImport}
-	staleKept          = Problem{"stale-endpoints-kept", "endpoints of a silent cluster are kept", Warn, HopImport}
-	staleDropped       = Problem{"stale-endpoints-dropped", "endpoints of a silent cluster are left out", Warn, HopImport}
+	staleKept          = Problem{"stale-endpoints-kept", "endpoints of a cluster that is silent or unreachable are kept", Warn, HopImport}
+	staleDropped       = Problem{"stale-endpoints-dropped", "endpoints of a cluster that is silent or unreachable are left out", Warn, HopImport}
 	addressesRefused   = Problem{"addresses-refused", "endpoints with unusable addresses are not imported", Warn, HopImport}
 	endpointsBehind    = Problem{"endpoints-behind", "the import is behind its exporters", Warn, HopImport}
 

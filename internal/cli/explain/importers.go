@@ -194,9 +194,17 @@ func (e *explainer) judgeEndpoints(c *Cluster, refused bool) {
 		switch {
 		case source == c.ID:
 			// Its own endpoints do not come through the broker; its lease says nothing about them.
+		case slices.Contains(c.Unreachable, source):
+			if have[source] < e.expected(c, source) {
+				e.find(staleDropped, c.ID,
+					fmt.Sprintf("cluster %s cannot be reached from %s, which leaves its endpoints out where another cluster serves", source, c.ID),
+					"check the network between the two clusters: seamark status and seamark doctor; if the cluster is gone for good: "+
+						"seamark cluster remove "+source)
+			}
 		case e.stale(source) && have[source] > 0:
 			if kept == nil {
-				e.find(staleKept, c.ID, fmt.Sprintf("cluster %s is silent, and %s still has its last known endpoints", source, c.ID), cure+source)
+				e.find(staleKept, c.ID, fmt.Sprintf("cluster %s is silent, and %s still uses its endpoints: "+
+					"its beacons answer there, or it fell silent just now", source, c.ID), cure+source)
 			}
 		case e.stale(source):
 			e.find(staleDropped, c.ID,

@@ -96,6 +96,8 @@ type Cluster struct {
 	Derived  *corev1.Service             `json:"derived,omitempty"`
 	Imported []discoveryv1.EndpointSlice `json:"imported,omitempty"`
 
+	// Unreachable are the clusters that cannot be reached from this one, as its agent publishes them.
+	Unreachable []string `json:"unreachable,omitempty"`
 	// Waiting is what the cluster's agent waits for before it writes what the service needs.
 	Waiting []objects.Waiting `json:"waiting,omitempty"`
 

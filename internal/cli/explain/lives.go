@@ -5,6 +5,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -53,12 +54,12 @@ func lives(in *Input) map[string]Life {
 func (l Life) Silent() bool { return l.Joined && !l.Alive }
 
 // Demoted returns the silent clusters that have lost their precedence: a member that is alive lists
-// them on its lease.
-func Demoted(leases []coordinationv1.Lease, lives map[string]Life) map[string]bool {
+// them in the status of its Cluster.
+func Demoted(members []v1alpha1.Cluster, lives map[string]Life) map[string]bool {
 	out := map[string]bool{}
-	for i := range leases {
-		for _, id := range objects.DemotedOn(&leases[i]) {
-			if lives[leases[i].Name].Alive && lives[id].Silent() {
+	for i := range members {
+		for _, id := range members[i].Status.Demoted {
+			if lives[members[i].Name].Alive && lives[id].Silent() {
 				out[id] = true
 			}
 		}

@@ -116,7 +116,7 @@ func Explain(in Input) Report {
 		}
 	}
 	e.records = objects.AdmittedRecords(e.records, in.Broker.member)
-	e.merged, _ = merge.WithDemoted(e.records, Demoted(in.Broker.Leases, e.lives), func(after merge.Result) bool {
+	e.merged, _ = merge.WithDemoted(e.records, Demoted(in.Broker.Members, e.lives), func(after merge.Result) bool {
 		return slices.ContainsFunc(after.Clusters, e.serves)
 	})
 	e.report = Report{

@@ -24,7 +24,7 @@ func Assess(in Input) Report {
 	for i := range in.Leases {
 		lives[in.Leases[i].Name] = explain.LifeOf(&in.Leases[i], in.BrokerNow)
 	}
-	demoted := explain.Demoted(in.Leases, lives)
+	demoted := explain.Demoted(in.Members, lives)
 	report.Clusters = append(report.Clusters, in.assessMembers(lives)...)
 	report.Reachability = append(report.Reachability, in.assessPaths(lives)...)
 	services := in.byService()

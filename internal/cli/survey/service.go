@@ -19,6 +19,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 // Servers are the DNS servers that the user chose, by id or context of the cluster; the one under
@@ -108,6 +109,7 @@ func (c *Cluster) readService(ctx context.Context, key types.NamespacedName, ser
 	if families, err := objects.Families(ctx, c.Client); err == nil {
 		out.Families = families
 	}
+	out.Unreachable = c.readUnreachable(ctx)
 	out.Agent, out.DNSServer = c.deployment(ctx, agentDeployment), c.deployment(ctx, DNSServer)
 	out.Waiting = c.askAgents(ctx, key)
 	dns := c.readDNS(ctx)
@@ -162,4 +164,20 @@ func (c *Cluster) readServiceObjects(ctx context.Context, key types.NamespacedNa
 		}
 	}
 	return nil
+}
+
+// readUnreachable returns the clusters that the agent publishes as unreachable, sorted; none if
+// that cannot be read.
+func (c *Cluster) readUnreachable(ctx context.Context) []string {
+	property := reachable.Property(nil)
+	found, err := GetIfServed(ctx, c.Client, client.ObjectKeyFromObject(property), property)
+	if err != nil || found == nil {
+		return nil
+	}
+	var out []string
+	for key := range reachable.Parse(found.Spec.Value) {
+		out = append(out, key.Cluster)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }

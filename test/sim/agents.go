@@ -69,7 +69,7 @@ func (m *member) start() {
 		Broker:       &simCluster{view: a.broker, client: &apiClient{agent: a, server: w.broker, view: a.broker}},
 		LocalDirect:  &apiClient{agent: a, server: m.server},
 		BrokerDirect: &apiClient{agent: a, server: w.broker},
-		Control:      a.control, WriteAll: a.writeAll, RestartWatches: a.relistBroker,
+		Control:      a.control, WriteAll: a.writeAll, RestartWatches: a.relistBroker, Restarted: a.brokerIsRelisted,
 	})
 	if err != nil {
 		panic(err)
@@ -127,6 +127,11 @@ func (a *agentProcess) relistBroker() {
 		i.mustList = true
 		i.wake()
 	}
+}
+
+func (a *agentProcess) brokerIsRelisted() bool {
+	defer a.inOrder()()
+	return !slices.ContainsFunc(a.broker.order, func(i *informer) bool { return i.mustList })
 }
 
 // writeAll makes the writes of one reconcile in an order that the seed chooses.

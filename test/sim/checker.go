@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
@@ -17,6 +16,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 // verdictTime is how long after its last renewal a member counts as dead everywhere, and for how
@@ -376,8 +376,8 @@ func (w *world) carriesPort(service, cluster, port string, protocol corev1.Proto
 // demoted returns the clusters that any member demotes.
 func (w *world) demoted() map[string]bool {
 	out := map[string]bool{}
-	each(w.broker, func(lease *coordinationv1.Lease) {
-		for _, cluster := range objects.DemotedOn(lease) {
+	each(w.broker, func(member *v1alpha1.Cluster) {
+		for _, cluster := range member.Status.Demoted {
 			out[cluster] = true
 		}
 	})
@@ -394,7 +394,7 @@ func (w *world) offers(service string) []offer {
 		}
 		for _, family := range svc.Spec.IPFamilies {
 			s := lookup[*discoveryv1.EndpointSlice](m.server, namespace, service+"-"+string(family))
-			if s == nil || !objects.HasReadyEndpoint(s) {
+			if s == nil || !reachable.HasReadyEndpoint(s) {
 				continue
 			}
 			for _, port := range svc.Spec.Ports {
@@ -409,7 +409,7 @@ func (w *world) offers(service string) []offer {
 func servers(imported []*discoveryv1.EndpointSlice, family corev1.IPFamily, name string, protocol corev1.Protocol) []string {
 	var out []string
 	for _, s := range imported {
-		if string(s.AddressType) == string(family) && objects.HasReadyEndpoint(s) && hasPort(s, name, protocol) {
+		if string(s.AddressType) == string(family) && reachable.HasReadyEndpoint(s) && hasPort(s, name, protocol) {
 			out = append(out, s.Labels[mcsv1beta1.LabelSourceCluster])
 		}
 	}
@@ -428,7 +428,7 @@ func (c *checker) checkDead(p place, si *mcsv1beta1.ServiceImport, imported []*d
 	h, demoted := c.history(p), c.world.demoted()
 	now := map[string]bool{}
 	for _, s := range imported {
-		if objects.HasReadyEndpoint(s) {
+		if reachable.HasReadyEndpoint(s) {
 			now[s.Labels[mcsv1beta1.LabelSourceCluster]] = true
 		}
 	}

@@ -21,6 +21,8 @@ var found = map[string][]uint64{
 	"overwrote the aggregate of a member whose record it did not see, without end": {24007},
 	"did not look at a replaced Service that it saw after its slices":              {300186},
 	"gave a new service the address that another had a moment ago":                 {21213},
+	"took a family from a derived Service, and with it the address":                {711},
+	"resynced what a restored broker has before it had listed it again":            {1284, 1769},
 }
 
 // TestFoundHistories plays histories that once broke a rule.

@@ -14,6 +14,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
 // checkConverged compares the broker and all imports with what is exported now. The expectation
@@ -167,7 +168,9 @@ func (w *world) checkImportAddresses(m *member, si *mcsv1beta1.ServiceImport, vi
 	}
 	if objects.DataPlaneOf(m.membership.DataPlane).DerivesService {
 		derived := lookup[*corev1.Service](m.server, namespace, objects.DerivedServiceName(si.Name))
-		if derived == nil || !slices.Equal(slices.Sorted(slices.Values(derived.Spec.ClusterIPs)), slices.Sorted(slices.Values(si.Spec.IPs))) {
+		// It may have more: it keeps the ClusterIP of a family that the service lost.
+		isMissing := func(ip string) bool { return !slices.Contains(derived.Spec.ClusterIPs, ip) }
+		if derived == nil || slices.ContainsFunc(si.Spec.IPs, isMissing) {
 			w.fail(ruleConverge, "%s in %s has the addresses %v, and its derived Service %v", si.Name, m.id, si.Spec.IPs, derived)
 		}
 		return
@@ -223,13 +226,13 @@ func (w *world) published(service string, o offer) bool {
 	found := false
 	each(w.broker, func(s *discoveryv1.EndpointSlice) {
 		found = found || s.Labels[mcsv1beta1.LabelServiceName] == service && s.Labels[mcsv1beta1.LabelSourceCluster] == o.member.id &&
-			string(s.AddressType) == string(o.family) && hasPort(s, o.port.Name, o.port.Protocol) && objects.HasReadyEndpoint(s)
+			string(s.AddressType) == string(o.family) && hasPort(s, o.port.Name, o.port.Protocol) && reachable.HasReadyEndpoint(s)
 	})
 	return found
 }
 
 // livingDecideAfter is how long after its death, and after all other faults ended, the oldest
-// exporter stops to govern, at the latest. The others list it on their leases when they renew them.
+// exporter stops to govern, at the latest. The others list it in their Clusters.
 const livingDecideAfter = verdictTime + 3*leaseDuration + 2*renewEvery
 
 // checkWithDead checks an import while members are dead: each port is served, by the living if they

@@ -22,8 +22,8 @@ var mends = []mend{
 	}}},
 	{name: "the living decide about a service whose oldest exporter is dead", edits: []edit{{
 		member + "demotion.go",
-		"now.Sub(verdict.Since) >= objects.DemoteAfter(lease.duration) {",
-		"now.Sub(verdict.Since) >= 1000*objects.DemoteAfter(lease.duration) {",
+		"now.Sub(verdict.Since) >= objects.DemoteAfter(lease.Duration) {",
+		"now.Sub(verdict.Since) >= 1000*objects.DemoteAfter(lease.Duration) {",
 	}}},
 	{name: "a cluster that was demoted yields when it returns", with: "-sim.emphasis=death", edits: []edit{{
 		member + "yield.go",
@@ -37,8 +37,8 @@ var mends = []mend{
 	}}},
 	{name: "all members demote a cluster at the same time", with: "-sim.emphasis=death", edits: []edit{{
 		member + "demotion.go",
-		"if _, stale := l.verdicts[member]; stale {",
-		"if member != l.self {",
+		"if _, stale := l.verdicts[member]; !stale {",
+		"if member == l.self {",
 	}}},
 	{name: "members that disagree do not overwrite an aggregate at once", edits: []edit{{
 		"internal/agent/aggregate/decide.go",
@@ -47,7 +47,7 @@ var mends = []mend{
 	}}},
 	{name: "a cluster that returned stays demoted for the duration of a lease", with: "-sim.emphasis=death", edits: []edit{{
 		member + "demotion.go",
-		"return stale || l.demoted[cluster] && now.Sub(lease.returned) < lease.duration",
+		"return stale || l.demoted[cluster] && now.Sub(lease.returned) < lease.Duration",
 		"return stale",
 	}}},
 	{name: "verdicts are saved again after an answer was lost", edits: []edit{{
@@ -72,7 +72,7 @@ var mends = []mend{
 	}}},
 	{name: "silence proves nothing while the own watch is down", edits: []edit{{
 		member + "liveness.go",
-		"l.watchLive = own != nil && now.Sub(l.ownRenewalObserved) <= own.duration/2",
+		"l.watchLive = own != nil && now.Sub(l.ownRenewalObserved) <= own.Duration/2",
 		"l.watchLive = own != nil",
 	}}},
 	{name: "verdicts about dead clusters survive a restart", edits: []edit{{
@@ -81,9 +81,9 @@ var mends = []mend{
 		"	j.saved = verdicts",
 	}}},
 	{name: "a dead cluster is replaced port by port", edits: []edit{{
-		imports + "stale.go",
-		"	s.Ports = unserved\n	return len(unserved) > 0",
-		"	return len(unserved) == len(s.Ports)",
+		"internal/objects/reachable/served.go",
+		"	left := *s\n	left.Ports = unserved\n	return &left",
+		"	return nil",
 	}}},
 	{name: "a newer export takes no family from a service", edits: []edit{{
 		"internal/merge/leftout.go",

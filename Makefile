@@ -62,7 +62,7 @@ test-alerts: ## Check the alert rules with promtool
 
 .PHONY: test-e2e
 test-e2e: setup kube node-parts ## Run the tests with real pods in real clusters (needs root)
-	go test -p 2 -timeout $(TIMEOUT) ./test/e2e/...
+	go test -p 2 -timeout 50m ./test/e2e/...
 
 .PHONY: bench
 bench: bench-control-plane bench-dns bench-data-plane ## Run all benchmarks (about an hour; BENCH=-quick for ten minutes)

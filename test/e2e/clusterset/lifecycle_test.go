@@ -4,14 +4,10 @@ package clusterset_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/objects"
-	"github.com/seamark-dev/seamark/internal/sandbox/fault"
 	"github.com/seamark-dev/seamark/test/e2e/testenv"
 )
 
@@ -109,63 +105,6 @@ func (s *suite) brokerServer() string {
 	config, err := s.Config(s.first)
 	s.must(err)
 	return config.Host
-}
-
-// failover cuts off a cluster that serves from all others. Its share of the requests fails until
-// its lease expires, then none does. After the network is healed it serves again.
-func failover(s *suite) {
-	s.must(s.Cut(s.Context(), fault.Path{From: s.second}))
-	start := time.Now()
-	s.eventually("only "+s.first+" answers", 3*time.Minute, func() error {
-		tally := s.call("http://"+testenv.WebName, "--count", "20", "--timeout", "500ms")
-		if tally.Failed > 0 || tally.Clusters[s.first] != 20 {
-			return fmt.Errorf("%+v", tally)
-		}
-		return nil
-	})
-	s.Logf("no request goes to %s %s after it was cut off", s.second, time.Since(start).Round(time.Second))
-	_, err := s.Heal(s.Context(), fault.Selection{})
-	s.must(err)
-	start = time.Now()
-	s.eventually("both answer again", 3*time.Minute, func() error {
-		tally := s.call("http://"+testenv.WebName, "--count", "40", "--timeout", "500ms")
-		if tally.Failed > 0 || tally.Clusters[s.second] == 0 {
-			return fmt.Errorf("%+v", tally)
-		}
-		return nil
-	})
-	s.Logf("both clusters serve %s after the network healed", time.Since(start).Round(time.Second))
-}
-
-// controlPlaneOutage stops the control plane and the agent of a cluster that serves. Its pods
-// answer requests while its lease lasts. After the heal the agent renews the lease. The data planes
-// do not differ in this, so one of them is enough.
-func controlPlaneOutage(s *suite) {
-	if s.dataPlane != v1alpha1.DataPlaneService {
-		return
-	}
-	renewed := func() string {
-		return s.kubectl(s.first, "-n", objects.DefaultNamespace, "get", "lease", s.second, "-o", "jsonpath={.spec.renewTime}")
-	}
-	s.must(s.StopControlPlane(s.Context(), s.second))
-	before := renewed()
-	// Longer than between two renewals, shorter than the lease.
-	tally := s.call("http://"+testenv.WebName, "--duration", "8s", "--interval", "20ms")
-	if tally.Failed > 0 || tally.Clusters[s.second] == 0 {
-		s.Errorf("without the control plane of %s: %+v", s.second, tally)
-	}
-	if after := renewed(); after != before {
-		s.Errorf("the agent of %s is stopped, but its lease was renewed at %s", s.second, after)
-	}
-	_, err := s.Heal(s.Context(), fault.Selection{})
-	s.must(err)
-	s.eventually("the lease of "+s.second+" is renewed", timeout, func() error {
-		if renewed() == before {
-			return errors.New("it is not renewed")
-		}
-		return nil
-	})
-	s.answeredBy("http://"+testenv.WebName, s.first, s.second)
 }
 
 // leaveAndRejoin checks that the services of a member are withdrawn when it leaves and are back

@@ -68,27 +68,39 @@ func TestClusterset(t *testing.T) {
 			}()
 			names := b.Clusters()
 			s := &suite{T: t, Env: b, first: names[0], second: names[1], importer: names[2], dataPlane: o.DataPlane}
+			service, nftables := v1alpha1.DataPlaneService, v1alpha1.DataPlaneNFTables
 			for _, step := range []struct {
 				name string
 				run  func(*suite)
+				only v1alpha1.DataPlane // in a short run: the data planes hardly differ in it
 			}{
-				{"QuickStart", quickStart},
-				{"ImportedServiceIsReached", imported},
-				{"LocalServiceOfTheSameNameIsNotAffected", localNotAffected},
-				{"BothClustersAnswer", both},
-				{"PodsOfStatefulSetsHaveNames", statefulSet},
-				{"EveryRecordThroughThePodsResolver", allRecords},
-				{"UDP", udp},
-				{"SessionAffinity", affinity},
-				{"EveryPanelOfTheDashboardHasData", everyPanelHasData},
-				{"RollingRestart", rollingRestart},
-				{"Upgrade", upgrade},
-				{"Failover", failover},
-				{"LogsNameTheClusterAndRepeatNothing", logs},
-				{"ControlPlaneOutage", controlPlaneOutage},
-				{"LeaveAndRejoin", leaveAndRejoin},
-				{"Uninstall", uninstall},
+				{"QuickStart", quickStart, ""},
+				{"ImportedServiceIsReached", imported, ""},
+				{"LocalServiceOfTheSameNameIsNotAffected", localNotAffected, ""},
+				{"BothClustersAnswer", both, ""},
+				{"PodsOfStatefulSetsHaveNames", statefulSet, ""},
+				{"EveryRecordThroughThePodsResolver", allRecords, ""},
+				{"UDP", udp, ""},
+				{"SessionAffinity", affinity, ""},
+				{"EveryPanelOfTheDashboardHasData", everyPanelHasData, ""},
+				{"RollingRestart", rollingRestart, ""},
+				{"Upgrade", upgrade, ""},
+				{"IdleCost", idleCost, nftables},
+				{"Failover", failover, ""},
+				{"LogsNameTheClusterAndRepeatNothing", logs, ""},
+				{"FailoverOfManyServices", failoverOfMany, ""},
+				{"FlowsToOtherClustersStay", flowsStay, ""},
+				{"AgentRestartsDuringACut", agentRestartsDuringACut, service},
+				{"BadLinks", badLinks, nftables},
+				{"AloneInTheNetwork", aloneInTheNetwork, nftables},
+				{"BeaconsBlocked", beaconsBlocked, service},
+				{"ControlPlaneOutage", controlPlaneOutage, service},
+				{"LeaveAndRejoin", leaveAndRejoin, ""},
+				{"Uninstall", uninstall, ""},
 			} {
+				if step.only != "" && step.only != o.DataPlane && !*all {
+					continue
+				}
 				ok := t.Run(step.name, func(t *testing.T) {
 					inner := *s
 					inner.T = t

@@ -112,14 +112,16 @@ func (e *Env) run(ctx context.Context, input, program string, args ...string) (s
 
 // Tally counts the outcomes of requests from a pod: the output of `workload call`.
 type Tally struct {
-	Requests   int            `json:"requests"`
-	Failed     int            `json:"failed"`
-	Clusters   map[string]int `json:"clusters"`
-	Pods       map[string]int `json:"pods"`
-	Clients    map[string]int `json:"clients"`
-	Errors     map[string]int `json:"errors"`
-	Answers    []string       `json:"answers"`
-	LongestGap int64          `json:"longestGapMilliseconds"`
+	Requests    int            `json:"requests"`
+	Failed      int            `json:"failed"`
+	Clusters    map[string]int `json:"clusters"`
+	Pods        map[string]int `json:"pods"`
+	Clients     map[string]int `json:"clients"`
+	Errors      map[string]int `json:"errors"`
+	Answers     []string       `json:"answers"`
+	Starts      []int64        `json:"starts"`
+	Connections int            `json:"connections"`
+	LongestGap  int64          `json:"longestGapMilliseconds"`
 }
 
 // Call sends requests from a pod, each over a connection of its own.
@@ -133,6 +135,56 @@ func (e *Env) Call(ctx context.Context, cluster, namespace, pod, target string, 
 		return result, fmt.Errorf("%w in: %s", err, text)
 	}
 	return result, nil
+}
+
+// CallInBackground begins a request from a pod every 10 ms, each over a connection of its own, also
+// while others wait for their answers. outcome waits until all have ended.
+func (e *Env) CallInBackground(
+	ctx context.Context, cluster, namespace, pod, target string, d time.Duration, args ...string,
+) (outcome func() (Tally, error)) {
+	var tally Tally
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tally, err = e.Call(ctx, cluster, namespace, pod, target, append([]string{
+			"--concurrent", "--list", "--duration", d.String(), "--interval", "10ms", "--timeout", "1s",
+		}, args...)...)
+	}()
+	return func() (Tally, error) {
+		<-done
+		return tally, err
+	}
+}
+
+// Recovery returns how long after a moment it takes until 99 of any 100 requests in a row that
+// begin later succeed.
+func (t Tally) Recovery(since time.Time) time.Duration {
+	const window = 100
+	failed := 0 // of the requests from i on, in the window
+	for i := len(t.Answers) - 1; i >= 0; i-- {
+		if t.Answers[i] == "" {
+			failed++
+		}
+		if i+window < len(t.Answers) && t.Answers[i+window] == "" {
+			failed--
+		}
+		if failed*window > min(window, len(t.Answers)-i) {
+			return time.UnixMilli(t.Starts[i]).Sub(since)
+		}
+	}
+	return 0
+}
+
+// Failures returns when the requests that failed began, counted from a moment.
+func (t Tally) Failures(since time.Time) []time.Duration {
+	var out []time.Duration
+	for i, answer := range t.Answers {
+		if answer == "" {
+			out = append(out, time.UnixMilli(t.Starts[i]).Sub(since).Round(10*time.Millisecond))
+		}
+	}
+	return out
 }
 
 // Lookup resolves a name in a pod and returns the answers.

@@ -2,12 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/url"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,8 +19,12 @@ type tally struct {
 	Clients  map[string]int `json:"clients"`
 	// Errors count the failures by their text.
 	Errors map[string]int `json:"errors,omitempty"`
-	// Answers are the clusters in the order in which they answered, with --list; "" is a failure.
+	// Answers are the clusters in the order of the requests, with --list; "" is a failure. Starts are
+	// when the requests began, in milliseconds since 1970.
 	Answers []string `json:"answers,omitempty"`
+	Starts  []int64  `json:"starts,omitempty"`
+	// Connections is how many were opened, with --one-connection.
+	Connections int `json:"connections,omitempty"`
 	// LongestGap is the longest time from one success (or the start) to the next (or the end), in
 	// milliseconds.
 	LongestGap int64 `json:"longestGapMilliseconds"`
@@ -35,7 +34,10 @@ type caller struct {
 	count              int
 	interval, duration time.Duration
 	timeout            time.Duration
+	services           int
 	list               bool
+	concurrent         bool
+	oneConnection      bool
 }
 
 func newCall() *cobra.Command {
@@ -43,17 +45,18 @@ func newCall() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call http://HOST:PORT | tcp://HOST:PORT | udp://HOST:PORT",
 		Short: "Send requests, each over a new connection, and count the answers by cluster and pod",
-		Args:  cobra.ExactArgs(1),
+		Long: "Send requests, each over a new connection unless --one-connection is given, and count the answers by cluster and pod. " +
+			"A * in the target stands for the number of a service, see --services.",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			target, err := url.Parse(args[0])
+			ask, err := c.asker(args[0])
 			if err != nil {
 				return err
 			}
-			ask := askers[target.Scheme]
-			if ask == nil {
-				return fmt.Errorf("cannot call %q: give an http, tcp or udp address", args[0])
+			if c.concurrent {
+				return printJSON(c.runConcurrently(cmd.Context(), ask))
 			}
-			return printJSON(c.run(cmd.Context(), func(ctx context.Context) (answer, error) { return ask(ctx, target) }))
+			return printJSON(c.run(cmd.Context(), ask))
 		},
 	}
 	flags := cmd.Flags()
@@ -61,12 +64,19 @@ func newCall() *cobra.Command {
 	flags.DurationVar(&c.duration, "duration", 0, "send requests for this long")
 	flags.DurationVar(&c.interval, "interval", 0, "pause between requests")
 	flags.DurationVar(&c.timeout, "timeout", 2*time.Second, "how long one request may take, name lookup included")
-	flags.BoolVar(&c.list, "list", false, "list the cluster that answered each request, in order")
+	flags.IntVar(&c.services, "services", 1, "call services 0 to N-1 in turn")
+	flags.BoolVar(&c.list, "list", false, "list the cluster that answered each request, in order, and when it began")
+	flags.BoolVar(&c.concurrent, "concurrent", false, "begin a request every --interval for --duration, also while others wait for their answers")
+	flags.BoolVar(&c.oneConnection, "one-connection", false, "send all requests over one connection (http) or from one socket (udp)")
 	return cmd
 }
 
-func (c caller) run(ctx context.Context, ask func(context.Context) (answer, error)) tally {
-	t := tally{Clusters: map[string]int{}, Pods: map[string]int{}, Clients: map[string]int{}, Errors: map[string]int{}}
+func newTally() tally {
+	return tally{Clusters: map[string]int{}, Pods: map[string]int{}, Clients: map[string]int{}, Errors: map[string]int{}}
+}
+
+func (c caller) run(ctx context.Context, ask asker) tally {
+	t := newTally()
 	start := time.Now()
 	last := start
 	gap := func() { t.LongestGap = max(t.LongestGap, time.Since(last).Milliseconds()) }
@@ -77,8 +87,9 @@ func (c caller) run(ctx context.Context, ask func(context.Context) (answer, erro
 		return t.Requests < c.count
 	}
 	for more() && ctx.Err() == nil {
-		got, err := c.once(ctx, ask)
-		t.count(got, err, c.list)
+		began := time.Now()
+		got, err := c.once(ctx, ask, t.Requests)
+		t.count(began, got, err, c.list)
 		if err == nil {
 			gap()
 			last = time.Now()
@@ -89,19 +100,44 @@ func (c caller) run(ctx context.Context, ask func(context.Context) (answer, erro
 		}
 	}
 	gap()
+	t.Connections = ask.connections()
 	return t
 }
 
-func (c caller) once(ctx context.Context, ask func(context.Context) (answer, error)) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	return ask(ctx)
+// runConcurrently begins requests at a fixed rate, so that those that hang do not keep others away.
+func (c caller) runConcurrently(ctx context.Context, ask asker) tally {
+	type outcome struct {
+		began time.Time
+		got   answer
+		err   error
+	}
+	var outcomes []*outcome
+	var pending sync.WaitGroup
+	ticker := time.NewTicker(c.interval)
+	defer ticker.Stop()
+	for start := time.Now(); time.Since(start) < c.duration && ctx.Err() == nil; <-ticker.C {
+		o, number := &outcome{began: time.Now()}, len(outcomes)
+		outcomes = append(outcomes, o)
+		pending.Go(func() { o.got, o.err = c.once(ctx, ask, number) })
+	}
+	pending.Wait()
+	t := newTally()
+	for _, o := range outcomes {
+		t.count(o.began, o.got, o.err, c.list)
+	}
+	return t
 }
 
-func (t *tally) count(got answer, err error, list bool) {
+func (c caller) once(ctx context.Context, ask asker, number int) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return ask.ask(ctx, ask.target(number%c.services))
+}
+
+func (t *tally) count(began time.Time, got answer, err error, list bool) {
 	t.Requests++
 	if list {
-		t.Answers = append(t.Answers, got.Cluster)
+		t.Answers, t.Starts = append(t.Answers, got.Cluster), append(t.Starts, began.UnixMilli())
 	}
 	if err != nil {
 		t.Failed++
@@ -111,54 +147,4 @@ func (t *tally) count(got answer, err error, list bool) {
 	t.Clusters[got.Cluster]++
 	t.Pods[got.Pod]++
 	t.Clients[got.Client]++
-}
-
-var askers = map[string]func(context.Context, *url.URL) (answer, error){"http": askHTTP, "tcp": askStream, "udp": askStream}
-
-// webClient opens a connection for each request, because the data plane chooses an endpoint per
-// connection.
-var webClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-
-func askHTTP(ctx context.Context, target *url.URL) (answer, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
-	if err != nil {
-		return answer{}, err
-	}
-	response, err := webClient.Do(request)
-	if err != nil {
-		return answer{}, err
-	}
-	defer response.Body.Close() //nolint:errcheck // the body was read to its end, or an error is returned
-	if response.StatusCode != http.StatusOK {
-		return answer{}, fmt.Errorf("status %s", response.Status)
-	}
-	return decode(response.Body)
-}
-
-// askStream reads one line. Over UDP it sends one first, because a server answers packets.
-func askStream(ctx context.Context, target *url.URL) (answer, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, target.Scheme, target.Host)
-	if err != nil {
-		return answer{}, err
-	}
-	defer conn.Close() //nolint:errcheck // nothing was buffered that could be lost
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return answer{}, err
-		}
-	}
-	if target.Scheme == "udp" {
-		if _, err := conn.Write([]byte("who\n")); err != nil {
-			return answer{}, err
-		}
-	}
-	return decode(conn)
-}
-
-func decode(r io.Reader) (answer, error) {
-	var got answer
-	if err := json.NewDecoder(r).Decode(&got); err != nil {
-		return answer{}, fmt.Errorf("reading the answer: %w", err)
-	}
-	return got, nil
 }

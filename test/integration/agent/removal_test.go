@@ -40,6 +40,11 @@ func TestFormerMembersAreNotStale(t *testing.T) {
 		}
 		return found
 	}
+	ns := fleet.NewNamespace(t, f.Members...)
+	for _, m := range []*fleet.Member{west, north} {
+		m.Serve(t, fleet.NewService(ns, m.ID), "10.1.0.1")
+		m.Export(t, ns, m.ID) // the leases of clusters that export nothing concern no other
+	}
 	harness.Eventually(t, "east observes both leases", func() error {
 		if found := leases(); len(found) != 2 {
 			return fmt.Errorf("it observes %v", found)

@@ -25,6 +25,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -335,8 +336,13 @@ func TestLeave(t *testing.T) {
 			&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "leaving", Name: "web"}})
 	}
 	prepare()
-	if err := east.Create(ctx, objects.RangesProperty([]v1alpha1.CIDR{"243.0.0.0/8"})); err != nil { // as the agent does
-		t.Fatal(err)
+	unreachable := reachable.Unreachables{{Cluster: "west", Family: corev1.IPv4Protocol}: time.Now()}
+	for _, property := range []client.Object{
+		objects.RangesProperty([]v1alpha1.CIDR{"243.0.0.0/8"}), reachable.Property(unreachable),
+	} {
+		if err := east.Create(ctx, property); err != nil { // as the agent does
+			t.Fatal(err)
+		}
 	}
 	left := decode[brokeradmin.LeaveResult](env, "leave --context east")
 	want := brokeradmin.LeaveResult{
@@ -364,7 +370,7 @@ func TestLeave(t *testing.T) {
 	for _, gone := range []string{
 		"ServiceImport leaving/web", "EndpointSlice leaving/web.west.1", "Secret seamark-system/seamark-broker",
 		"ClusterProperty /clusterset.k8s.io", "ClusterClaim /clusterset.k8s.io",
-		"ClusterProperty /" + v1alpha1.PropertyClusterSetIPRanges,
+		"ClusterProperty /" + v1alpha1.PropertyClusterSetIPRanges, "ClusterProperty /" + v1alpha1.PropertyUnreachableClusters,
 	} {
 		if here[gone] != "" {
 			t.Errorf("%s is left", gone)

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -75,13 +75,13 @@ func TestLivingExportersDecide(t *testing.T) {
 	serving["east"] = []string{"10.1.0.2"}
 	west.AwaitImport(t, ns, "cache", serving)
 	harness.Eventually(t, "no member demotes east", func() error {
-		leases := &coordinationv1.LeaseList{}
-		if err := f.Admin.List(context.Background(), leases, client.InNamespace(objects.DefaultNamespace)); err != nil {
+		members := &v1alpha1.ClusterList{}
+		if err := f.Admin.List(context.Background(), members, client.InNamespace(objects.DefaultNamespace)); err != nil {
 			return err
 		}
-		for i := range leases.Items {
-			if slices.Contains(objects.DemotedOn(&leases.Items[i]), "east") {
-				return fmt.Errorf("%s does", leases.Items[i].Name)
+		for i := range members.Items {
+			if slices.Contains(members.Items[i].Status.Demoted, "east") {
+				return fmt.Errorf("%s does", members.Items[i].Name)
 			}
 		}
 		return nil

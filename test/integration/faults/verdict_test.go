@@ -6,10 +6,10 @@ import (
 	"slices"
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/controlplane"
 	"github.com/seamark-dev/seamark/test/fleet"
@@ -88,16 +88,16 @@ func TestStaleMemberStaysStaleAfterARestart(t *testing.T) {
 	})
 }
 
-// awaitDemoted waits until members say on their leases that a stale cluster has no precedence.
+// awaitDemoted waits until members say in their Clusters that a stale one has no precedence.
 func awaitDemoted(t *testing.T, f *fleet.Fleet, stale string, living ...string) {
 	t.Helper()
 	harness.Eventually(t, stale+" has lost its precedence", func() error {
 		for _, member := range living {
-			lease := &coordinationv1.Lease{}
-			if err := f.Admin.Get(context.Background(), types.NamespacedName{Namespace: objects.DefaultNamespace, Name: member}, lease); err != nil {
+			cluster, key := &v1alpha1.Cluster{}, types.NamespacedName{Namespace: objects.DefaultNamespace, Name: member}
+			if err := f.Admin.Get(context.Background(), key, cluster); err != nil {
 				return err
 			}
-			if !slices.Contains(objects.DemotedOn(lease), stale) {
+			if !slices.Contains(cluster.Status.Demoted, stale) {
 				return fmt.Errorf("%s does not demote it", member)
 			}
 		}

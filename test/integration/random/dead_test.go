@@ -2,7 +2,11 @@ package random_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,9 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/merge"
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/objects/reachable"
 	"github.com/seamark-dev/seamark/test/fleet"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -143,7 +149,7 @@ func (w *workload) serving(importers []*fleet.Member) served {
 			}
 			for i := range all.Items {
 				s := &all.Items[i]
-				if !objects.HasReadyEndpoint(s) {
+				if !reachable.HasReadyEndpoint(s) {
 					continue
 				}
 				for _, p := range s.Ports {
@@ -171,7 +177,8 @@ func (w *workload) checkReplaced(before, now served) {
 	dropped, kept := 0, 0
 	for port, clusters := range before {
 		if !services[servedPort{importer: port.importer, service: port.service}] {
-			w.t.Errorf("%s had endpoints of %s from %v before %s died, and has none", port.importer, port.service, clusters, w.dead.ID)
+			w.t.Errorf("%s had endpoints of %s from %v before %s died, and has none:\n%s", port.importer, port.service, clusters, w.dead.ID,
+				w.describe(port.importer, port.service))
 		}
 		switch {
 		case !slices.Contains(clusters, w.dead.ID):
@@ -185,6 +192,35 @@ func (w *workload) checkReplaced(before, now served) {
 	if dropped == 0 || kept == 0 {
 		w.t.Error("too few ports for a meaningful check")
 	}
+}
+
+// describe returns what a member has imported of a service, and what is recorded about it.
+func (w *workload) describe(importer, service string) string {
+	w.t.Helper()
+	var out strings.Builder
+	for _, m := range w.fleet.Members {
+		if m.ID == importer {
+			views, _, err := w.importsOf(m)
+			fmt.Fprintf(&out, "import %+v (%v)\n", views[service], err)
+		}
+	}
+	var records v1alpha1.ExportRecordList
+	err := w.fleet.Admin.List(context.Background(), &records, client.InNamespace(objects.DefaultNamespace))
+	for _, r := range records.Items {
+		if r.Spec.ServiceNamespace+"/"+r.Spec.ServiceName == service {
+			fmt.Fprintf(&out, "record %+v\n", r.Spec)
+		}
+	}
+	var published discoveryv1.EndpointSliceList
+	err = errors.Join(err, w.fleet.Admin.List(context.Background(), &published, client.InNamespace(objects.DefaultNamespace)))
+	for _, s := range published.Items {
+		if of, ok := objects.ServiceOf(&s); ok && of.String() == service {
+			text, _ := json.Marshal([]any{s.Ports, s.Endpoints}) // they always marshal
+			fmt.Fprintf(&out, "slice %s %s\n", s.Name, text)
+		}
+	}
+	fmt.Fprintf(&out, "%v", err)
+	return out.String()
 }
 
 // decisions are the types and ports of imports, by importing cluster and service.

@@ -313,6 +313,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.brokerTransport.Members = a.clusters.Len
 	if err := errors.Join(a.watchUsage(ctx), a.watchDerived(ctx)); err != nil {
 		return err
 	}
@@ -328,7 +329,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	}
 	a.leases = &member.LeaseReader{
 		State: a.state, Namespace: a.membership.Namespace, Client: a.brokerDirect, Log: a.Log.WithName("liveness"),
-		Members: a.concerned, Reached: func(cluster string) bool { return a.reachStates().InAnyFamily(cluster) },
+		Members: a.concerned, Clusters: a.clusters.Len, Reached: func(cluster string) bool { return a.reachStates().InAnyFamily(cluster) },
 		Every: a.RenewEvery, PollEvery: a.PollEvery,
 	}
 	return a.state.WatchBroker(ctx, a.broker.GetCache(), []client.Object{

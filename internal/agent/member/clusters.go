@@ -59,6 +59,13 @@ func (c *Clusters) Get(id string) *v1alpha1.Cluster {
 	return c.byID[id]
 }
 
+// Len returns how many members are known.
+func (c *Clusters) Len() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.byID)
+}
+
 // WhyNot returns why a member may not publish an address, or "" if it may.
 func (c *Clusters) WhyNot(id string, addr netip.Addr) string {
 	c.mu.RLock()

@@ -29,6 +29,8 @@ type LeaseReader struct {
 	Log    logr.Logger
 	// Members returns the other clusters that concern this one, some of them twice.
 	Members func() []string
+	// Clusters returns how many clusters use the broker; 0 if that is not known yet.
+	Clusters func() int
 	// Reached reports whether a cluster answers here, so that its lease is not in doubt.
 	Reached func(cluster string) bool
 	// Every is how often a lease in doubt is read, PollEvery how often it is decided which are.
@@ -42,17 +44,18 @@ func (r *LeaseReader) Listed() bool { return r.listed.Load() }
 
 // Start reads leases until ctx ends.
 func (r *LeaseReader) Start(ctx context.Context) error {
-	failing := false
+	failed := 0
 	for {
 		err := r.readDue(ctx)
 		delay := r.PollEvery
-		if err != nil && r.Listed() {
-			delay = r.Every
+		if err != nil {
+			delay = retryDelay(failed, r.Clusters(), 0)
+			if failed++; failed == 1 && ctx.Err() == nil {
+				r.Log.Info("cannot read the leases of other members: none is judged; retrying", "error", err.Error())
+			}
+		} else {
+			failed = 0
 		}
-		if err != nil && !failing && ctx.Err() == nil {
-			r.Log.Info("cannot read the leases of other members: none is judged; retrying", "error", err.Error(), "interval", delay)
-		}
-		failing = err != nil
 		select {
 		case <-ctx.Done():
 			return nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
@@ -14,22 +13,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const (
-	// watchRetryInterval is how often a watch is retried while its server is unreachable. Reflectors
-	// back off to 30 to 60 seconds after a longer outage, which would delay other members' changes by
-	// as much.
-	watchRetryInterval = time.Second
-	// writeTimeout bounds a write. A server that hangs must not block the workers, and exports must
-	// report it.
-	writeTimeout = 10 * time.Second
-)
+// writeTimeout bounds a write. A server that hangs must not block the workers, and exports must
+// report it.
+const writeTimeout = 10 * time.Second
 
 // Transport sends requests to one API server, the broker's or a member's own. It retries watches
-// soon after an outage and bounds the time of writes. If the server was restored from a backup, it
-// makes watches start over: their resource versions are newer than anything the restored server
-// has, and a watch from such a version stays silent until the server reaches it. A restore ends all
-// watches, so the server's version is compared when one resumes.
+// soon after an outage, as the number of members allows: reflectors back off to 30 to 60 seconds,
+// which would delay other members' changes by as much. It bounds the time of writes. If the server
+// was restored from a backup, it makes watches start over: their resource versions are newer than
+// anything the restored server has, and a watch from such a version stays silent until the server
+// reaches it. A restore ends all watches, so the server's version is compared when one resumes.
 type Transport struct {
+	// Members returns how many clusters use the server; 0 if that is not known yet. It is set before
+	// the first watch.
+	Members func() int
+
 	// timeout bounds writes, and the question which version the server has.
 	timeout time.Duration
 
@@ -44,7 +42,10 @@ type Transport struct {
 
 // NewTransport returns a transport that has not been used yet.
 func NewTransport() *Transport {
-	return &Transport{timeout: writeTimeout, watched: map[string]bool{}, restarting: map[string]bool{}, openWatches: map[*cancelableBody]struct{}{}}
+	return &Transport{
+		Members: func() int { return 1 }, timeout: writeTimeout,
+		watched: map[string]bool{}, restarting: map[string]bool{}, openWatches: map[*cancelableBody]struct{}{},
+	}
 }
 
 // Wrap returns a RoundTripper that sends requests by next, with t's retries and timeouts.
@@ -144,14 +145,14 @@ func (r *roundTripper) write(req *http.Request) (*http.Response, error) {
 
 // watch retries until the server accepts the watch or the request is canceled.
 func (r *roundTripper) watch(req *http.Request, version string) (*http.Response, error) {
-	for retries := false; ; retries = true {
+	for attempts := 0; ; attempts++ {
 		may, resumes := r.transport.mayResume(req.URL.Path, version)
 		if !may {
 			return expiredResponse(req), nil
 		}
 		resp, err := r.openWatch(req)
 		if err == nil && !isUnavailable(resp.StatusCode) {
-			if (resumes || retries) && r.isOlder(req, version) {
+			if (resumes || attempts > 0) && r.isOlder(req, version) {
 				_ = resp.Body.Close() // nothing arrives on it
 				return expiredResponse(req), nil
 			}
@@ -163,7 +164,7 @@ func (r *roundTripper) watch(req *http.Request, version string) (*http.Response,
 		select {
 		case <-req.Context().Done():
 			return resp, err
-		case <-time.After(watchRetryInterval/2 + rand.N(watchRetryInterval)):
+		case <-time.After(retryDelay(attempts, r.transport.Members(), retryAfter(resp))):
 		}
 		if resp != nil {
 			_ = resp.Body.Close() // its content does not matter

@@ -140,8 +140,9 @@ func failover(s *suite) {
 		tally := outcome()
 		took, failed := tally.Recovery(cut), tally.Failed
 		late := slices.DeleteFunc(tally.Failures(cut), func(at time.Duration) bool { return at <= took })
-		s.Logf("run %d, %+v: 99 %% of the requests succeed %s after the cut began; %d of %d failed, %d of them later: %v", run, path,
-			took.Round(10*time.Millisecond), failed, tally.Requests, len(late), late)
+		s.Logf("run %d, %+v: 99 %% of the requests succeed %s after the cut began; %d of %d failed, %d of them later: %v; "+
+			"from 2 s on %.2f %% succeed", run, path, took.Round(10*time.Millisecond), failed, tally.Requests, len(late), late,
+			100*tally.Succeeding(cut.Add(2*time.Second)))
 		if took > *within || failed == 0 {
 			s.Errorf("run %d: %s: %v", run, took, tally.Errors)
 		}

@@ -157,8 +157,8 @@ func (e *Env) CallInBackground(
 	}
 }
 
-// Recovery returns how long after a moment it takes until 99 of any 100 requests in a row that
-// begin later succeed.
+// Recovery returns how long after a moment it takes until at most one of any 100 requests in a row
+// that begin later fails.
 func (t Tally) Recovery(since time.Time) time.Duration {
 	const window = 100
 	failed := 0 // of the requests from i on, in the window
@@ -169,11 +169,26 @@ func (t Tally) Recovery(since time.Time) time.Duration {
 		if i+window < len(t.Answers) && t.Answers[i+window] == "" {
 			failed--
 		}
-		if failed*window > min(window, len(t.Answers)-i) {
+		if failed > 1 {
 			return time.UnixMilli(t.Starts[i]).Sub(since)
 		}
 	}
 	return 0
+}
+
+// Succeeding returns which part of the requests that begin after a moment succeed.
+func (t Tally) Succeeding(after time.Time) float64 {
+	requests, failed := 0, 0
+	for i, answer := range t.Answers {
+		if time.UnixMilli(t.Starts[i]).Before(after) {
+			continue
+		}
+		requests++
+		if answer == "" {
+			failed++
+		}
+	}
+	return 1 - float64(failed)/float64(max(requests, 1))
 }
 
 // Failures returns when the requests that failed began, counted from a moment.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -30,6 +31,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/agent/exports"
 	"github.com/seamark-dev/seamark/internal/agent/imports"
+	"github.com/seamark-dev/seamark/internal/agent/index"
 	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
@@ -260,7 +262,7 @@ func brokerKeys[T client.Object](obj T) []types.NamespacedName {
 // servicesInNamespace returns the services that the clusterset has in a namespace. They are
 // imported when the namespace is created.
 func (a *agent) servicesInNamespace(ns *corev1.Namespace) []types.NamespacedName {
-	return a.recordedServices(context.Background(), client.MatchingLabels{v1alpha1.LabelServiceNamespace: ns.Name})
+	return a.recordedServices(context.Background(), index.RecordsOf(ns.Name))
 }
 
 // recordedServices returns the services that have records on the broker. Before the broker's cache
@@ -325,7 +327,8 @@ func keysIn(
 	ctx context.Context, c client.Reader, keyOf func(metav1.Object) (types.NamespacedName, bool),
 	list client.ObjectList, opts ...client.ListOption,
 ) ([]types.NamespacedName, error) {
-	if err := c.List(ctx, list, opts...); err != nil {
+	// Only names and labels are read, so what the cache holds need not be copied.
+	if err := c.List(ctx, list, append(slices.Clone(opts), client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil, fmt.Errorf("list %T: %w", list, err)
 	}
 	var keys []types.NamespacedName

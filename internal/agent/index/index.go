@@ -19,6 +19,7 @@ const (
 	bySourceService   = "seamark.source-service"
 	byImportedService = "seamark.imported-service"
 	byBrokerService   = "seamark.broker-service"
+	byNamespace       = "seamark.service-namespace"
 	byClusterSetIP    = "seamark.clusterset-ip"
 )
 
@@ -58,6 +59,15 @@ func AddBroker(ctx context.Context, indexer client.FieldIndexer) error {
 			return fmt.Errorf("index %T of the broker by service: %w", kind, err)
 		}
 	}
+	namespaces := func(obj client.Object) []string {
+		if service, ok := objects.ServiceOf(obj); ok {
+			return []string{service.Namespace}
+		}
+		return nil
+	}
+	if err := indexer.IndexField(ctx, &v1alpha1.ExportRecord{}, byNamespace, namespaces); err != nil {
+		return fmt.Errorf("index records by the namespace of their service: %w", err)
+	}
 	byIPs := func(obj client.Object) []string {
 		if r, ok := obj.(*v1alpha1.ExportRecord); ok {
 			return r.Spec.ClusterSetIPs
@@ -68,6 +78,11 @@ func AddBroker(ctx context.Context, indexer client.FieldIndexer) error {
 		return fmt.Errorf("index records by clusterset IP: %w", err)
 	}
 	return nil
+}
+
+// RecordsOf selects the records of the services of a namespace.
+func RecordsOf(namespace string) client.MatchingFields {
+	return client.MatchingFields{byNamespace: namespace}
 }
 
 // Claims returns the records of all services that claim a clusterset IP. They share memory with the

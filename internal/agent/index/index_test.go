@@ -61,6 +61,7 @@ func TestIndexes(t *testing.T) {
 		{broker[slice+byBrokerService], onBroker, []string{"shop/web"}},
 		{broker[slice+byBrokerService], source, nil},
 		{broker["*v1alpha1.ExportRecord "+byBrokerService], record, []string{"shop/web"}},
+		{broker["*v1alpha1.ExportRecord "+byNamespace], record, []string{"shop"}},
 		{broker["*v1alpha1.ExportRecord "+byClusterSetIP], claiming, []string{"243.0.0.1", "fd00::1"}},
 	} {
 		if got := test.index(test.obj); !slices.Equal(got, test.want) {

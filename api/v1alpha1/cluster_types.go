@@ -10,7 +10,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=mcl,categories=multicluster
 // +kubebuilder:subresource:status
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=6"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=7"
 // +kubebuilder:printcolumn:name="Blocks",type=string,JSONPath=`.spec.clusterSetIPBlocks`,description="Blocks from which this cluster allocates clusterset IPs"
 // +kubebuilder:printcolumn:name="Namespaces",type=string,JSONPath=`.spec.allowedNamespaces`,description="Namespaces this cluster may export from; empty means all but system namespaces"
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agentVersion`
@@ -30,11 +30,11 @@ type Cluster struct {
 
 // ClusterSpec is what the admin of the broker grants a member.
 type ClusterSpec struct {
-	// ClusterSetIPBlocks are the address blocks from which this cluster allocates clusterset IPs: at
-	// most one per family, disjoint from every other member's.
+	// ClusterSetIPBlocks are the address blocks from which this cluster allocates clusterset IPs,
+	// disjoint from every other member's. A block can be added when the others are used up; agents
+	// of earlier versions use the first one of each family only.
 	//
-	// +kubebuilder:validation:MaxItems=2
-	// +kubebuilder:validation:XValidation:rule="self.filter(r, isCIDR(r) && cidr(r).ip().family() == 4).size() <= 1 && self.filter(r, isCIDR(r) && cidr(r).ip().family() == 6).size() <= 1",message="at most one block per address family"
+	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(r, !isCIDR(r) || !['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '::/127', 'fe80::/10', 'ff00::/8'].exists(b, cidr(b).containsCIDR(r) || cidr(r).containsCIDR(b)))",message="must not overlap loopback, link-local, multicast or unspecified addresses: importers refuse those"
 	// +listType=atomic
 	// +optional

@@ -9,7 +9,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=cset,categories=multicluster
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=2"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=3"
 // +kubebuilder:printcolumn:name="Clusterset IP",type=boolean,JSONPath=`.spec.clusterSetIP.enabledByDefault`,description="Whether an export gets a clusterset IP by default"
 // +kubebuilder:printcolumn:name="Ranges",type=string,JSONPath=`.spec.clusterSetIP.ranges`,description="Address ranges of clusterset IPs"
 // +kubebuilder:printcolumn:name="Stale Endpoints",type=string,JSONPath=`.spec.staleEndpoints`,description="What happens to endpoints of a stale member"
@@ -46,20 +46,21 @@ type ClusterSetIPSettings struct {
 	// +optional
 	EnabledByDefault *bool `json:"enabledByDefault,omitempty"`
 
-	// Ranges are the address ranges from which every member gets a block: at most one per family. A
-	// range can be added later, but not changed or removed: its clusterset IPs are in use.
+	// Ranges are the address ranges from which every member gets a block of each family. A range can
+	// be added later, but not changed or removed: its clusterset IPs are in use.
 	//
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
-	// +kubebuilder:validation:XValidation:rule="self.filter(r, isCIDR(r) && cidr(r).ip().family() == 4).size() <= 1 && self.filter(r, isCIDR(r) && cidr(r).ip().family() == 6).size() <= 1",message="at most one range per address family"
+	// +kubebuilder:validation:XValidation:rule="self.all(r, !isCIDR(r) || self.filter(o, isCIDR(o) && (cidr(o).containsCIDR(r) || cidr(r).containsCIDR(o))).size() == 1)",message="ranges must not overlap"
 	// +kubebuilder:validation:XValidation:rule="self.all(r, !isCIDR(r) || !['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '::/127', 'fe80::/10', 'ff00::/8'].exists(b, cidr(b).containsCIDR(r) || cidr(r).containsCIDR(b)))",message="must not overlap loopback, link-local, multicast or unspecified addresses: importers refuse those"
 	// +kubebuilder:validation:XValidation:rule="oldSelf.all(r, r in self)",message="a range cannot be removed or changed while the clusterset exists: its clusterset IPs are in use; deploy a new broker instead"
 	Ranges []CIDR `json:"ranges"`
 
-	// BlockPrefixLengths are the default sizes of members' blocks.
+	// BlockPrefixLengths are the default sizes of members' blocks. The default range for IPv4, a /8,
+	// has 1,024 blocks of 16,382 addresses.
 	//
-	// +kubebuilder:default={ipv4: 16, ipv6: 112}
+	// +kubebuilder:default={ipv4: 18, ipv6: 112}
 	// +optional
 	BlockPrefixLengths BlockPrefixLengths `json:"blockPrefixLengths,omitempty"`
 }
@@ -68,7 +69,7 @@ type ClusterSetIPSettings struct {
 type BlockPrefixLengths struct {
 	// +kubebuilder:validation:Minimum=8
 	// +kubebuilder:validation:Maximum=30
-	// +kubebuilder:default=16
+	// +kubebuilder:default=18
 	// +optional
 	IPv4 int32 `json:"ipv4,omitempty"`
 	// +kubebuilder:validation:Minimum=32

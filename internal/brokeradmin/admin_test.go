@@ -72,7 +72,7 @@ func TestDesiredClusterSet(t *testing.T) {
 		checkError(t, err)
 		want := v1alpha1.ClusterSetIPSettings{
 			EnabledByDefault: ptr.To(true), Ranges: []v1alpha1.CIDR{"243.0.0.0/8", "fd00:243::/48"},
-			BlockPrefixLengths: v1alpha1.BlockPrefixLengths{IPv4: 16, IPv6: 112},
+			BlockPrefixLengths: v1alpha1.BlockPrefixLengths{IPv4: 18, IPv6: 112},
 		}
 		if diff := cmp.Diff(want, set.Spec.ClusterSetIP); diff != "" || set.Name != "clusterset" {
 			t.Errorf("%s: %s", set.Name, diff)

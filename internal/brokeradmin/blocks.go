@@ -24,17 +24,20 @@ func NextBlock(within netip.Prefix, bits int, taken []netip.Prefix) (block netip
 	if bits < within.Bits() || bits > within.Addr().BitLen() {
 		return netip.Prefix{}, false
 	}
+	// In the order of their addresses, larger ones first, each taken block is looked at once.
+	taken = slices.Clone(taken)
+	slices.SortFunc(taken, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
 	candidate := netip.PrefixFrom(within.Masked().Addr(), bits)
-	for {
-		i := slices.IndexFunc(taken, candidate.Overlaps)
-		if i < 0 {
-			return candidate, true
+	for _, t := range taken {
+		if !candidate.Overlaps(t) {
+			continue // it ends before the candidate, or begins after it
 		}
-		// Continue after the larger of the two: the next block of this size begins at its end. Every
-		// turn passes at least one taken block for good.
+		// Continue after the larger of the two: the next block of this size begins at its end.
 		obstacle := candidate
-		if taken[i].Bits() < bits {
-			obstacle = taken[i]
+		if t.Bits() < bits {
+			obstacle = t
 		}
 		next := netipx.PrefixLastIP(obstacle).Next()
 		if !next.IsValid() || !within.Contains(next) {
@@ -42,11 +45,12 @@ func NextBlock(within netip.Prefix, bits int, taken []netip.Prefix) (block netip
 		}
 		candidate = netip.PrefixFrom(next, bits)
 	}
+	return candidate, true
 }
 
 // ChooseBlocks returns the blocks of a new member: the wanted ones, and the next free one of each
-// range for which none is wanted. It fails, naming the free space, if a wanted block is outside the
-// ranges or overlaps another member's.
+// family for which none is wanted. It fails, naming the free space, if a wanted block is outside
+// the ranges or overlaps another member's.
 func ChooseBlocks(settings v1alpha1.ClusterSetIPSettings, wanted []netip.Prefix, taken []Block) ([]netip.Prefix, error) {
 	ranges, err := ParseRanges(settings.Ranges)
 	if err != nil {
@@ -56,26 +60,45 @@ func ChooseBlocks(settings v1alpha1.ClusterSetIPSettings, wanted []netip.Prefix,
 		if err := checkWanted(w, ranges, taken); err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(wanted[:i], func(p netip.Prefix) bool { return p.Addr().Is4() == w.Addr().Is4() }) {
-			return nil, fmt.Errorf("two blocks of one address family are wanted (%s): a member has one per family", join(wanted))
+		if slices.ContainsFunc(wanted[:i], sameFamily(w)) {
+			return nil, fmt.Errorf("two blocks of one address family are wanted (%s): name one per family", join(wanted))
 		}
 	}
-	blocks := make([]netip.Prefix, 0, len(ranges))
-	for _, r := range ranges {
-		if i := slices.IndexFunc(wanted, func(w netip.Prefix) bool { return w.Addr().Is4() == r.Addr().Is4() }); i >= 0 {
+	var blocks []netip.Prefix
+	for i, r := range ranges {
+		if slices.ContainsFunc(ranges[:i], sameFamily(r)) {
+			continue // the family has its block
+		}
+		if i := slices.IndexFunc(wanted, sameFamily(r)); i >= 0 {
 			blocks = append(blocks, wanted[i])
 			continue
 		}
-		bits := blockBits(settings.BlockPrefixLengths, r)
-		block, ok := NextBlock(r, bits, prefixes(taken))
-		if !ok {
-			return nil, fmt.Errorf("the range %s has no free /%d block left (%s): remove members that are gone "+
-				"(seamark cluster list, seamark cluster remove ID), or choose a smaller block with --clusterset-ip-cidr",
-				r, bits, describeFree(r, taken))
+		ofFamily := slices.DeleteFunc(slices.Clone(ranges), func(other netip.Prefix) bool { return !sameFamily(r)(other) })
+		block, err := nextBlockOf(ofFamily, blockBits(settings.BlockPrefixLengths, r), taken)
+		if err != nil {
+			return nil, err
 		}
 		blocks = append(blocks, block)
 	}
 	return blocks, nil
+}
+
+// nextBlockOf returns the first free block of the ranges of one family.
+func nextBlockOf(ranges []netip.Prefix, bits int, taken []Block) (netip.Prefix, error) {
+	free := make([]string, len(ranges))
+	for i, r := range ranges {
+		if block, ok := NextBlock(r, bits, prefixes(taken)); ok {
+			return block, nil
+		}
+		free[i] = describeFree(r, taken)
+	}
+	return netip.Prefix{}, fmt.Errorf("no free /%d block is left (%s): add a range (seamark broker deploy --clusterset-ip-cidr-range "+
+		"with all ranges), remove members that are gone (seamark cluster list, seamark cluster remove ID), or choose a smaller block "+
+		"with --clusterset-ip-cidr", bits, strings.Join(free, "; "))
+}
+
+func sameFamily(p netip.Prefix) func(netip.Prefix) bool {
+	return func(other netip.Prefix) bool { return other.Addr().Is4() == p.Addr().Is4() }
 }
 
 func checkWanted(w netip.Prefix, ranges []netip.Prefix, taken []Block) error {
@@ -98,8 +121,8 @@ func checkWanted(w netip.Prefix, ranges []netip.Prefix, taken []Block) error {
 	return nil
 }
 
-// ParseRanges parses address ranges. It fails on a range that is not in canonical form and on two
-// ranges of one family.
+// ParseRanges parses address ranges. It fails on a range that is not in canonical form and on
+// ranges that overlap.
 func ParseRanges[S ~string](texts []S) ([]netip.Prefix, error) {
 	ranges := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
@@ -113,10 +136,10 @@ func ParseRanges[S ~string](texts []S) ([]netip.Prefix, error) {
 		if p.Masked() != p {
 			return nil, fmt.Errorf("%s has address bits beyond its prefix length: write %s", p, p.Masked())
 		}
+		if i := slices.IndexFunc(ranges, p.Overlaps); i >= 0 {
+			return nil, fmt.Errorf("%s overlaps %s: name ranges that have no address in common", p, ranges[i])
+		}
 		ranges = append(ranges, p)
-	}
-	if len(ranges) > 2 || (len(ranges) == 2 && ranges[0].Addr().Is4() == ranges[1].Addr().Is4()) {
-		return nil, fmt.Errorf("more than one range of an address family (%s): give one for IPv4 and one for IPv6 at most", join(ranges))
 	}
 	return ranges, nil
 }

@@ -2,6 +2,7 @@ package brokeradmin
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,11 +114,45 @@ func TestChooseBlocks(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a range was added", func(t *testing.T) {
+		wider := settings
+		wider.Ranges = append(slices.Clone(settings.Ranges), "242.0.0.0/15")
+		full := append(slices.Clone(taken), Block{"west", netip.MustParsePrefix("243.0.0.0/8")}, Block{"west", netip.MustParsePrefix("242.0.0.0/16")})
+		if got, err := ChooseBlocks(wider, nil, full); err != nil || join(got) != "242.1.0.0/16, fd00:243::1:0/112" {
+			t.Errorf("got %s, %v", join(got), err)
+		}
+		full = append(full, Block{"north", netip.MustParsePrefix("242.1.0.0/16")})
+		_, err := ChooseBlocks(wider, nil, full)
+		checkError(t, err, "no free /16 block is left", "nothing of 243.0.0.0/8 is free; nothing of 242.0.0.0/15 is free",
+			"--clusterset-ip-cidr-range")
+	})
+	t.Run("a thousand members by default", func(t *testing.T) {
+		set, err := desiredClusterSet(nil, DeployOptions{})
+		checkError(t, err)
+		var taken []Block
+		for i := range 1000 {
+			got, err := ChooseBlocks(set.Spec.ClusterSetIP, nil, taken)
+			if err != nil || len(got) != 2 {
+				t.Fatalf("member %d gets %s, %v", i, join(got), err)
+			}
+			for _, b := range got {
+				taken = append(taken, Block{"member", b})
+			}
+		}
+	})
 	t.Run("exhausted", func(t *testing.T) {
 		small := v1alpha1.ClusterSetIPSettings{Ranges: []v1alpha1.CIDR{"10.0.0.0/24"}, BlockPrefixLengths: v1alpha1.BlockPrefixLengths{IPv4: 25}}
 		_, err := ChooseBlocks(small, nil, []Block{{"a", netip.MustParsePrefix("10.0.0.0/25")}, {"b", netip.MustParsePrefix("10.0.0.128/26")}})
-		checkError(t, err, "no free /25 block left", "free in 10.0.0.0/24: 10.0.0.192/26", "seamark cluster remove ID", "--clusterset-ip-cidr")
+		checkError(t, err, "no free /25 block is left", "free in 10.0.0.0/24: 10.0.0.192/26", "seamark cluster remove ID", "--clusterset-ip-cidr")
 	})
+}
+
+func TestRangesMustNotOverlap(t *testing.T) {
+	_, err := ParseRanges([]string{"243.0.0.0/8", "fd00:243::/48", "243.7.0.0/16"})
+	checkError(t, err, "243.7.0.0/16 overlaps 243.0.0.0/8")
+	if got, err := ParseRanges([]string{"243.0.0.0/8", "242.0.0.0/8"}); err != nil || len(got) != 2 {
+		t.Errorf("%v, %v", got, err)
+	}
 }
 
 // checkError wants an error that says all the parts, or none when there are no parts.

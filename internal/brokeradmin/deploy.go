@@ -28,7 +28,7 @@ const (
 
 	defaultRangeIPv4       = "243.0.0.0/8" // class E: not routed, so it collides with no network
 	defaultRangeIPv6       = "fd00:243::/48"
-	defaultBlockIPv4 int32 = 16
+	defaultBlockIPv4 int32 = 18 // 1,024 members
 	defaultBlockIPv6 int32 = 112
 )
 
@@ -41,7 +41,7 @@ type DeployOptions struct {
 	ClusterSet string
 	// EnableClusterSetIP is the default of exports that do not choose. It is true on a new broker.
 	EnableClusterSetIP *bool
-	// Ranges are the ranges of clusterset IPs, one per family at most.
+	// Ranges are the ranges of clusterset IPs.
 	Ranges []netip.Prefix
 }
 
@@ -56,8 +56,8 @@ type DeployResult struct {
 
 // Deploy makes a namespace of an API server a broker: it installs CRDs, policies, the members' role
 // and the ClusterSet. On an existing broker it writes only what differs. It refuses to rename a
-// clusterset and to change its ranges, because their clusterset IPs are in use. A range of a family
-// that had none can be added.
+// clusterset and to change its ranges, because their clusterset IPs are in use. Ranges can be
+// added.
 func Deploy(ctx context.Context, c client.Client, o DeployOptions) (DeployResult, error) {
 	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
 	result := DeployResult{Namespace: o.Namespace}

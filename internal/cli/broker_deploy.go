@@ -49,7 +49,7 @@ func newDeploy(s *session) *cobra.Command {
 	flags.StringVar(&options.ClusterSet, "clusterset", "", fmt.Sprintf("name of the clusterset (default %q)", brokeradmin.DefaultClusterSet))
 	flags.BoolVar(&enable, "enable-clusterset-ip", true, "give exported services a clusterset IP unless they say otherwise")
 	flags.StringSliceVar(&ranges, "clusterset-ip-cidr-range", nil,
-		"range of clusterset IPs, one per address family (default 243.0.0.0/8,fd00:243::/48)")
+		"ranges of clusterset IPs; further ones can be added later, beside all that there are (default 243.0.0.0/8,fd00:243::/48)")
 	addOutput(cmd, &out)
 	return cmd
 }

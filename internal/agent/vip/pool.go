@@ -14,6 +14,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -56,24 +57,28 @@ const (
 
 // ExhaustedError is returned if a member has no free address left.
 type ExhaustedError struct {
-	// Block is the member's block of the requested family, invalid if it has none.
-	Block netip.Prefix
-	// Used is how many of its addresses are in use.
+	// Blocks are the member's blocks of the requested family.
+	Blocks []netip.Prefix
+	// Used is how many of their addresses are in use.
 	Used int
 	IPv6 bool
 }
 
 func (e *ExhaustedError) Error() string {
-	if !e.Block.IsValid() {
+	if len(e.Blocks) == 0 {
 		family := "IPv4"
 		if e.IPv6 {
 			family = "IPv6"
 		}
 		return fmt.Sprintf("this cluster has no %s block for clusterset IPs: "+
-			"the broker's admin must invite it again with one (seamark broker invite --clusterset-ip-cidr)", family)
+			"the broker's admin must add one (seamark cluster add-block)", family)
+	}
+	blocks := make([]string, len(e.Blocks))
+	for i, b := range e.Blocks {
+		blocks[i] = b.String()
 	}
 	return fmt.Sprintf("all %d addresses of this cluster's block %s are in use: unexport services that are not needed, "+
-		"or have the broker's admin invite this cluster again with a larger block (seamark broker invite --clusterset-ip-cidr)", e.Used, e.Block)
+		"or have the broker's admin add a block (seamark cluster add-block)", e.Used, strings.Join(blocks, ", "))
 }
 
 // NewPool returns a pool without blocks. start chooses where in its blocks the search for free
@@ -87,8 +92,7 @@ func NewPool(start uint64) *Pool {
 	}
 }
 
-// SetBlocks sets the blocks of this member, one per address family. Blocks that it had before keep
-// their state.
+// SetBlocks sets the blocks of this member. Blocks that it had before keep their state.
 func (p *Pool) SetBlocks(prefixes []netip.Prefix) {
 	p.mu.Lock()
 	var blocks []*block
@@ -130,9 +134,10 @@ func (p *Pool) Release(service types.NamespacedName) {
 }
 
 // Reserve reserves an address of a family for a service: the wanted one if no other service has it,
-// else the one of this member's block that has been free for longest. A wanted address may be from
-// another block; the caller checks that it is a clusterset IP. Reserve returns the same address
-// until Release. Its error is an ExhaustedError; then OnFreed is called when a retry may succeed.
+// else the one that has been free for longest of this member's first block with a free one. A
+// wanted address may be from another block; the caller checks that it is a clusterset IP. Reserve
+// returns the same address until Release. Its error is an ExhaustedError; then OnFreed is called
+// when a retry may succeed.
 func (p *Pool) Reserve(service types.NamespacedName, ipv6 bool, wanted netip.Addr) (netip.Addr, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,22 +157,21 @@ func (p *Pool) Reserve(service types.NamespacedName, ipv6 bool, wanted netip.Add
 }
 
 func (p *Pool) choose(service types.NamespacedName, ipv6 bool, wanted netip.Addr) (netip.Addr, error) {
-	var own *block
-	if i := slices.IndexFunc(p.blocks, func(b *block) bool { return b.prefix.Addr().Is6() == ipv6 }); i >= 0 {
-		own = p.blocks[i]
-	}
-	if wanted.IsValid() && wanted.Is6() == ipv6 && !p.hasOtherClaimant(service, wanted) &&
-		(own == nil || !own.prefix.Contains(wanted) || own.usable(wanted)) {
+	unusable := func(b *block) bool { return b.prefix.Contains(wanted) && !b.usable(wanted) }
+	if wanted.IsValid() && wanted.Is6() == ipv6 && !p.hasOtherClaimant(service, wanted) && !slices.ContainsFunc(p.blocks, unusable) {
 		return wanted, nil
 	}
-	if own == nil {
-		return netip.Addr{}, &ExhaustedError{IPv6: ipv6}
+	exhausted := &ExhaustedError{IPv6: ipv6}
+	for _, b := range p.blocks {
+		if b.prefix.Addr().Is6() != ipv6 {
+			continue
+		}
+		if addr, ok := b.next(func(addr netip.Addr) bool { return len(p.claimants[addr]) > 0 }); ok {
+			return addr, nil
+		}
+		exhausted.Blocks, exhausted.Used = append(exhausted.Blocks, b.prefix), exhausted.Used+b.inUse
 	}
-	addr, ok := own.next(func(addr netip.Addr) bool { return len(p.claimants[addr]) > 0 })
-	if !ok {
-		return netip.Addr{}, &ExhaustedError{Block: own.prefix, Used: own.inUse, IPv6: ipv6}
-	}
-	return addr, nil
+	return netip.Addr{}, exhausted
 }
 
 // hasOtherClaimant reports whether a service other than this one has a claim on an address.

@@ -154,6 +154,43 @@ func TestFailedReservationIsRetriedWhenAnAddressIsFreed(t *testing.T) {
 	}
 }
 
+// A member whose block is used up gets another one. What it has stays, and services that wait for
+// an address are tried again.
+func TestAddedBlockIsUsedWhenTheFirstIsFull(t *testing.T) {
+	first, second := netip.MustParsePrefix("243.0.0.0/30"), netip.MustParsePrefix("243.9.0.0/30")
+	p := pool(first.String())
+	var notified []types.NamespacedName
+	p.OnFreed = func(services ...types.NamespacedName) { notified = append(notified, services...) }
+	for _, name := range []string{"a", "b"} {
+		publish(p, service(name), reserve(t, p, name))
+	}
+	if _, err := p.Reserve(service("c"), false, netip.Addr{}); err == nil {
+		t.Fatal("the block has two addresses, and three were reserved")
+	}
+	p.SetBlocks([]netip.Prefix{first, netip.MustParsePrefix("fd00:243::/126"), second})
+	if !slices.Contains(notified, service("c")) {
+		t.Error("OnFreed was not called for the service that waits")
+	}
+	for _, name := range []string{"c", "d"} {
+		addr := reserve(t, p, name)
+		if !second.Contains(addr) {
+			t.Errorf("%s gets %s, which is not of the new block", name, addr)
+		}
+		publish(p, service(name), addr)
+	}
+	if _, err := p.Reserve(service("e"), false, netip.Addr{}); err == nil ||
+		!strings.Contains(err.Error(), "all 4 addresses of this cluster's block 243.0.0.0/30, 243.9.0.0/30 are in use") {
+		t.Errorf("exhausted: %v", err)
+	}
+	p.SetRecorded(service("a"), "east", nil)
+	if addr := reserve(t, p, "e"); !first.Contains(addr) {
+		t.Errorf("the freed address is not used, but %s", addr)
+	}
+	if got, err := p.Reserve(service("odd"), false, second.Addr()); err == nil {
+		t.Errorf("%s is not an address of a block", got)
+	}
+}
+
 // An address that was just released is reserved last.
 func TestReleasedAddressIsReservedLast(t *testing.T) {
 	p := pool("243.0.0.0/29")

@@ -198,6 +198,18 @@ func TestChecks(t *testing.T) {
 		"block twice": {func(f *Facts) {
 			f.Broker.Members[0].Spec.ClusterSetIPBlocks[0] = "243.1.0.0/16"
 		}, "clusterset-ip-ranges", "east and west", Fail, "same block"},
+		"block in a block": {func(f *Facts) {
+			f.Broker.Members[0].Spec.ClusterSetIPBlocks = []v1alpha1.CIDR{"243.4.0.0/16", "243.1.0.0/24", "243.0.0.0/24"}
+			f.Broker.Members[1].Spec.ClusterSetIPBlocks = []v1alpha1.CIDR{"243.4.7.0/24", "243.8.0.0/16"}
+		}, "clusterset-ip-ranges", "east and west", Fail, "same block: 243.4.0.0/16 and 243.4.7.0/24"},
+		"second block full too": {func(f *Facts) {
+			f.Broker.Members[0].Spec.ClusterSetIPBlocks = []v1alpha1.CIDR{"243.0.0.0/30", "243.0.7.0/30"}
+			f.Broker.Used = addrs("243.0.7.2", "243.0.0.1", "243.1.0.1", "243.0.7.1", "243.0.0.2")
+		}, "clusterset-ip-pool", "east", Fail, "all 4 clusterset IPs of block 243.0.0.0/30, 243.0.7.0/30"},
+		"second block free": {func(f *Facts) {
+			f.Broker.Members[0].Spec.ClusterSetIPBlocks = []v1alpha1.CIDR{"243.0.0.0/30", "243.0.7.0/30"}
+			f.Broker.Used = addrs("243.0.0.1", "243.0.0.2")
+		}, "clusterset-ip-pool", "broker", Pass, "2 in use"},
 		"block outside": {func(f *Facts) {
 			f.Broker.Members[0].Spec.ClusterSetIPBlocks[0] = "242.1.0.0/16"
 		}, "clusterset-ip-ranges", "east", Fail, "outside"},

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/seamark-dev/seamark/internal/cli/explain"
@@ -130,21 +132,15 @@ func checkClusterSetIPRanges(f *Facts) []Result {
 		return []Result{skip("the broker cannot be read").at("broker")}
 	}
 	ranges := objects.ParsePrefixes(f.Broker.Set.Spec.ClusterSetIP.Ranges)
+	const fix = "deploy the broker with another --clusterset-ip-cidr-range"
 	var out []Result
 	for i := range f.Broker.Members {
 		m := &f.Broker.Members[i]
 		if both := overlap(ranges, objects.ParsePrefixes(m.Status.PodCIDRs)); both != "" {
-			out = append(out, fail("deploy the broker with another --clusterset-ip-cidr", "clusterset IPs overlap pods: %s", both).at(m.Name))
+			out = append(out, fail(fix, "clusterset IPs overlap pods: %s", both).at(m.Name))
 		}
 		if both := overlap(ranges, objects.ParsePrefixes(m.Status.ServiceCIDRs)); both != "" {
-			out = append(out, fail("deploy the broker with another --clusterset-ip-cidr", "clusterset IPs overlap Services: %s", both).at(m.Name))
-		}
-		for j := i + 1; j < len(f.Broker.Members); j++ {
-			other := &f.Broker.Members[j]
-			if both := overlap(objects.ParsePrefixes(m.Spec.ClusterSetIPBlocks), objects.ParsePrefixes(other.Spec.ClusterSetIPBlocks)); both != "" {
-				out = append(out, fail("the broker's admin removes one of the clusters and invites it anew, which allocates another block",
-					"they allocate from the same block: %s", both).at(m.Name+" and "+other.Name))
-			}
+			out = append(out, fail(fix, "clusterset IPs overlap Services: %s", both).at(m.Name))
 		}
 		for _, block := range objects.ParsePrefixes(m.Spec.ClusterSetIPBlocks) {
 			if overlap([]netip.Prefix{block}, ranges) == "" {
@@ -153,8 +149,39 @@ func checkClusterSetIPRanges(f *Facts) []Result {
 			}
 		}
 	}
+	out = append(out, sharedBlocks(f.Broker.Members)...)
 	if len(out) == 0 {
 		out = append(out, pass("%s: no overlap", joinPrefixes(ranges)).at("broker"))
+	}
+	return out
+}
+
+// sharedBlocks finds members that allocate from the same addresses. Sorted by their first address,
+// larger ones first, a block overlaps only those before it that reach as far.
+func sharedBlocks(members []Member) (out []Result) {
+	type owned struct {
+		prefix netip.Prefix
+		member string
+	}
+	var blocks []owned
+	for i := range members {
+		for _, p := range objects.ParsePrefixes(members[i].Spec.ClusterSetIPBlocks) {
+			blocks = append(blocks, owned{p.Masked(), members[i].Name})
+		}
+	}
+	slices.SortFunc(blocks, func(a, b owned) int {
+		return cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()), cmp.Compare(a.member, b.member))
+	})
+	var around []owned // the blocks that contain the one that is looked at
+	for _, b := range blocks {
+		around = slices.DeleteFunc(around, func(a owned) bool { return !a.prefix.Overlaps(b.prefix) })
+		for _, a := range around {
+			if a.member != b.member {
+				out = append(out, fail("the broker's admin removes one of the clusters and invites it anew, which allocates another block",
+					"they allocate from the same block: %s and %s", a.prefix, b.prefix).at(min(a.member, b.member)+" and "+max(a.member, b.member)))
+			}
+		}
+		around = append(around, b)
 	}
 	return out
 }
@@ -174,29 +201,42 @@ func checkPool(f *Facts) []Result {
 	if f.Broker.Problem != "" {
 		return []Result{skip("the broker cannot be read").at("broker")}
 	}
+	used := slices.Clone(f.Broker.Used)
+	slices.SortFunc(used, netip.Addr.Compare)
 	var out []Result
 	for i := range f.Broker.Members {
 		m := &f.Broker.Members[i]
-		for _, block := range objects.ParsePrefixes(m.Spec.ClusterSetIPBlocks) {
-			used := 0
-			for _, addr := range f.Broker.Used {
-				if block.Contains(addr) {
-					used++
-				}
-			}
-			size := math.Exp2(float64(block.Addr().BitLen()-block.Bits())) - 2
-			share := float64(used) / max(size, 1)
-			const fix = "unexport services that are not used, or have the broker's admin invite the cluster anew with a larger --clusterset-ip-cidr"
-			switch {
-			case share >= 1:
-				out = append(out, fail(fix, "all %d clusterset IPs of block %s are in use: new exports get none", used, block).at(m.Name))
-			case share >= nearlyFull:
-				out = append(out, warn(fix, "%d of %.0f clusterset IPs of block %s are in use", used, size, block).at(m.Name))
-			}
-		}
+		blocks := objects.ParsePrefixes(m.Spec.ClusterSetIPBlocks)
+		six := slices.DeleteFunc(slices.Clone(blocks), func(p netip.Prefix) bool { return p.Addr().Is4() })
+		four := slices.DeleteFunc(blocks, func(p netip.Prefix) bool { return p.Addr().Is6() })
+		out = append(out, append(poolOf(m.Name, four, used), poolOf(m.Name, six, used)...)...)
 	}
 	if len(out) == 0 {
 		out = append(out, pass("%d in use", len(f.Broker.Used)).at("broker"))
 	}
 	return out
+}
+
+// poolOf checks the blocks of one family. used are all clusterset IPs in use, sorted.
+func poolOf(member string, blocks []netip.Prefix, used []netip.Addr) []Result {
+	inUse, size := 0, 0.0
+	for _, block := range blocks {
+		from, _ := slices.BinarySearchFunc(used, block.Masked().Addr(), netip.Addr.Compare)
+		to, last := slices.BinarySearchFunc(used, netipx.PrefixLastIP(block), netip.Addr.Compare)
+		if last {
+			to++
+		}
+		inUse += to - from
+		size += math.Exp2(float64(block.Addr().BitLen()-block.Bits())) - 2
+	}
+	fix := "unexport services that are not used, or have the broker's admin add a block (seamark cluster add-block " + member + ")"
+	switch share := float64(inUse) / max(size, 1); {
+	case len(blocks) == 0:
+		return nil
+	case share >= 1:
+		return []Result{fail(fix, "all %d clusterset IPs of block %s are in use: new exports get none", inUse, joinPrefixes(blocks)).at(member)}
+	case share >= nearlyFull:
+		return []Result{warn(fix, "%d of %.0f clusterset IPs of block %s are in use", inUse, size, joinPrefixes(blocks)).at(member)}
+	}
+	return nil
 }

@@ -142,7 +142,7 @@ func (e *explainer) explainAddress(m *Merged) {
 		ready := meta.FindStatusCondition(c.Export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 		if ready != nil && ready.Reason == string(v1alpha1.ServiceExportReasonNoClusterSetIPLeft) {
 			e.find(noClusterSetIPLeft, c.ID, ready.Message, fmt.Sprintf("unexport services that are not used, or have the broker's admin "+
-				"give the cluster a larger block (seamark cluster remove %s, then invite it with --clusterset-ip-cidr); "+
+				"give the cluster another block (seamark cluster add-block %s); "+
 				"or export this one in classic mode (annotation %s: \"false\")", c.ID, v1alpha1.AnnotationUseClusterSetIP))
 			return
 		}

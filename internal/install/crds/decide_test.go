@@ -83,7 +83,7 @@ func TestDecide(t *testing.T) {
 		{"property, foreign, other scope", Member, property, []func(*crd){unlabel, func(c *crd) { c.Spec.Scope = "Namespaced" }}, Refuse,
 			"upgrade what installed it"},
 		{"cluster, newer", Broker, clusters, []func(*crd){seamarkRevision("12")}, Keep, "schema revision 12 is installed and newer"},
-		{"cluster, older", Broker, clusters, []func(*crd){seamarkRevision("0")}, Update, "from schema revision 0 to schema revision 6"},
+		{"cluster, older", Broker, clusters, []func(*crd){seamarkRevision("0")}, Update, "from schema revision 0 to schema revision 7"},
 		{"cluster, without a revision", Broker, clusters, []func(*crd){unlabel}, Update, "without a revision"},
 		{"cluster, being deleted", Broker, clusters, []func(*crd){func(c *crd) { c.DeletionTimestamp = new(metav1.NewTime(time.Now())) }}, Refuse,
 			"being deleted"},

@@ -68,7 +68,7 @@ func TestCostsDoNotGrowWithServices(t *testing.T) {
 		`seamark_propagation_seconds_count{hop="publish"}`: 30, `seamark_propagation_seconds_count{hop="import"}`: 1,
 		`seamark_api_writes_total{kind="ExportRecord",server="broker",verb="create"}`: 30,
 		`seamark_broker_connected`: 1, `seamark_stale_clusters`: 0,
-		`seamark_clusterset_ip_pool_used{block="243.0.0.0/16"}`: 30, `seamark_clusterset_ip_pool_size{block="243.0.0.0/16"}`: 65534,
+		`seamark_clusterset_ip_pool_used{block="243.0.0.0/18"}`: 30, `seamark_clusterset_ip_pool_size{block="243.0.0.0/18"}`: 16382,
 		`seamark_lease_age_seconds{cluster="east"}`: 0, `seamark_queue_depth{reconciler="export"}`: 0,
 	} {
 		if got, ok := seriesValue(text, metric); !ok || got < atLeast || (atLeast == 0 && !strings.Contains(metric, "age") && got > 0) {

@@ -256,11 +256,72 @@ func TestBlocksAreReused(t *testing.T) {
 		env.invite("b-reuse", fmt.Sprintf("c%d", i), "")
 	}
 	env.mustRefuse("broker invite more --context broker -n b-reuse --file "+env.path("more.yaml"),
-		"no free /28 block left", "seamark cluster remove")
+		"no free /28 block is left", "seamark cluster remove", "--clusterset-ip-cidr-range")
 	env.mustRun("cluster remove c7 --context broker -n b-reuse")
 	env.invite("b-reuse", "more", "")
 	if m := env.member("b-reuse", "more"); len(m.Blocks) != 1 || m.Blocks[0] != "10.250.0.112/28" {
 		t.Errorf("got %v, want the block that became free", m.Blocks)
+	}
+}
+
+// A full clusterset gets another range, and members get further blocks. What there is stays.
+func TestRangesAndBlocksAreAdded(t *testing.T) {
+	env := newEnvironment(t)
+	newBroker(env, "b-more", "--clusterset-ip-cidr-range 10.251.0.0/28 --clusterset more")
+	for i := range 4 {
+		env.invite("b-more", fmt.Sprintf("c%d", i), "")
+	}
+	env.mustRefuse("cluster add-block c0 --context broker -n b-more", "no free /30 block is left", "--clusterset-ip-cidr-range")
+	env.mustRefuse("broker deploy --context broker -n b-more --clusterset-ip-cidr-range 10.252.0.0/28", "a range cannot be changed or removed")
+	env.mustRefuse("broker deploy --context broker -n b-more --clusterset-ip-cidr-range 10.251.0.0/28,10.251.0.0/24", "overlaps")
+	env.mustRun("broker deploy --context broker -n b-more --clusterset-ip-cidr-range 10.251.0.0/28,10.252.0.0/28")
+	env.invite("b-more", "c4", "")
+	if m := env.member("b-more", "c4"); fmt.Sprint(m.Blocks) != "[10.252.0.0/30]" {
+		t.Errorf("c4 has %v", m.Blocks)
+	}
+	env.mustRefuse("cluster add-block none --context broker -n b-more", "there is no cluster none", "seamark cluster list")
+	env.mustRefuse("cluster add-block c0 --context broker -n b-more --clusterset-ip-cidr 10.252.0.0/30", "overlaps 10.252.0.0/30 of cluster c4")
+	env.mustRefuse("cluster add-block c0 --context broker -n b-more --clusterset-ip-cidr 10.253.0.0/30", "does not lie in the clusterset's range")
+	got := decode[brokeradmin.AddBlockResult](env, "cluster add-block c0 --context broker -n b-more")
+	if fmt.Sprint(got.Added, got.Blocks) != "[10.252.0.4/30] [10.251.0.0/30 10.252.0.4/30]" {
+		t.Errorf("%+v", got)
+	}
+	out := env.mustRun("cluster add-block c0 --context broker -n b-more --clusterset-ip-cidr 10.252.0.12/30")
+	if !strings.Contains(out.Stdout, "10.252.0.12/30") || !strings.Contains(out.Stdout, "10.251.0.0/30") {
+		t.Error(out.Stdout)
+	}
+	env.mustRefuse("cluster add-block c1 --context broker -n b-more --clusterset-ip-cidr 10.252.0.8/29", "overlaps")
+}
+
+// Members that get a block at the same time get different ones.
+func TestParallelBlocks(t *testing.T) {
+	env := newEnvironment(t)
+	newBroker(env, "b-blocks", "")
+	const n = 6
+	for i := range n {
+		env.invite("b-blocks", fmt.Sprintf("c%d", i), "")
+	}
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			if o := env.run(fmt.Sprintf("cluster add-block c%d --context broker -n b-blocks", i)); o.Code != 0 {
+				t.Errorf("c%d: exit %d: %s", i, o.Code, o.Stderr)
+			}
+		})
+	}
+	group.Wait()
+	owners, added := map[v1alpha1.CIDR]string{}, 0
+	for _, m := range decode[memberList](env, "cluster list --context broker -n b-blocks").Clusters {
+		added += len(m.Blocks) - 2
+		for _, block := range m.Blocks {
+			if other, taken := owners[block]; taken {
+				t.Errorf("%s has been given to %s and %s", block, other, m.ClusterID)
+			}
+			owners[block] = m.ClusterID
+		}
+	}
+	if added != 2*n {
+		t.Errorf("%d blocks were added, want two for each of %d members", added, n)
 	}
 }
 

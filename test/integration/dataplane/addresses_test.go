@@ -122,9 +122,38 @@ func TestExhaustionIsReportedAndRecovers(t *testing.T) {
 		}
 		return nil
 	})
-	for _, name := range []string{"two", "three"} {
+	// The admin adds a block: what waits for an address gets one, without a restart.
+	north.Serve(t, fleet.NewService(ns, "four"), "10.3.0.4")
+	north.Export(t, ns, "four")
+	harness.Eventually(t, "the export reports again that no address is left", func() error {
+		c, err := north.Condition(ns, "four", mcsv1beta1.ServiceExportConditionReady)
+		if err != nil || c.Reason != string(v1alpha1.ServiceExportReasonNoClusterSetIPLeft) {
+			return fmt.Errorf("%+v: %w", c, err)
+		}
+		return nil
+	})
+	added := netip.MustParsePrefix("243.9.0.4/30")
+	if _, err := brokeradmin.AddBlock(t.Context(), shared.Admin, objects.DefaultNamespace, north.ID, []netip.Prefix{added}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resetBlocks(t, north.ID, northBlock) })
+	if ips := waitAllocated(t, shared, ns, "four", 1).Spec.IPs; !added.Contains(netip.MustParseAddr(ips[0])) {
+		t.Errorf("four has %v, which is not of the added block", ips)
+	}
+	waitReachable(t, west, ns, "four", 1)
+	for _, name := range []string{"two", "three", "four"} {
 		north.Unexport(t, ns, name)
 		waitGone(t, name, func() (client.Object, error) { return aggregateOf(shared, ns, name) })
+	}
+}
+
+// resetBlocks gives a member the one block that it had.
+func resetBlocks(t *testing.T, id string, block netip.Prefix) {
+	t.Helper()
+	cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: objects.DefaultNamespace, Name: id}}
+	patch := fmt.Sprintf(`{"spec":{"clusterSetIPBlocks":[%q]}}`, block)
+	if err := shared.Admin.Patch(context.Background(), cluster, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -182,7 +182,7 @@ func TestExplainNFTables(t *testing.T) {
 	}
 	term.serve(term.east, ns, "three")
 	term.finds(1, "no-clusterset-ip-left", ns, "three", "east",
-		"243.5.0.0/30 are in use", "unexport services that are not used", "--clusterset-ip-cidr")
+		"243.5.0.0/30 are in use", "unexport services that are not used", "seamark cluster add-block east")
 	term.diagnosed("doctor", "clusterset-ip-pool", "east", "fail")
 	term.expect(0, "unexport service one -n "+ns)
 	term.eventually(fmt.Sprintf("explain three -n %s", ns), "all is well", "243.5.0.")

@@ -46,7 +46,7 @@ func TestHostileAggregatesChangeNothing(t *testing.T) {
 	}
 
 	run := exported("run")
-	for name, ips := range map[string][]string{"none": nil, "taken": {run}, "outside": {"10.0.0.1"}, "ghost": {"243.1.0.9"}} {
+	for name, ips := range map[string][]string{"none": nil, "taken": {run}, "outside": {"10.0.0.1"}, "ghost": {"243.0.64.9"}} {
 		must(t, attacker.Create(t.Context(), frozen(aggregate("west", service(name), ips...))))
 	}
 	seen := map[string]bool{run: true}
@@ -59,7 +59,7 @@ func TestHostileAggregatesChangeNothing(t *testing.T) {
 	}
 	must(t, change(t.Context(), attacker, aggregate("west", service("run")), func(si *mcsv1beta1.ServiceImport) {
 		label(frozen(si), v1alpha1.LabelWrittenBy, "west")
-		si.Spec.IPs, si.Spec.Ports = []string{"243.1.0.66"}, []mcsv1beta1.ServicePort{}
+		si.Spec.IPs, si.Spec.Ports = []string{"243.0.64.66"}, []mcsv1beta1.ServicePort{}
 	}))
 	awaitAddress(t, f, east, service("run"), run)
 

@@ -265,7 +265,7 @@ var onAggregates = []attack{
 	}},
 	{"claim a clusterset IP in another form", func(ctx context.Context, s *fixture) error {
 		r := record("east", web)
-		r.Spec.ClusterSetIPs = []string{"::ffff:243.1.0.1"}
+		r.Spec.ClusterSetIPs = []string{"::ffff:243.0.64.1"}
 		return s.east.Create(ctx, r)
 	}},
 	{"change what west claims", func(ctx context.Context, s *fixture) error {
@@ -275,10 +275,10 @@ var onAggregates = []attack{
 		return s.east.Create(ctx, aggregate("east", types.NamespacedName{Namespace: "shop", Name: "new"}, "243.0.0.66", "243.0.0.67"))
 	}},
 	{"write an aggregate in west's name", func(ctx context.Context, s *fixture) error {
-		return s.east.Create(ctx, aggregate("west", types.NamespacedName{Namespace: "shop", Name: "new"}, "243.1.0.66"))
+		return s.east.Create(ctx, aggregate("west", types.NamespacedName{Namespace: "shop", Name: "new"}, "243.0.64.66"))
 	}},
 	{"write an aggregate without a writer", func(ctx context.Context, s *fixture) error {
-		si := aggregate("", types.NamespacedName{Namespace: "shop", Name: "new"}, "243.1.0.66")
+		si := aggregate("", types.NamespacedName{Namespace: "shop", Name: "new"}, "243.0.64.66")
 		delete(si.Labels, v1alpha1.LabelWrittenBy)
 		return s.east.Create(ctx, si)
 	}},

@@ -28,11 +28,11 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Blocks of the members: east 243.0.0.0/16, west 243.1.0.0/16, narrow 243.2.0.0/16.
+// Blocks of the members: east 243.0.0.0/18, west 243.0.64.0/18, narrow 243.0.128.0/18.
 const (
 	namespace = "seamark-broker"
 	eastIP    = "243.0.0.1"
-	westIP    = "243.1.0.1"
+	westIP    = "243.0.64.1"
 )
 
 var (

@@ -93,7 +93,7 @@ func TestClusterSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	ip := seen.Spec.ClusterSetIP
-	if ip.EnabledByDefault == nil || !*ip.EnabledByDefault || ip.BlockPrefixLengths != (v1alpha1.BlockPrefixLengths{IPv4: 16, IPv6: 112}) ||
+	if ip.EnabledByDefault == nil || !*ip.EnabledByDefault || ip.BlockPrefixLengths != (v1alpha1.BlockPrefixLengths{IPv4: 18, IPv6: 112}) ||
 		seen.Spec.StaleEndpoints != v1alpha1.StaleEndpointsFailover {
 		t.Errorf("defaults: %+v", seen.Spec)
 	}

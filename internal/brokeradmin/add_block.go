@@ -66,7 +66,7 @@ func addOnce(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id 
 	if i < 0 {
 		return nil, nil, fmt.Errorf("there is no cluster %s in clusterset %s: seamark cluster list shows its members", id, set.Name)
 	}
-	cluster = &clusters.Items[i]
+	cluster = clusters.Items[i].DeepCopy() // the list is read again below
 	blocks, err := furtherBlocks(set.Spec.ClusterSetIP, wanted, clusters.Items)
 	if err != nil {
 		return nil, nil, err

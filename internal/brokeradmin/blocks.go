@@ -25,10 +25,7 @@ func NextBlock(within netip.Prefix, bits int, taken []netip.Prefix) (block netip
 		return netip.Prefix{}, false
 	}
 	// In the order of their addresses, larger ones first, each taken block is looked at once.
-	taken = slices.Clone(taken)
-	slices.SortFunc(taken, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
+	taken = slices.SortedFunc(slices.Values(taken), netip.Prefix.Compare)
 	candidate := netip.PrefixFrom(within.Masked().Addr(), bits)
 	for _, t := range taken {
 		if !candidate.Overlaps(t) {

@@ -170,7 +170,7 @@ func sharedBlocks(members []Member) (out []Result) {
 		}
 	}
 	slices.SortFunc(blocks, func(a, b owned) int {
-		return cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()), cmp.Compare(a.member, b.member))
+		return cmp.Or(a.prefix.Compare(b.prefix), cmp.Compare(a.member, b.member))
 	})
 	var around []owned // the blocks that contain the one that is looked at
 	for _, b := range blocks {

@@ -10,6 +10,11 @@ const (
 	// broker finds the writer's grants by it. A difference in this label alone is not worth a
 	// write.
 	LabelWrittenBy = "seamark.dev/written-by"
+	// LabelClaimIPv4 and LabelClaimIPv6, on an ExportRecord, are the parts of the ranges of clusterset
+	// IPs that it claims addresses from, such as 243.0 and fd00-243-0-0-0-0-1. The first is empty if
+	// it claims no IPv4 address. Members find by them who uses addresses of their blocks.
+	LabelClaimIPv4 = "seamark.dev/claim-ipv4"
+	LabelClaimIPv6 = "seamark.dev/claim-ipv6"
 	// LabelSchemaRevision, on a CRD, marks it as Seamark's and holds the revision of its schema.
 	// Every change of the schema raises it. An installer never replaces a CRD of a higher
 	// revision.

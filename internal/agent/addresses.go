@@ -20,10 +20,17 @@ import (
 // in use, and so are those that this cluster's ServiceImports remember.
 func (a *agent) watchAddresses(ctx context.Context) error {
 	a.pool.OnFreed = a.exportPush.Push
+	a.foreignClaims = &foreignClaims{
+		namespace: a.membership.Namespace, broker: a.brokerDirect, log: a.Log.WithName("addresses"), pool: a.pool,
+		blocks: a.state.Blocks, known: func() bool { return a.state.Cluster() != nil }, namespaces: a.namespaces, members: a.clusters.Len, blocksRead: a.requestResync,
+		held: map[foreignClaim]bool{},
+	}
 	recorded, err := member.Watch(ctx, a.broker.GetCache(), &v1alpha1.ExportRecord{}, func(r *v1alpha1.ExportRecord, deleted bool) {
 		service, ok := objects.ServiceOf(r)
 		switch {
 		case !ok:
+		case deleted && !a.namespaces.Concern(service.Namespace):
+			a.foreignClaims.adopt(service, string(r.Spec.ClusterID)) // the record may still exist
 		case deleted:
 			a.pool.SetRecorded(service, string(r.Spec.ClusterID), nil)
 		default:
@@ -53,7 +60,7 @@ func (a *agent) watchAddresses(ctx context.Context) error {
 			a.pool.SetRemembered(service, imports.RememberedIPs(si))
 		}
 	})
-	a.addressesKnown = func() bool { return recorded() && owners() && remembered() }
+	a.addressesKnown = func() bool { return recorded() && owners() && remembered() && a.foreignClaims.Listed() }
 	return err
 }
 
@@ -102,7 +109,7 @@ func (a *agent) claimKeys(r *v1alpha1.ExportRecord) []types.NamespacedName {
 }
 
 // updateBlocks sets the blocks that this member allocates clusterset IPs from.
-func (a *agent) updateBlocks() { a.pool.SetBlocks(a.state.Blocks()) }
+func (a *agent) updateBlocks() { a.pool.SetBlocks(a.foreignClaims.Blocks()) }
 
 // lastKnownAddresses returns the clusterset IPs of a service that this cluster last observed. Of a
 // service that it has not imported yet and that an agent of an earlier version exports, they are

@@ -42,6 +42,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/limits"
 	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/agent/reach"
+	"github.com/seamark-dev/seamark/internal/agent/subscription"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/agent/vip"
@@ -75,24 +76,28 @@ type Options struct {
 // agent holds what the parts share while they are assembled.
 type agent struct {
 	Options
-	membership    objects.Membership
-	manager       manager.Manager
-	broker        cluster.Cluster
-	brokerDirect  client.Client
-	localDirect   client.Client
-	state         *member.State
-	clusters      *member.Clusters
-	usages        *usages
-	derived       derivedServices
-	serviceRanges atomic.Pointer[[]netip.Prefix] // those of this cluster's ClusterIPs
-	rangesDirty   atomic.Bool                    // ranges changed since imports were compared with them
-	nodes         *member.Nodes
-	beacons       *member.Beacons // nil in a simulation, which has no sockets
-	sources       *importSources
-	sourcesKnown  func() bool // all imports of this cluster have been observed
-	prober        *reach.Prober
-	failover      *failover.Publisher // nil in a simulation
-	failovers     failoverCounter
+	membership   objects.Membership
+	manager      manager.Manager
+	broker       cluster.Cluster
+	brokerDirect client.Client
+	localDirect  client.Client
+	state        *member.State
+	clusters     *member.Clusters
+	// namespaces are those whose services are read from the broker.
+	namespaces       *subscription.Namespaces
+	namespacesSynced func() bool
+	foreignClaims    *foreignClaims
+	usages           *usages
+	derived          derivedServices
+	serviceRanges    atomic.Pointer[[]netip.Prefix] // those of this cluster's ClusterIPs
+	rangesDirty      atomic.Bool                    // ranges changed since imports were compared with them
+	nodes            *member.Nodes
+	beacons          *member.Beacons // nil in a simulation, which has no sockets
+	sources          *importSources
+	sourcesKnown     func() bool // all imports of this cluster have been observed
+	prober           *reach.Prober
+	failover         *failover.Publisher // nil in a simulation
+	failovers        failoverCounter
 	// unreachableRestored is set when the unreachable clusters of an earlier leader are known.
 	unreachableRestored atomic.Bool
 	failedOver          trigger.Portions // services whose endpoints are decided anew because of a failover
@@ -174,7 +179,7 @@ func newAgent(o Options) *agent {
 		pool: vip.NewPool(uint64(time.Now().UnixNano())), owners: vip.NewOwners(),
 		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{}, identityPush: &trigger.Push{},
 		resync: make(chan struct{}, 1), statusChanged: make(chan struct{}, 1), content: limits.NewContent(), prober: &reach.Prober{},
-		failedOver: trigger.Portions{Workers: workers},
+		failedOver: trigger.Portions{Workers: workers}, namespaces: namespacesOf(o),
 	}
 	a.restartWatches, a.restarted = a.brokerTransport.RestartWatches, a.brokerTransport.Restarted
 	a.fieldIndexer = func(c cluster.Cluster, allNamespaces bool) client.FieldIndexer {
@@ -261,7 +266,7 @@ func (a *agent) connect(context.Context) error {
 	cfg.Wrap(a.brokerTransport.Wrap)
 	a.broker, err = cluster.New(cfg, func(o *cluster.Options) {
 		o.Scheme, o.MapperProvider, o.Logger = scheme, staticMapper, a.Log
-		o.Cache = brokerCache(a.membership.Namespace, &foreignContent{a.membership.ClusterID, a.content, a.limitsOf})
+		o.Cache = brokerCache(a.membership.Namespace, a.namespaces, &foreignContent{a.membership.ClusterID, a.content, a.limitsOf})
 	})
 	if err != nil {
 		return fmt.Errorf("set up the connection to the broker: %w", err)
@@ -314,7 +319,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 		return err
 	}
 	a.brokerTransport.Members = a.clusters.Len
-	if err := errors.Join(a.watchUsage(ctx), a.watchDerived(ctx)); err != nil {
+	if err := errors.Join(a.watchUsage(ctx), a.watchDerived(ctx), a.watchNamespaces(ctx)); err != nil {
 		return err
 	}
 	podsSynced, err := a.clusters.WatchPods(ctx, a.manager.GetCache())
@@ -344,6 +349,8 @@ func (a *agent) addRunnables(context.Context) error {
 		a.manager.Add(manager.RunnableFunc(a.broker.Start)),
 		a.manager.Add(a.heartbeat),
 		a.manager.Add(a.leases),
+		a.manager.Add(manager.RunnableFunc(a.followNamespaces)),
+		a.manager.Add(a.foreignClaims),
 		a.manager.Add(manager.RunnableFunc(a.pollConnectionAndLiveness)),
 		a.manager.Add(manager.RunnableFunc(a.reportStatus)),
 		a.manager.Add(manager.RunnableFunc(a.followRanges)),

@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"time"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -13,6 +17,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/agent/member"
+	"github.com/seamark-dev/seamark/internal/agent/subscription"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -43,8 +48,9 @@ func membershipOnly() cache.ByObject {
 
 // brokerCache returns the options of the cache of the broker's namespace. Slices that this cluster
 // published are only compared with their desired state, so a digest of them is enough. Of other
-// members' objects it holds what is read, and no more than foreign allows.
-func brokerCache(namespace string, foreign *foreignContent) cache.Options {
+// members' objects it holds what is read, and no more than foreign allows. Objects of services are
+// read only if they are in namespaces that concern this cluster.
+func brokerCache(namespace string, namespaces *subscription.Namespaces, foreign *foreignContent) cache.Options {
 	published := cache.ByObject{Transform: func(obj any) (any, error) {
 		if s, ok := obj.(*discoveryv1.EndpointSlice); ok && s.Labels[mcsv1beta1.LabelSourceCluster] == foreign.own {
 			apply.ReplaceByDigest(s)
@@ -55,6 +61,7 @@ func brokerCache(namespace string, foreign *foreignContent) cache.Options {
 		return stripMeta(obj)
 	}}
 	return cache.Options{
+		NewInformer:       selectedBy(namespaces),
 		DefaultTransform:  stripMeta,
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 		ByObject: map[client.Object]cache.ByObject{
@@ -63,6 +70,22 @@ func brokerCache(namespace string, foreign *foreignContent) cache.Options {
 
 			&v1alpha1.ExportRecord{}: published, &discoveryv1.EndpointSlice{}: published, &mcsv1beta1.ServiceImport{}: published,
 		},
+	}
+}
+
+// newInformer is a function that creates an informer.
+type newInformer = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
+
+// selectedBy returns what creates the informers of the broker's kinds.
+func selectedBy(namespaces *subscription.Namespaces) newInformer {
+	return func(lw toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		switch kind.(type) {
+		case *v1alpha1.ExportRecord, *discoveryv1.EndpointSlice, *mcsv1beta1.ServiceImport:
+			return subscription.NewInformer(lw, namespaces, func(limited toolscache.ListerWatcher) toolscache.SharedIndexInformer {
+				return toolscache.NewSharedIndexInformer(limited, kind, resync, indexers)
+			})
+		}
+		return toolscache.NewSharedIndexInformer(lw, kind, resync, indexers)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/apply"
+	"github.com/seamark-dev/seamark/internal/agent/subscription"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -39,7 +40,7 @@ func sliceTransform(t *testing.T, options cache.Options) func(any) (any, error) 
 // Slices that are only compared are cached as a digest. Caches apply a transform twice when they
 // list by a watch, so the second time must not change the result.
 func TestCachedSlices(t *testing.T) {
-	local, broker := sliceTransform(t, localCache()), sliceTransform(t, brokerCache("seamark-broker", foreignOf("north")))
+	local, broker := sliceTransform(t, localCache()), sliceTransform(t, brokerCache("seamark-broker", subscription.Every(), foreignOf("north")))
 	for name, test := range map[string]struct {
 		transform func(any) (any, error)
 		labels    map[string]string

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/apply"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -93,6 +95,14 @@ func (a *agent) addMetrics(context.Context) error {
 	} {
 		a.metrics.Add("seamark_withdrawals_held", "Services whose withdrawal is held, because nothing shows that it is meant.",
 			prometheus.Labels{"side": side}, func() float64 { return float64(held()) })
+	}
+	for kind, list := range map[string]func() client.ObjectList{
+		"ExportRecord":  func() client.ObjectList { return &v1alpha1.ExportRecordList{} },
+		"EndpointSlice": func() client.ObjectList { return &discoveryv1.EndpointSliceList{} },
+		"ServiceImport": func() client.ObjectList { return &mcsv1beta1.ServiceImportList{} },
+	} {
+		a.metrics.Add("seamark_broker_objects", "Objects of the broker that this agent holds: those of services in namespaces that exist here.",
+			prometheus.Labels{"kind": kind}, func() float64 { return float64(len(a.brokerServices(context.Background(), list()))) })
 	}
 	a.metrics.AddCollector(&clusterSetCollector{agent: a})
 	return a.metrics.Register(ctrlmetrics.Registry)

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/seamark-dev/seamark/internal/agent/limits"
+	"github.com/seamark-dev/seamark/internal/agent/subscription"
 	"github.com/seamark-dev/seamark/internal/agent/telemetry"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
@@ -37,6 +38,7 @@ type World struct {
 // simulated world. It returns when the agent is assembled; the world runs it.
 func Simulate(ctx context.Context, o Options, w World) error {
 	a := newAgent(o)
+	a.namespaces = subscription.Every()
 	a.membership, a.facts = w.Membership, w.Facts
 	a.manager, a.broker, a.localDirect, a.brokerDirect = w.Local, w.Broker, w.LocalDirect, w.BrokerDirect
 	a.control = func(name string, r *telemetry.InstrumentedReconciler, sources []source.Source) error {
@@ -51,7 +53,7 @@ func Simulate(ctx context.Context, o Options, w World) error {
 // dropped need no transformation: it would only make equal strings share memory.
 func SimulatedCaches(m objects.Membership) (local, broker cache.Options) {
 	foreign := &foreignContent{m.ClusterID, limits.NewContent(), func(string) objects.Limits { return objects.DefaultLimits }}
-	local, broker = localCache(), brokerCache(m.Namespace, foreign)
+	local, broker = localCache(), brokerCache(m.Namespace, subscription.Every(), foreign)
 	local.DefaultTransform, broker.DefaultTransform = nil, nil
 	return local, broker
 }

@@ -89,6 +89,7 @@ func Decide(in Input) Plan {
 	merged := merge.Merge(records)
 	claims := in.claim(merged, records)
 	record.Spec.ClusterSetIPs = claims.IPs
+	objects.SetClaimLabels(record)
 	conflict := conflictCondition(merged)
 	plan := Plan{Record: record, Valid: valid, Conflict: &conflict, Claims: claims}
 	if reason, out := merged.LeftOut[in.ClusterID]; out {

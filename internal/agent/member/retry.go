@@ -48,3 +48,7 @@ func retryAfter(resp *http.Response) time.Duration {
 	}
 	return min(time.Duration(min(seconds, 3600))*time.Second, maxSpread)
 }
+
+// RetryDelay returns how long one of so many members waits after so many attempts to read something
+// of the broker that failed.
+func RetryDelay(attempts, members int) time.Duration { return retryDelay(attempts, members, 0) }

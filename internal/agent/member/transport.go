@@ -11,6 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/seamark-dev/seamark/internal/agent/subscription"
 )
 
 // writeTimeout bounds a write. A server that hangs must not block the workers, and exports must
@@ -125,7 +127,9 @@ func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	case watch:
 		return r.watch(req, query.Get("resourceVersion"))
 	case req.Method == http.MethodGet:
-		r.transport.recordList(req.URL.Path)
+		if !subscription.IsPartialList(req.Context()) {
+			r.transport.recordList(req.URL.Path)
+		}
 		return r.next.RoundTrip(req)
 	}
 	return r.write(req)

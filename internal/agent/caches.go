@@ -61,7 +61,7 @@ func brokerCache(namespace string, namespaces *subscription.Namespaces, foreign 
 		return stripMeta(obj)
 	}}
 	return cache.Options{
-		NewInformer:       selectedBy(namespaces),
+		NewInformer:       selectedBy(namespace, namespaces),
 		DefaultTransform:  stripMeta,
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 		ByObject: map[client.Object]cache.ByObject{
@@ -77,11 +77,11 @@ func brokerCache(namespace string, namespaces *subscription.Namespaces, foreign 
 type newInformer = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
 // selectedBy returns what creates the informers of the broker's kinds.
-func selectedBy(namespaces *subscription.Namespaces) newInformer {
+func selectedBy(brokerNamespace string, namespaces *subscription.Namespaces) newInformer {
 	return func(lw toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		switch kind.(type) {
 		case *v1alpha1.ExportRecord, *discoveryv1.EndpointSlice, *mcsv1beta1.ServiceImport:
-			return subscription.NewInformer(lw, namespaces, func(limited toolscache.ListerWatcher) toolscache.SharedIndexInformer {
+			return subscription.NewInformer(lw, brokerNamespace, namespaces, func(limited toolscache.ListerWatcher) toolscache.SharedIndexInformer {
 				return toolscache.NewSharedIndexInformer(limited, kind, resync, indexers)
 			})
 		}

@@ -58,8 +58,8 @@ type foreignClaim struct {
 	cluster string
 }
 
-// Listed reports whether the claims have been read once. Without namespaces that do not concern this
-// cluster there are none.
+// Listed reports whether the claims have been read once. There are none if all namespaces concern
+// this cluster.
 func (f *foreignClaims) Listed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,8 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
@@ -18,12 +16,14 @@ func TestClaimSelectors(t *testing.T) {
 		blocks []string
 		want   []string
 	}{
-		"none":                {nil, nil},
-		"default blocks":      {[]string{"243.0.64.0/18", "fd00:243::1:0/112"}, []string{"seamark.dev/claim-ipv4 in (243.0)", "seamark.dev/claim-ipv6 in (fd00-243-0-0-0-0-1)"}},
+		"none": {nil, nil},
+		"default blocks": {[]string{"243.0.64.0/18", "fd00:243::1:0/112"},
+			[]string{"seamark.dev/claim-ipv4 in (243.0)", "seamark.dev/claim-ipv6 in (fd00-243-0-0-0-0-1)"}},
 		"a larger block":      {[]string{"243.4.0.0/14"}, []string{"seamark.dev/claim-ipv4 in (243.4,243.5,243.6,243.7)"}},
 		"two blocks":          {[]string{"243.4.0.0/18", "243.9.64.0/18"}, []string{"seamark.dev/claim-ipv4 in (243.4,243.9)"}},
 		"more than are named": {[]string{"243.0.0.0/8", "fd00:243::/64"}, []string{"seamark.dev/claim-ipv4", "seamark.dev/claim-ipv6"}},
-		"a carry":             {[]string{"fd00::fffe:0/111", "fd00::1:ffff:0/111"}, []string{"seamark.dev/claim-ipv6 in (fd00-0-0-0-0-0-fffe,fd00-0-0-0-0-0-ffff,fd00-0-0-0-0-1-fffe,fd00-0-0-0-0-1-ffff)"}},
+		"several groups": {[]string{"fd00::fffe:0/111", "fd00::1:fffe:0/111"}, []string{"seamark.dev/claim-ipv6 in " +
+			"(fd00-0-0-0-0-0-fffe,fd00-0-0-0-0-0-ffff,fd00-0-0-0-0-1-fffe,fd00-0-0-0-0-1-ffff)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := ClaimSelectors(ParsePrefixes(test.blocks)); !slices.Equal(got, test.want) {
@@ -51,7 +51,8 @@ func TestClaimsAreSelected(t *testing.T) {
 		{nil, "243.0.0.0/8", true}, // no claim is a claim of nothing: a block of everything reads it too
 		{nil, "243.0.64.0/18", false},
 	} {
-		r := &v1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}}, Spec: v1alpha1.ExportRecordSpec{ClusterSetIPs: test.ips}}
+		r := &v1alpha1.ExportRecord{Spec: v1alpha1.ExportRecordSpec{ClusterSetIPs: test.ips}}
+		r.Labels = map[string]string{}
 		SetClaimLabels(r)
 		for key, value := range r.Labels {
 			if errs := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(errs) > 0 {

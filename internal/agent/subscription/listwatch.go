@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
+
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
 // ListWatch lists and watches the objects of one kind that belong to services of some namespaces.
@@ -20,13 +22,34 @@ import (
 type ListWatch struct {
 	inner      toolscache.ListerWatcherWithContext
 	namespaces *Namespaces
-	// held returns the objects of the informer.
-	held func() []any
+	// brokerNamespace is the namespace of all objects.
+	brokerNamespace string
+	// held returns an object of the informer.
+	held func(key string) (obj any, exists bool, err error)
 
 	mu       sync.Mutex
 	listing  Selection // of the list that is being read in pages
-	selected Selection // of what the informer has
+	selected Selection // of what the watch delivers
 	progress progress
+	sent     keys // of all objects that the informer was sent, unless everything is selected
+}
+
+// keys are keys of objects, by the namespaces of their services.
+type keys map[string]map[string]struct{}
+
+func (k keys) add(obj metav1.Object) {
+	namespace := obj.GetLabels()[v1alpha1.LabelServiceNamespace]
+	if k[namespace] == nil {
+		k[namespace] = map[string]struct{}{}
+	}
+	k[namespace][obj.GetName()] = struct{}{}
+}
+
+func (k keys) remove(obj metav1.Object) {
+	namespace := obj.GetLabels()[v1alpha1.LabelServiceNamespace]
+	if delete(k[namespace], obj.GetName()); len(k[namespace]) == 0 {
+		delete(k, namespace)
+	}
 }
 
 var (
@@ -37,11 +60,12 @@ var (
 // NewInformer returns an informer of the objects that lw lists, limited to the services of these
 // namespaces.
 func NewInformer(
-	lw toolscache.ListerWatcher, namespaces *Namespaces, informer func(toolscache.ListerWatcher) toolscache.SharedIndexInformer,
+	lw toolscache.ListerWatcher, brokerNamespace string, namespaces *Namespaces,
+	informer func(toolscache.ListerWatcher) toolscache.SharedIndexInformer,
 ) toolscache.SharedIndexInformer {
-	limited := &ListWatch{inner: toolscache.ToListerWatcherWithContext(lw), namespaces: namespaces}
+	limited := &ListWatch{inner: toolscache.ToListerWatcherWithContext(lw), brokerNamespace: brokerNamespace, namespaces: namespaces}
 	out := informer(limited)
-	limited.held = out.GetIndexer().List
+	limited.held = out.GetIndexer().GetByKey
 	return out
 }
 
@@ -72,14 +96,15 @@ func (l *ListWatch) ListWithContext(ctx context.Context, opts metav1.ListOptions
 	if err != nil {
 		return nil, err
 	}
-	version, next, err := versionOf(list)
+	version, _, err := versionOf(list)
 	if err != nil {
 		return nil, err
 	}
-	if next == "" {
+	if opts.Continue == "" {
 		l.begin(selection, version)
 	}
-	return list, nil
+	err = meta.EachListItem(list, func(obj runtime.Object) error { return l.note(watch.Added, obj) })
+	return list, err
 }
 
 // WatchWithContext implements toolscache.WatcherWithContext. A watch that begins with all objects
@@ -109,7 +134,25 @@ func (l *ListWatch) WatchWithContext(ctx context.Context, opts metav1.ListOption
 func (l *ListWatch) begin(selection Selection, version int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.selected, l.progress = selection, progress{seen: version}
+	l.selected, l.progress, l.sent = selection, progress{seen: version}, keys{}
+}
+
+// note records that an object is sent to the informer.
+func (l *ListWatch) note(event watch.EventType, obj runtime.Object) error {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.selected.everything:
+	case event == watch.Deleted:
+		l.sent.remove(m)
+	default:
+		l.sent.add(m)
+	}
+	return nil
 }
 
 func (l *ListWatch) selection() Selection {
@@ -124,21 +167,72 @@ func (l *ListWatch) resumeAt() string {
 	return strconv.FormatInt(l.progress.seen, 10)
 }
 
-// listAdded lists the objects of added namespaces. The list is read in pages.
-func (l *ListWatch) listAdded(ctx context.Context, added Selection) (objects []runtime.Object, version int64, err error) {
+// observe records an event of the watch, and reports whether it is new to the informer.
+func (l *ListWatch) observe(obj metav1.Object, version int64) (isNew bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.progress.observe(obj.GetLabels()[v1alpha1.LabelServiceNamespace], version)
+}
+
+// pass records that the watch has delivered everything up to a version.
+func (l *ListWatch) pass(version int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.progress.pass(version)
+}
+
+// unselected returns the namespaces of which the informer has objects although they are not
+// selected.
+func (l *ListWatch) unselected() Selection {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := Selection{names: map[string]struct{}{}}
+	for namespace := range l.sent {
+		if !l.selected.contains(namespace) {
+			out.names[namespace] = struct{}{}
+		}
+	}
+	return out
+}
+
+// keysOf returns the keys of what the informer has of some namespaces.
+func (l *ListWatch) keysOf(namespaces Selection) (keys []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for namespace := range namespaces.names {
+		for name := range l.sent[namespace] {
+			keys = append(keys, l.brokerNamespace+"/"+name)
+		}
+	}
+	return keys
+}
+
+// listAdded lists the objects of added namespaces, in pages. It returns the progress of a watch
+// that selects them too.
+func (l *ListWatch) listAdded(ctx context.Context, added Selection) (next progress, objects []runtime.Object, err error) {
+	l.mu.Lock()
+	next = l.progress
+	l.mu.Unlock()
+	if len(added.names) == 0 {
+		return next, nil, nil
+	}
 	opts := metav1.ListOptions{LabelSelector: added.LabelSelector(), Limit: pageSize}
 	for {
 		list, err := l.inner.ListWithContext(ctx, opts)
 		if err != nil {
-			return nil, 0, err
+			return next, nil, err
 		}
 		page, err := meta.ExtractList(list)
 		if err != nil {
-			return nil, 0, fmt.Errorf("read a list of the broker: %w", err)
+			return next, nil, fmt.Errorf("read a list of the broker: %w", err)
 		}
 		objects = append(objects, page...)
-		if version, opts.Continue, err = versionOf(list); err != nil || opts.Continue == "" {
-			return objects, version, err
+		var version int64
+		if version, opts.Continue, err = versionOf(list); err != nil {
+			return next, nil, err
+		}
+		if opts.Continue == "" {
+			return next.add(added, version), objects, nil
 		}
 	}
 }

@@ -175,3 +175,10 @@ func (s Selection) minus(other Selection) Selection {
 	}
 	return Selection{names: names}
 }
+
+// plus returns the namespaces of both. Both name their namespaces.
+func (s Selection) plus(other Selection) Selection {
+	names := maps.Clone(s.names)
+	maps.Copy(names, other.names)
+	return Selection{names: names}
+}

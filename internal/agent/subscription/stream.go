@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
 const (
@@ -23,9 +21,9 @@ const (
 	settleTime = 50 * time.Millisecond
 	// retryTime is when namespaces are added that could not be listed.
 	retryTime = 2 * time.Second
-	// sweepTime is when the objects of namespaces that went are dropped: when the informer has what
-	// the watch delivered of them.
-	sweepTime = 2 * time.Second
+	// sweepTime is how often it is tried to drop the objects of namespaces that went: the informer may
+	// not have what it was sent of them yet.
+	sweepTime = 200 * time.Millisecond
 )
 
 // stream is a watch whose selection follows the namespaces.
@@ -60,10 +58,8 @@ func (s *stream) Stop() {
 func (s *stream) ResultChan() <-chan watch.Event { return s.result }
 
 func (s *stream) run(ctx context.Context) {
-	// Namespaces may have changed since the selection was made.
-	adjust, sweep := time.NewTimer(0), time.NewTimer(sweepTime)
+	adjust := time.NewTimer(0) // namespaces may have changed since the selection was made
 	defer adjust.Stop()
-	defer sweep.Stop()
 	_, changed := s.of.namespaces.selection()
 	for {
 		select {
@@ -77,25 +73,33 @@ func (s *stream) run(ctx context.Context) {
 			_, changed = s.of.namespaces.selection()
 			adjust.Reset(settleTime)
 		case <-adjust.C:
-			if s.initial {
-				adjust.Reset(settleTime) // the objects of the first list are still coming
-				continue
-			}
-			switch went, err := s.adjust(ctx); {
+			again, err := s.follow(ctx)
+			switch {
 			case apierrors.IsResourceExpired(err):
 				s.send(ctx, watch.Event{Type: watch.Error, Object: expired(err)})
 				return
 			case err != nil:
 				adjust.Reset(retryTime)
-			case went:
-				sweep.Reset(sweepTime)
-			}
-		case <-sweep.C:
-			if !s.initial && !s.sweep(ctx) {
-				return
+			case again > 0:
+				adjust.Reset(again)
 			}
 		}
 	}
+}
+
+// follow makes the watch and the informer follow the namespaces. It returns when it is to be called
+// again, 0 if it is done. Its error is ResourceExpired if everything must be listed again.
+func (s *stream) follow(ctx context.Context) (again time.Duration, err error) {
+	if s.initial {
+		return settleTime, nil // the objects of the first list are still coming
+	}
+	if err := s.adjust(ctx); err != nil {
+		return 0, err
+	}
+	if s.sweep(ctx) {
+		return 0, nil
+	}
+	return sweepTime, nil
 }
 
 // forward passes an event on, if it is new. It reports false if the watch has ended.
@@ -111,83 +115,80 @@ func (s *stream) forward(ctx context.Context, event watch.Event) bool {
 	if err != nil {
 		return s.send(ctx, event)
 	}
-	if s.initial {
-		if event.Type == watch.Bookmark && obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-			s.initial = false
-			s.of.begin(s.of.selection(), version)
+	if event.Type == watch.Bookmark {
+		if s.initial = s.initial && obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true"; !s.initial {
+			s.of.pass(version)
 		}
 		return s.send(ctx, event)
 	}
-	s.of.mu.Lock()
-	isNew := true
-	if event.Type == watch.Bookmark {
-		s.of.progress.pass(version)
-	} else {
-		isNew = s.of.progress.observe(obj.GetLabels()[v1alpha1.LabelServiceNamespace], version)
+	if !s.initial && !s.of.observe(obj, version) {
+		return true
 	}
-	s.of.mu.Unlock()
-	return !isNew || s.send(ctx, event)
+	return s.of.note(event.Type, event.Object) == nil && s.send(ctx, event)
 }
 
-// adjust makes the watch follow the namespaces, and reports whether some of them went. Its error is
-// ResourceExpired if everything must be listed again.
-func (s *stream) adjust(ctx context.Context) (went bool, err error) {
+// adjust makes the watch select the namespaces of now. A namespace that went and came back waits
+// until what the informer has of it is dropped: meanwhile some of it may have been deleted.
+func (s *stream) adjust(ctx context.Context) error {
 	want, _ := s.of.namespaces.selection()
 	have := s.of.selection()
 	if want.everything && have.everything {
-		return false, nil
+		return nil
 	}
 	if want.everything != have.everything {
-		return false, apierrors.NewResourceExpired("the number of namespaces passed a limit")
+		return apierrors.NewResourceExpired("the number of namespaces passed a limit")
 	}
-	added, gone := want.minus(have), have.minus(want)
+	added, gone := want.minus(have).minus(s.of.unselected()), have.minus(want)
 	if len(added.names)+len(gone.names) == 0 {
-		return false, nil
+		return nil
 	}
-	s.of.mu.Lock()
-	next := s.of.progress
-	s.of.mu.Unlock()
-	var objects []runtime.Object
-	if len(added.names) > 0 {
-		var version int64
-		if objects, version, err = s.of.listAdded(PartialList(ctx), added); err != nil {
-			return false, err
-		}
-		next = next.add(added, version)
+	next, objects, err := s.of.listAdded(PartialList(ctx), added)
+	if err != nil {
+		return err
 	}
+	selected := have.minus(gone).plus(added)
 	opts := s.opts
-	opts.LabelSelector, opts.ResourceVersion = want.LabelSelector(), strconv.FormatInt(next.seen, 10)
+	opts.LabelSelector, opts.ResourceVersion = selected.LabelSelector(), strconv.FormatInt(next.seen, 10)
 	main, err := s.of.inner.WatchWithContext(ctx, opts)
 	if err != nil {
-		return false, err
+		return err
 	}
 	s.main.Stop()
 	s.main = main
 	s.of.mu.Lock()
-	s.of.selected, s.of.progress = want, next
+	s.of.selected, s.of.progress = selected, next
 	s.of.mu.Unlock()
 	for _, obj := range objects {
+		if err := s.of.note(watch.Added, obj); err != nil {
+			return err
+		}
 		if !s.send(ctx, watch.Event{Type: watch.Added, Object: obj}) {
-			return false, nil
+			return nil
 		}
 	}
-	return len(gone.names) > 0, nil
+	return nil
 }
 
-// sweep drops the objects of namespaces that are not selected.
-func (s *stream) sweep(ctx context.Context) bool {
-	selected := s.of.selection()
-	for _, held := range s.of.held() {
+// sweep drops the objects of namespaces that are not selected. It reports whether it could drop all
+// of them, and the namespaces are as wanted then.
+func (s *stream) sweep(ctx context.Context) (done bool) {
+	unselected := s.of.unselected()
+	if len(unselected.names) == 0 {
+		return true
+	}
+	for _, key := range s.of.keysOf(unselected) {
+		held, exists, err := s.of.held(key)
 		obj, ok := held.(client.Object)
-		if !ok || selected.contains(obj.GetLabels()[v1alpha1.LabelServiceNamespace]) {
+		if err != nil || !exists || !ok {
 			continue
 		}
 		// A copy: the informer transforms it, and others read the one that it holds.
-		if !s.send(ctx, watch.Event{Type: watch.Deleted, Object: obj.DeepCopyObject()}) {
-			return false
+		obj = obj.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy has the same type
+		if s.of.note(watch.Deleted, obj) != nil || !s.send(ctx, watch.Event{Type: watch.Deleted, Object: obj}) {
+			return true
 		}
 	}
-	return true
+	return false // namespaces that came back are added now
 }
 
 // send reports false if the watch has ended.

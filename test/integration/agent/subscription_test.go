@@ -11,14 +11,17 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent/subscription"
@@ -88,12 +91,29 @@ func TestAddressesOfOtherNamespacesStayInUse(t *testing.T) {
 	west.AwaitExported(t, ns, "web")
 	east.Serve(t, fleet.NewService(ns, "web"), "10.1.0.1")
 	east.Export(t, ns, "web")
-	ip := east.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}}).Annotations[v1alpha1.AnnotationClusterSetIPs]
+	imported := east.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}})
+	ip := imported.Annotations[v1alpha1.AnnotationClusterSetIPs]
 	if !strings.Contains(ip, "243.9.0.") {
 		t.Fatalf("the service has the clusterset IPs %q, want one of 243.9.0.0/30", ip)
 	}
 	deleteNamespace(t, west, ns)
 	east.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
+	// With another port east writes the aggregate, and nothing of west's is left of the service.
+	fleet.Update(t, east, ns, "web", &corev1.Service{}, func(svc *corev1.Service) {
+		svc.Spec.Ports = append(svc.Spec.Ports, fleet.Port("admin", 9000))
+	})
+	service := types.NamespacedName{Namespace: ns, Name: "web"}
+	harness.Eventually(t, "east has written the aggregate", func() error {
+		si := &mcsv1beta1.ServiceImport{}
+		key := types.NamespacedName{Namespace: objects.DefaultNamespace, Name: objects.AggregateName(service)}
+		if err := f.Admin.Get(t.Context(), key, si); err != nil {
+			return err
+		}
+		if by := si.Labels[v1alpha1.LabelWrittenBy]; by != "east" {
+			return fmt.Errorf("cluster %s has", by)
+		}
+		return nil
+	})
 	west.Stop()
 	if err := west.Start(); err != nil {
 		t.Fatal(err)
@@ -111,7 +131,11 @@ func TestAddressesOfOtherNamespacesStayInUse(t *testing.T) {
 		}
 		var claimed []string
 		for _, r := range records.Items {
-			claimed = append(claimed, slices.DeleteFunc(slices.Clone(r.Spec.ClusterSetIPs), func(text string) bool { return strings.Contains(text, ":") })...)
+			for _, addr := range objects.ParseAddresses(r.Spec.ClusterSetIPs) {
+				if addr.Is4() {
+					claimed = append(claimed, addr.String())
+				}
+			}
 		}
 		if len(records.Items) != 2 || len(claimed) != 1 || strings.Contains(ip, claimed[0]) {
 			return fmt.Errorf("%d records claim %v; the first service has %s", len(records.Items), claimed, ip)
@@ -135,7 +159,7 @@ func TestSubscriptionFollowsNamespaces(t *testing.T) {
 	informer := subscription.NewInformer(&toolscache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return api.Watch(ctx, o) },
-	}, namespaces, func(lw toolscache.ListerWatcher) toolscache.SharedIndexInformer {
+	}, in, namespaces, func(lw toolscache.ListerWatcher) toolscache.SharedIndexInformer {
 		return toolscache.NewSharedIndexInformer(lw, &discoveryv1.EndpointSlice{}, 0, toolscache.Indexers{})
 	})
 	versions := &versionsSeen{of: map[string]int64{}}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/seamark-dev/seamark/internal/agent/subscription"
 )
 
 // get sends a request and returns the status of the response and a function that reads its body.
@@ -84,6 +86,18 @@ func TestRestartWatches(t *testing.T) {
 		if transport.Restarted() {
 			t.Error("the watches have restarted, before one began anew")
 		}
+	}
+	partial, err := http.NewRequestWithContext(subscription.PartialList(t.Context()), http.MethodGet, server.URL+"/records", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(partial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if status, _ := get(t, client, server.URL+"/records?watch=true&resourceVersion=7"); status != http.StatusGone {
+		t.Errorf("a watch from an old version after a list of some objects: %d", status)
 	}
 	for _, next := range []string{
 		"/slices?watch=true&resourceVersion=7", "/records?watch=true&sendInitialEvents=true", "/records?watch=true&resourceVersion=8",

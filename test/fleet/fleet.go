@@ -116,6 +116,15 @@ func (f *Fleet) Join(ctx context.Context, cp *controlplane.ControlPlane, id stri
 	if _, err := brokeradmin.Join(ctx, local, invited.Membership, join); err != nil {
 		return nil, err
 	}
+	return Joined(cp, id, o)
+}
+
+// Joined returns the member of a control plane that has joined. It does not start the agent.
+func Joined(cp *controlplane.ControlPlane, id string, o Options) (*Member, error) {
+	local, err := brokeradmin.NewClient(configOf(cp, o))
+	if err != nil {
+		return nil, err
+	}
 	renew, lease := o.RenewEvery, o.LeaseDuration
 	if renew == 0 {
 		renew, lease = time.Second, 5*time.Second

@@ -176,7 +176,7 @@ type noise struct {
 // makeNoise sends lists of slices from many goroutines. Each sends the next one when the last
 // was consumed. After a rejection it waits for pause, or the rejections would take all the CPU.
 func (s *narrowServer) makeNoise(
-	t *testing.T, senders int, query string, transport *http.Transport, consume func(io.Reader) error,
+	t *testing.T, senders int, query string, transport *http.Transport, consume func(context.Context, io.Reader) error,
 ) *noise {
 	t.Helper()
 	const pause = time.Second
@@ -210,7 +210,7 @@ func (s *narrowServer) makeNoise(
 			return errors.New(response.Status)
 		}
 		n.served.Add(1)
-		return consume(response.Body)
+		return consume(ctx, response.Body)
 	}
 	for range senders {
 		sending.Go(func() {
@@ -235,7 +235,7 @@ func TestNoisyMemberIsRejectedAlone(t *testing.T) {
 	quiet := newAccount(t, s.memberships["quiet"].Config())
 	s.awaitLevels(t, quiet)
 	const senders, writes = 400, 40
-	n := s.makeNoise(t, senders, "?limit=50", &http.Transport{MaxIdleConnsPerHost: senders}, func(r io.Reader) error {
+	n := s.makeNoise(t, senders, "?limit=50", &http.Transport{MaxIdleConnsPerHost: senders}, func(_ context.Context, r io.Reader) error {
 		_, err := io.Copy(io.Discard, r)
 		return err
 	})
@@ -342,9 +342,14 @@ func slowTransport() *http.Transport {
 }
 
 // readSlowly reads so slowly that a list is never complete. It returns when the API server gives
-// up.
-func readSlowly(r io.Reader) error {
-	for one := make([]byte, 1); ; time.Sleep(100 * time.Millisecond) {
+// up, or when ctx ends.
+func readSlowly(ctx context.Context, r io.Reader) error {
+	for one := make([]byte, 1); ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
 		if _, err := r.Read(one); err != nil {
 			return err
 		}

@@ -51,13 +51,15 @@ type DeployResult struct {
 	ClusterSet         string          `json:"clusterSet"`
 	EnableClusterSetIP bool            `json:"enableClusterSetIP"`
 	Ranges             []v1alpha1.CIDR `json:"clusterSetIPRanges"`
-	Steps              []Step          `json:"steps"`
+	// FairnessMissing is why the API priority and fairness objects were not installed.
+	FairnessMissing string `json:"fairnessMissing,omitempty"`
+	Steps           []Step `json:"steps"`
 }
 
-// Deploy makes a namespace of an API server a broker: it installs CRDs, policies, the members' role
-// and the ClusterSet. On an existing broker it writes only what differs. It refuses to rename a
-// clusterset and to change its ranges, because their clusterset IPs are in use. Ranges can be
-// added.
+// Deploy makes a namespace of an API server a broker: it installs CRDs, policies, the members' role,
+// the ClusterSet and, if the caller may, the API priority and fairness objects. On an existing
+// broker it writes only what differs. It refuses to rename a clusterset and to change its ranges,
+// because their clusterset IPs are in use. Ranges can be added.
 func Deploy(ctx context.Context, c client.Client, o DeployOptions) (DeployResult, error) {
 	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
 	result := DeployResult{Namespace: o.Namespace}
@@ -123,6 +125,11 @@ func (r *DeployResult) deploy(ctx context.Context, c client.Client, want *v1alph
 		return err
 	}
 	r.Steps = append(r.Steps, step)
+	shares, missing, err := installFairness(ctx, c, want.Namespace)
+	r.Steps, r.FairnessMissing = append(r.Steps, shares...), missing
+	if err != nil {
+		return err
+	}
 	spec := want.Spec
 	step, err = ensure(ctx, c, want, func(have *v1alpha1.ClusterSet) bool {
 		_, named := have.Annotations[v1alpha1.AnnotationNamedSlices]

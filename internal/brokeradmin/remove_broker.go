@@ -32,8 +32,10 @@ type RemoveBrokerResult struct {
 	Members []string `json:"members,omitempty"`
 	// Last reports that no other broker is on this API server, so that CRDs and policies were deleted
 	// too.
-	Last  bool   `json:"last"`
-	Steps []Step `json:"steps"`
+	Last bool `json:"last"`
+	// FairnessKept is why API priority and fairness objects were not deleted.
+	FairnessKept string `json:"fairnessKept,omitempty"`
+	Steps        []Step `json:"steps"`
 }
 
 // RemoveBroker undoes Deploy. While the clusterset has members it refuses, unless force is set;
@@ -62,7 +64,7 @@ func RemoveBroker(ctx context.Context, c client.Client, namespace string, force 
 		return r, fmt.Errorf("clusterset %s still has members (%s), whose services would vanish everywhere: "+
 			"let each leave first (seamark leave), or say --force", r.ClusterSet, strings.Join(r.Members, ", "))
 	}
-	for _, part := range []func(context.Context, client.Client) error{r.removeMembers, r.deleteObjects, r.deleteShared} {
+	for _, part := range []func(context.Context, client.Client) error{r.removeMembers, r.deleteObjects, r.deleteFairness, r.deleteShared} {
 		if err := part(ctx, c); err != nil {
 			return r, fmt.Errorf("remove the broker in namespace %s (run it again to complete it): %w", namespace, err)
 		}
@@ -102,6 +104,12 @@ func (r *RemoveBrokerResult) deleteObjects(ctx context.Context, c client.Client)
 		}
 	}
 	return r.delete(ctx, c, toDelete)
+}
+
+func (r *RemoveBrokerResult) deleteFairness(ctx context.Context, c client.Client) error {
+	steps, kept, err := deleteFairness(ctx, c, r.Namespace)
+	r.Steps, r.FairnessKept = append(r.Steps, steps...), kept
+	return err
 }
 
 // isBrokerObject reports whether an object in the broker's namespace belongs to the broker. Slices,

@@ -20,9 +20,9 @@ func newDeploy(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deploy",
 		Short: "Make a namespace of this cluster the broker of a clusterset",
-		Long: "deploy makes a namespace the broker of a clusterset: it installs the CRDs, the admission policies and the role\n" +
-			"of members, and writes the settings of the clusterset. No workload runs there. Running it again changes only\n" +
-			"what differs.",
+		Long: "deploy makes a namespace the broker of a clusterset: it installs the CRDs, the admission policies, the role of\n" +
+			"members and their share of the API server, and writes the settings of the clusterset. No workload runs there.\n" +
+			"Running it again changes only what differs.",
 		Example: "  seamark broker deploy --context broker\n" +
 			"  seamark broker deploy --context broker --clusterset-ip-cidr-range 243.0.0.0/8",
 		Args: cobra.NoArgs,
@@ -39,6 +39,10 @@ func newDeploy(s *session) *cobra.Command {
 			result, err := brokeradmin.Deploy(cmd.Context(), connection.Client, options)
 			if err != nil {
 				return err
+			}
+			if result.FairnessMissing != "" {
+				fmt.Fprintf(s.ErrOut, "warning: the members have no share of the API server of their own (%s): a noisy member can delay the "+
+					"others' heartbeats and this cluster's workloads. Have an admin of the cluster run the same command\n", result.FairnessMissing)
 			}
 			return out.print(s.Out, result, func(w io.Writer) { printDeployed(w, result) })
 		},

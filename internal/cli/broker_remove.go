@@ -20,9 +20,9 @@ func newBrokerRemove(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove",
 		Short: "Remove the broker of a clusterset",
-		Long: "remove undoes deploy: it deletes the clusterset's objects and roles, the namespace if deploy created it and\n" +
-			"nothing else is in it, and, with the last broker of the cluster, the admission policies and Seamark's own CRDs.\n" +
-			"It fails while there are members.",
+		Long: "remove undoes deploy: it deletes the clusterset's objects, roles and share of the API server, the namespace if\n" +
+			"deploy created it and nothing else is in it, and, with the last broker of the cluster, the admission policies\n" +
+			"and Seamark's own CRDs. It fails while there are members.",
 		Example: "  seamark broker remove --context broker",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,6 +33,10 @@ func newBrokerRemove(s *session) *cobra.Command {
 			result, err := brokeradmin.RemoveBroker(cmd.Context(), connection.Client, namespace, force)
 			if err != nil {
 				return err
+			}
+			if result.FairnessKept != "" {
+				fmt.Fprintf(s.ErrOut, "warning: API priority and fairness objects of the broker may be left (%s): have an admin of the cluster "+
+					"run the same command\n", result.FairnessKept)
 			}
 			return out.print(s.Out, result, func(w io.Writer) { printDismantled(w, result) })
 		},

@@ -59,6 +59,7 @@ var Checks = []Check{
 	{"membership", "the cluster is a member of a clusterset", checkMembership},
 	{"broker", "the broker answers the member", checkBroker},
 	{"broker-permissions", "the member has its permissions on the broker", checkBrokerPermissions},
+	{"broker-fairness", "the members have a share of the broker's API server", checkFairness},
 	{"registration", "the broker has the member's Cluster object", checkRegistration},
 	{"clocks", "the clocks agree", checkClocks},
 	{"heartbeat", "the member's heartbeat reaches the broker", checkHeartbeat},

@@ -102,9 +102,12 @@ func TestChecks(t *testing.T) {
 		"kind too old": {func(f *Facts) {
 			f.Clusters[0].Kinds[0].Served = []string{"v1alpha1"}
 		}, "crds", "east", Fail, "serves v1alpha1, not v1beta1"},
-		"kinds not readable": {func(f *Facts) { f.Broker.KindsProblem = "not allowed" }, "crds", "broker", Skip, "not allowed"},
-		"no member":          {func(f *Facts) { f.Clusters[0].Member = false }, "membership", "east", Fail, "not a member"},
-		"membership broken":  {func(f *Facts) { f.Clusters[0].MembershipProblem = "no token" }, "membership", "east", Fail, "no token"},
+		"no fairness": {func(f *Facts) { f.Broker.FairnessMissing = []string{"FlowSchema a", "FlowSchema b"} }, "broker-fairness", "broker", Warn,
+			"not installed: FlowSchema a, FlowSchema b."},
+		"fairness not readable": {func(f *Facts) { f.Broker.FairnessProblem = "not allowed" }, "broker-fairness", "broker", Skip, "not allowed"},
+		"kinds not readable":    {func(f *Facts) { f.Broker.KindsProblem = "not allowed" }, "crds", "broker", Skip, "not allowed"},
+		"no member":             {func(f *Facts) { f.Clusters[0].Member = false }, "membership", "east", Fail, "not a member"},
+		"membership broken":     {func(f *Facts) { f.Clusters[0].MembershipProblem = "no token" }, "membership", "east", Fail, "no token"},
 		"membership not read": {func(f *Facts) {
 			f.Clusters[0].MembershipProblem, f.Clusters[0].Denied = "not allowed", []string{"get secrets"}
 		}, "membership", "east", Skip, "not read"},

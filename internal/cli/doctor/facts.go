@@ -114,9 +114,13 @@ type Broker struct {
 	// not.
 	Kinds        []Kind
 	KindsProblem string
-	ClockAhead   *time.Duration
-	Set          *v1alpha1.ClusterSet
-	Members      []Member
+	// FairnessMissing are the API priority and fairness objects that the broker lacks;
+	// FairnessProblem is why they cannot be read: a member may not.
+	FairnessMissing []string
+	FairnessProblem string
+	ClockAhead      *time.Duration
+	Set             *v1alpha1.ClusterSet
+	Members         []Member
 	// Ignored are the services, as namespace/name, of which importers ignore a record, by the
 	// member that published it: the broker's admin does not grant it.
 	Ignored map[string][]string

@@ -129,6 +129,22 @@ func checkBrokerPermissions(f *Facts) []Result {
 	})
 }
 
+func checkFairness(f *Facts) []Result {
+	b := &f.Broker
+	if b.Problem != "" {
+		return nil // another check says so
+	}
+	result := pass("the members have their own share of the API server")
+	switch {
+	case b.FairnessProblem != "":
+		result = skip("%s", b.FairnessProblem)
+	case len(b.FairnessMissing) > 0:
+		result = warn("an admin of the broker's cluster runs seamark broker deploy again, which installs them",
+			"not installed: %s. A noisy member can delay the heartbeats of others", strings.Join(b.FairnessMissing, ", "))
+	}
+	return []Result{result.at("broker")}
+}
+
 func checkRegistration(f *Facts) []Result {
 	if f.Broker.Problem != "" {
 		return []Result{skip("the broker cannot be read").at("broker")}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/doctor"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/cli/status"
@@ -99,6 +100,11 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 	}
 	out.Used = slices.SortedFunc(maps.Keys(used), netip.Addr.Compare)
 	out.Kinds, out.KindsProblem = ReadKinds(ctx, b.Client, crds.Broker)
+	if missing, err := brokeradmin.MissingFairness(ctx, b.Client, b.Namespace); err != nil {
+		out.FairnessProblem = "FlowSchemas and PriorityLevelConfigurations cannot be read: " + objects.ErrorText(err)
+	} else {
+		out.FairnessMissing = missing
+	}
 	if ahead, known := b.clock.read(); known {
 		out.ClockAhead = &ahead
 	}

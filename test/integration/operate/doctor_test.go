@@ -71,6 +71,7 @@ func TestDoctorHealthy(t *testing.T) {
 		}
 	}
 	term.diagnosed("doctor --broker-context broker", "crds", "broker", "pass")
+	term.diagnosed("doctor --broker-context broker", "broker-fairness", "broker", "pass")
 	o := term.eventually("doctor --contexts east,west", "PASS  heartbeat", "passed,", "0 failed")
 	if strings.Contains(term.run("doctor -q").Stdout, "PASS") {
 		t.Error("-q shows only what needs attention")

@@ -13,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +47,7 @@ type attack struct {
 }
 
 // attackCount is the number of attacks that docs/security.md claims.
-const attackCount = 85
+const attackCount = 87
 
 func TestAttacksAreRefused(t *testing.T) {
 	s := sharedFixture(t)
@@ -373,6 +374,14 @@ var onMembership = []attack{
 }
 
 var onCluster = []attack{
+	{"raise the shares of members", func(ctx context.Context, s *fixture) error {
+		level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: memberLevel}}
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"limited":{"nominalConcurrencyShares":1000}}}`))
+		return s.east.Patch(ctx, level, patch)
+	}},
+	{"be exempt from fairness", func(ctx context.Context, s *fixture) error {
+		return s.east.Delete(ctx, &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: memberLevel}})
+	}},
 	{"read a secret", func(ctx context.Context, s *fixture) error {
 		return s.east.Get(ctx, client.ObjectKeyFromObject(&corev1.Secret{ObjectMeta: named("victim")}), &corev1.Secret{})
 	}},

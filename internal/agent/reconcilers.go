@@ -145,7 +145,7 @@ func (a *agent) addAggregate() error {
 		Accepts: a.acceptsFor, BlockOwner: a.owners.Of, Deferred: deferred,
 	}, "aggregate", map[string]*apply.Writer{serverBroker: writer},
 		trigger.Watch(remote, &v1alpha1.ExportRecord{}, a.claimKeys),
-		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport]),
+		trigger.WatchWith(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport], aggregate.Hooks(a.membership.ClusterID)),
 		a.aggregatePush.Source(), deferred.Source(),
 	)
 }
@@ -156,6 +156,8 @@ func (a *agent) addImport() error {
 	writer := a.newWriter(a.manager.GetClient())
 	records := recordLost[*v1alpha1.ExportRecord](lost)
 	records.Changed = a.heldImports.RecordChanged
+	aggregates := recordLost[*mcsv1beta1.ServiceImport](lost)
+	aggregates.Matters = aggregate.ContentDiffers
 	reconciler := &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
 		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale, Demoted: a.state.Liveness.Demoted,
@@ -175,8 +177,7 @@ func (a *agent) addImport() error {
 		}, recordLost[*discoveryv1.EndpointSlice](lost)),
 		// Agents of an earlier version have their clusterset IPs only here; see lastKnownAddresses. A
 		// lost aggregate also announces lost records, whose list may be read later.
-		trigger.WatchWith(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport],
-			recordLost[*mcsv1beta1.ServiceImport](lost)),
+		trigger.WatchWith(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport], aggregates),
 		trigger.WatchWith(local, &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport) []types.NamespacedName {
 			if _, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]; onBroker {
 				return nil

@@ -1,0 +1,79 @@
+package exporters
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/test/harness"
+)
+
+// writesPerExporter is how many writes one exporter of a service may cost on average, whatever the
+// number of the others: to join one or two, to leave one that fails and one that does not.
+const writesPerExporter = 3
+
+// N exporters of one service cost O(N) writes in all, also if all join or leave at the same moment.
+func TestWritesGrowWithTheNumberOfExporters(t *testing.T) {
+	for _, members := range []int{50, 500} {
+		t.Run(fmt.Sprint(members), func(t *testing.T) {
+			b := newBroker(t, members)
+			b.forAll(t, func(id string) error { return b.admin.Create(t.Context(), record(id)) })
+			println("STARTING", time.Now().Format("05.000"))
+			for _, id := range b.ids {
+				b.start(t, id)
+			}
+			b.await(t, "all are listed", members)
+			b.check(t, "join")
+
+			println("DELETING", time.Now().Format("05.000"))
+			b.forAll(t, func(id string) error { return b.admin.Delete(t.Context(), record(id)) })
+			b.await(t, "the aggregate is gone", 0)
+			b.check(t, "leave")
+		})
+	}
+}
+
+// await waits until the aggregate lists so many exporters, each once. One without exporters must
+// not exist.
+func (b *broker) await(t *testing.T, what string, exporters int) {
+	t.Helper()
+	si, shown := &mcsv1beta1.ServiceImport{}, -1
+	for shown != exporters { // each exporter waits for its turn, so only progress is bounded in time
+		harness.Eventually(t, what, func() error {
+			err := b.admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: objects.AggregateName(web)}, si)
+			if apierrors.IsNotFound(err) {
+				shown = 0
+				return nil
+			}
+			listed := map[string]bool{}
+			for _, c := range si.Status.Clusters {
+				listed[c.Cluster] = true
+			}
+			if len(listed) != len(si.Status.Clusters) {
+				t.Fatalf("an exporter is listed twice: %v", si.Status.Clusters)
+			}
+			if err == nil && len(listed) == max(shown, 0) {
+				return fmt.Errorf("%d exporters are listed", len(listed))
+			}
+			println("PROGRESS", time.Now().Format("05.000"), len(listed), b.writes.Load(), b.failed.Load())
+			if shown = len(listed); shown == 0 {
+				shown = -1 // it still exists
+			}
+			return err
+		})
+	}
+}
+
+func (b *broker) check(t *testing.T, what string) {
+	t.Helper()
+	writes, failed := b.counted()
+	t.Logf("%d exporters %s at once: %d writes, of which %d failed", len(b.ids), what, writes, failed)
+	if limit := int64(writesPerExporter * len(b.ids)); writes > limit {
+		t.Errorf("%d writes so that %d exporters %s; want at most %d", writes, len(b.ids), what, limit)
+	}
+}

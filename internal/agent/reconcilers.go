@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -39,7 +38,7 @@ import (
 )
 
 // The backoff of failed reconciles: short at first, then long enough not to overload a failing
-// server.
+// server. Half of it is random; see jitteredBackoff.
 const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 15 * time.Second
@@ -83,7 +82,7 @@ func (a *agent) runController(name string, r *telemetry.InstrumentedReconciler, 
 	c, err := controller.New(name, a.manager, controller.Options{
 		Reconciler:  r,
 		NewQueue:    r.NewQueue,
-		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+		RateLimiter: newBackoff(),
 		LogConstructor: func(request *reconcile.Request) logr.Logger {
 			log := a.Log.WithName(name)
 			if request == nil {

@@ -20,7 +20,7 @@ import (
 // the square of their number.
 const (
 	// joinTogether is how many exporters add themselves at the same time.
-	joinTogether = 8
+	joinTogether = 3
 	// perExporter is how long an exporter expects one before it to take.
 	perExporter = 20 * time.Millisecond
 	maxTurns    = time.Minute

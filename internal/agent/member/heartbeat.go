@@ -76,9 +76,10 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 	h.claim.holder, h.claim.renewEvery = h.Holder, h.RenewEvery
 	elected := h.Elected
 	// A replica that does not renew looks at the lease twice as often, to step in soon.
-	ticker := time.NewTicker(h.RenewEvery / 2)
+	ticker := time.NewTicker(h.phase())
 	defer ticker.Stop()
-	for {
+	interval := time.Duration(0) // of the ticker, after the phase
+	for first := true; ; first = false {
 		select {
 		case <-elected:
 			elected = nil
@@ -87,14 +88,14 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 		if elected != nil {
 			h.standIn(ctx)
 		} else {
-			renewing := h.known != nil
 			h.lead(ctx)
-			if renewing != (h.known != nil) {
-				ticker.Reset(h.interval())
-			}
 			if err := h.LastError(); isRemoved(err) {
 				return err
 			}
+		}
+		if now := h.interval(); !first && now != interval {
+			interval = now
+			ticker.Reset(interval)
 		}
 		select {
 		case <-ctx.Done():
@@ -105,6 +106,12 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// phase returns when the lease is looked at for the second time. It differs between members, so
+// that those that started together do not renew together for ever.
+func (h *Heartbeat) phase() time.Duration {
+	return h.RenewEvery/100 + objects.Jitter(h.ClusterID, types.NamespacedName{Name: "heartbeat"}, h.RenewEvery)
 }
 
 // interval returns how often the leader looks at the lease: as often as it renews, or more often

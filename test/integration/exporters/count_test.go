@@ -19,7 +19,7 @@ const writesPerExporter = 3
 
 // N exporters of one service cost O(N) writes in all, also if all join or leave at the same moment.
 func TestWritesGrowWithTheNumberOfExporters(t *testing.T) {
-	for _, members := range []int{50, 500} {
+	for _, members := range []int{50, 200, 500} {
 		t.Run(fmt.Sprint(members), func(t *testing.T) {
 			b := newBroker(t, members)
 			b.forAll(t, func(id string) error { return b.admin.Create(t.Context(), record(id)) })

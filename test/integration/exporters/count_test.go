@@ -3,35 +3,35 @@ package exporters
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // writesPerExporter is how many writes one exporter of a service may cost on average, whatever the
-// number of the others: to join one or two, to leave one that fails and one that does not.
+// number of the others: to join one, and to leave one that may fail once before. The rest is for
+// machines so slow that an exporter takes those before it for stopped.
 const writesPerExporter = 3
 
 // N exporters of one service cost O(N) writes in all, also if all join or leave at the same moment.
 func TestWritesGrowWithTheNumberOfExporters(t *testing.T) {
-	for _, members := range []int{50, 200, 500} {
+	for _, members := range []int{50, 500} {
 		t.Run(fmt.Sprint(members), func(t *testing.T) {
 			b := newBroker(t, members)
 			b.forAll(t, func(id string) error { return b.admin.Create(t.Context(), record(id)) })
-			println("STARTING", time.Now().Format("05.000"))
 			for _, id := range b.ids {
 				b.start(t, id)
 			}
 			b.await(t, "all are listed", members)
 			b.check(t, "join")
 
-			println("DELETING", time.Now().Format("05.000"))
-			b.forAll(t, func(id string) error { return b.admin.Delete(t.Context(), record(id)) })
+			must(t, b.admin.DeleteAllOf(t.Context(), &v1alpha1.ExportRecord{}, client.InNamespace(namespace)))
 			b.await(t, "the aggregate is gone", 0)
 			b.check(t, "leave")
 		})
@@ -60,7 +60,6 @@ func (b *broker) await(t *testing.T, what string, exporters int) {
 			if err == nil && len(listed) == max(shown, 0) {
 				return fmt.Errorf("%d exporters are listed", len(listed))
 			}
-			println("PROGRESS", time.Now().Format("05.000"), len(listed), b.writes.Load(), b.failed.Load())
 			if shown = len(listed); shown == 0 {
 				shown = -1 // it still exists
 			}

@@ -52,6 +52,10 @@ type broker struct {
 	ids    []string
 
 	writes, failed atomic.Int64 // requests of members that reached the API server
+
+	// reconciling bounds how many members reconcile at a time: hundreds would leave no CPU time to the
+	// API server.
+	reconciling chan struct{}
 }
 
 func newBroker(t *testing.T, members int) *broker {
@@ -62,7 +66,7 @@ func newBroker(t *testing.T, members int) *broker {
 	must(t, err)
 	_, err = brokeradmin.Deploy(t.Context(), admin, brokeradmin.DeployOptions{})
 	must(t, err)
-	b := &broker{config: config, admin: admin}
+	b := &broker{config: config, admin: admin, reconciling: make(chan struct{}, 4)}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "all-members"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: brokeradmin.MemberRole},
@@ -186,9 +190,14 @@ func (b *broker) start(t *testing.T, id string) {
 		BlockOwner: func(netip.Addr) string { return "" },
 	}
 	run, err := controller.NewUnmanaged("aggregate-"+id, controller.Options{
-		Reconciler: r, SkipNameValidation: ptr.To(true),
-		RateLimiter:    workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 15*time.Second),
-		LogConstructor: func(*reconcile.Request) logr.Logger { return logr.Discard() },
+		Reconciler: reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			b.reconciling <- struct{}{}
+			defer func() { <-b.reconciling }()
+			return r.Reconcile(ctx, req)
+		}),
+		SkipNameValidation: ptr.To(true),
+		RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 15*time.Second),
+		LogConstructor:     func(*reconcile.Request) logr.Logger { return logr.Discard() },
 	})
 	must(t, err)
 	for _, s := range []source.Source{

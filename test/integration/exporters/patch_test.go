@@ -63,7 +63,6 @@ func TestAnswersToPatchesOfTheList(t *testing.T) {
 		},
 	} {
 		err := patch(step.as, step.operations)
-		t.Logf("%s: %v", step.name, err)
 		if step.refused == nil {
 			must(t, err)
 			continue
@@ -79,7 +78,6 @@ func TestAnswersToPatchesOfTheList(t *testing.T) {
 				causes = append(causes, c.Type)
 			}
 		}
-		t.Logf("%+v", status.Status())
 		if last := causes[len(causes)-1]; last != step.cause {
 			t.Errorf("%s: %v, of causes %q", step.name, err, causes)
 		}

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -100,8 +101,8 @@ func isEntryConflict(err error) bool {
 	if objects.IsWriteConflict(err) {
 		return true
 	}
-	status, ok := err.(apierrors.APIStatus)
-	if !ok || !apierrors.IsInvalid(err) {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
 		return false
 	}
 	details := status.Status().Details

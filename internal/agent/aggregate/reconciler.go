@@ -79,7 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	err = r.write(ctx, key, in.Existing, plan, remaining == 0, turn == 0)
 	var entry *entryError
 	switch {
-	case errors.As(err, &entry) && isEntryConflict(entry.error):
+	case errors.As(err, &entry) && isEntryConflict(entry):
 		telemetry.Wait(ctx, objects.WaitForConflict)
 		next.RequeueAfter = r.waiting.pause(key, conflictPause+objects.Jitter(in.ClusterID, key, conflictPause))
 	case objects.IsWriteConflict(err):

@@ -2,14 +2,17 @@ package exporters
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/harness"
 )
@@ -36,6 +39,26 @@ func TestWritesGrowWithTheNumberOfExporters(t *testing.T) {
 			b.check(t, "leave")
 		})
 	}
+}
+
+// On a broker that was deployed by an earlier version members may not patch the list. They update it.
+func TestMembersWithoutTheRightToPatch(t *testing.T) {
+	b := newBroker(t, 5)
+	role := &rbacv1.Role{}
+	must(t, b.admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: brokeradmin.MemberRole}, role))
+	for i, rule := range role.Rules {
+		if slices.Contains(rule.Resources, "serviceimports/status") {
+			role.Rules[i].Verbs = []string{"update"}
+		}
+	}
+	must(t, b.admin.Update(t.Context(), role))
+	b.forAll(t, func(id string) error { return b.admin.Create(t.Context(), record(id)) })
+	for _, id := range b.ids {
+		b.start(t, id)
+	}
+	b.await(t, "all are listed", len(b.ids))
+	must(t, b.admin.DeleteAllOf(t.Context(), &v1alpha1.ExportRecord{}, client.InNamespace(namespace)))
+	b.await(t, "the aggregate is gone", 0)
 }
 
 // await waits until the aggregate lists so many exporters, each once. One without exporters must

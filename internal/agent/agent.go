@@ -335,7 +335,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	a.leases = &member.LeaseReader{
 		State: a.state, Namespace: a.membership.Namespace, Client: a.brokerDirect, Log: a.Log.WithName("liveness"),
 		Members: a.concerned, Clusters: a.clusters.Len, Reached: func(cluster string) bool { return a.reachStates().InAnyFamily(cluster) },
-		Every: a.RenewEvery, PollEvery: a.PollEvery,
+		Every: a.RenewEvery - a.stagger("leases", a.RenewEvery/10), PollEvery: a.PollEvery,
 	}
 	return a.state.WatchBroker(ctx, a.broker.GetCache(), []client.Object{
 		&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &v1alpha1.ClusterSet{}, &v1alpha1.Cluster{},

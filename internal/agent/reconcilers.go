@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -39,7 +38,7 @@ import (
 )
 
 // The backoff of failed reconciles: short at first, then long enough not to overload a failing
-// server.
+// server. Half of it is random; see jitteredBackoff.
 const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 15 * time.Second
@@ -83,7 +82,7 @@ func (a *agent) runController(name string, r *telemetry.InstrumentedReconciler, 
 	c, err := controller.New(name, a.manager, controller.Options{
 		Reconciler:  r,
 		NewQueue:    r.NewQueue,
-		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+		RateLimiter: newBackoff(),
 		LogConstructor: func(request *reconcile.Request) logr.Logger {
 			log := a.Log.WithName(name)
 			if request == nil {
@@ -145,7 +144,7 @@ func (a *agent) addAggregate() error {
 		Accepts: a.acceptsFor, BlockOwner: a.owners.Of, Deferred: deferred,
 	}, "aggregate", map[string]*apply.Writer{serverBroker: writer},
 		trigger.Watch(remote, &v1alpha1.ExportRecord{}, a.claimKeys),
-		trigger.Watch(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport]),
+		trigger.WatchWith(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport], aggregate.Hooks(a.membership.ClusterID)),
 		a.aggregatePush.Source(), deferred.Source(),
 	)
 }
@@ -156,6 +155,8 @@ func (a *agent) addImport() error {
 	writer := a.newWriter(a.manager.GetClient())
 	records := recordLost[*v1alpha1.ExportRecord](lost)
 	records.Changed = a.heldImports.RecordChanged
+	aggregates := recordLost[*mcsv1beta1.ServiceImport](lost)
+	aggregates.Matters = aggregate.ContentDiffers
 	reconciler := &imports.Reconciler{
 		Local: a.manager.GetClient(), Broker: a.broker.GetClient(), BrokerNamespace: a.membership.Namespace, Writer: writer,
 		Settings: a.importSettings, Taken: a.heartbeat.ClusterIDTaken, Stale: a.state.Liveness.Stale, Demoted: a.state.Liveness.Demoted,
@@ -175,8 +176,7 @@ func (a *agent) addImport() error {
 		}, recordLost[*discoveryv1.EndpointSlice](lost)),
 		// Agents of an earlier version have their clusterset IPs only here; see lastKnownAddresses. A
 		// lost aggregate also announces lost records, whose list may be read later.
-		trigger.WatchWith(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport],
-			recordLost[*mcsv1beta1.ServiceImport](lost)),
+		trigger.WatchWith(remote, &mcsv1beta1.ServiceImport{}, brokerKeys[*mcsv1beta1.ServiceImport], aggregates),
 		trigger.WatchWith(local, &mcsv1beta1.ServiceImport{}, func(si *mcsv1beta1.ServiceImport) []types.NamespacedName {
 			if _, onBroker := si.Labels[v1alpha1.LabelServiceNamespace]; onBroker {
 				return nil

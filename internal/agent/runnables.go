@@ -61,6 +61,7 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 	}
 	connected, taken := false, false
 	var resyncs []time.Time
+	var relist time.Time // when all objects are listed again, because dropped ones fit now
 	for {
 		select {
 		case <-ctx.Done():
@@ -86,7 +87,11 @@ func (a *agent) pollConnectionAndLiveness(ctx context.Context) error {
 			a.Log.Info("the connection to the broker changed", "clusterset", a.membership.ClusterSet, "connected", connected, "idTaken", taken)
 			a.resyncAll(ctx)
 		}
-		if connected && a.content.RelistDue(a.limitsOf, time.Now()) {
+		if now := time.Now(); connected && relist.IsZero() && a.content.RelistDue(a.limitsOf, now) {
+			relist = now.Add(a.staggerMembers("limits")) // all members see it at the same moment
+		}
+		if !relist.IsZero() && !time.Now().Before(relist) {
+			relist = time.Time{}
 			a.Log.Info("a member publishes no more than its limits again; listing all objects of the broker again")
 			a.relistBroker()
 		}
@@ -131,16 +136,13 @@ func (a *agent) relistBroker() {
 
 // reportStatus updates the status of this member's Cluster object.
 func (a *agent) reportStatus(ctx context.Context) error {
-	reported, keepsBeacons := false, true
+	reported, keepsBeacons, failed := false, true, 0
+	part, started := a.stagger("status", time.Second), false
 	for {
-		delay := statusInterval
-		if !reported {
-			delay = time.Second
-		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(delay):
+		case <-time.After(reportDelay(reported, failed, part)):
 		case <-a.statusChanged:
 			if !sleep(ctx, statusDelay) {
 				return nil
@@ -149,19 +151,23 @@ func (a *agent) reportStatus(ctx context.Context) error {
 		if !a.state.Connected() {
 			continue
 		}
+		if !started && !sleep(ctx, a.staggerMembers("first status")) {
+			return nil
+		}
+		started = true
 		current := a.state.Cluster().DeepCopy()
 		want := a.desiredStatus(ctx, &current.Status, keepsBeacons)
 		if equality.Semantic.DeepEqual(current.Status, want) {
-			reported = true
+			reported, failed = true, 0
 			continue
 		}
 		current.Status = *want.DeepCopy()
 		if err := a.brokerDirect.Status().Update(ctx, current); err != nil {
 			a.Log.V(1).Info("cannot update the status of this member's Cluster; retrying", "error", err.Error())
-			reported = false
+			reported, failed = false, failed+1
 			continue
 		}
-		reported = true
+		reported, failed = true, 0
 		if want.Beacons != nil && current.Status.Beacons == nil {
 			a.Log.Info("the broker does not keep beacons: upgrade its CRDs (seamark broker deploy), then restart the agent")
 			keepsBeacons = false // each further attempt would be a write that changes nothing

@@ -29,7 +29,7 @@ func memberRoleRules() []rbacv1.PolicyRule {
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: read},
 		{APIGroups: []string{seamark}, Resources: []string{"exportrecords"}, Verbs: write},
 		{APIGroups: []string{mcs}, Resources: []string{"serviceimports"}, Verbs: write},
-		{APIGroups: []string{mcs}, Resources: []string{"serviceimports/status"}, Verbs: []string{"update"}},
+		{APIGroups: []string{mcs}, Resources: []string{"serviceimports/status"}, Verbs: []string{"update", "patch"}},
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: write},
 	}
 }

@@ -165,3 +165,8 @@ type statusClient struct {
 func (s *statusClient) Update(_ context.Context, obj client.Object, _ ...client.SubResourceUpdateOption) error {
 	return s.client.write("update status of", obj, func() error { return s.client.server.update(obj, true) })
 }
+
+// Patch implements client.SubResourceWriter.
+func (s *statusClient) Patch(_ context.Context, obj client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
+	return s.client.write("patch status of", obj, func() error { return s.client.server.patchStatus(obj, patch) })
+}

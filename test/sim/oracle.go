@@ -71,7 +71,8 @@ func (w *world) checkAggregate(service string, merged merge.Result) {
 	if si == nil {
 		return
 	}
-	if clusters := clustersOf(si); !slices.Equal(clusters, slices.Sorted(slices.Values(merged.Clusters))) && !w.hasDead() {
+	if clusters := slices.Sorted(slices.Values(clustersOf(si))); !slices.Equal(clusters, slices.Sorted(slices.Values(merged.Clusters))) &&
+		!w.hasDead() {
 		w.fail(ruleConverge, "the aggregate of %s lists %v, want %v", service, clusters, merged.Clusters)
 	}
 	if si.Spec.Type != merged.Spec.Type && !w.hasDead() {

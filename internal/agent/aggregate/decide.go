@@ -46,8 +46,11 @@ type Plan struct {
 	// the clusters that are listed now, with this member added or removed: each member maintains only
 	// its own entry.
 	Want *mcsv1beta1.ServiceImport
-	// Spec, Status and Delete report what this member has to write.
+	// Spec, Status and Delete report what this member has to write. Of the status it is only its own
+	// entry.
 	Spec, Status, Delete bool
+	// Ahead is how many others are to write their entries before this member writes its own.
+	Ahead int
 	// Delay is how long this member leaves Spec or Delete to others, counted from when it first saw
 	// the difference.
 	Delay time.Duration
@@ -73,11 +76,21 @@ func Decide(in Input) Plan {
 	}
 	plan := Plan{Want: aggregateOf(in, merged)}
 	plan.Spec = exporter && (in.Existing == nil || !isNewer(in.Existing, in.Records) && !sameSpec(in.Existing, plan.Want))
-	plan.Status = (in.Existing != nil || plan.Spec) && !slices.Equal(clusterNames(in.Existing), clusterNames(plan.Want))
+	listed := clusterNames(in.Existing)
+	plan.Status = (in.Existing != nil || plan.Spec) && slices.Contains(listed, in.ClusterID) != slices.Contains(merged.Clusters, in.ClusterID)
+	if plan.Status {
+		plan.Ahead = ahead(in.ClusterID, listed, merged.Clusters)
+	}
 	if plan.Spec && (merged.FirstLive(in.Stale) != in.ClusterID || in.otherWriter()) {
-		plan.Delay, plan.Waits = objects.TakeoverDelay(in.ClusterID, in.Service), objects.WaitForOther
+		plan.Delay, plan.Waits = in.takeoverDelay(), objects.WaitForOther
 	}
 	return plan
+}
+
+// takeoverDelay is how long this member leaves the aggregate to the exporter with precedence. The
+// more exporters there are, the longer is the time over which they are spread.
+func (in Input) takeoverDelay() time.Duration {
+	return objects.TakeoverDelay(in.ClusterID, in.Service) + objects.Jitter(in.ClusterID, in.Service, turns(len(in.Records)))
 }
 
 // otherWriter reports whether another living member wrote the aggregate. Members that disagree,
@@ -125,27 +138,13 @@ func decideRemoval(in Input) Plan {
 	case slices.Contains(clusters, in.ClusterID):
 		want := in.Existing.DeepCopy()
 		want.Status.Clusters = clusterList(clusters, in.ClusterID, false)
-		return Plan{Want: want, Status: true}
+		return Plan{Want: want, Status: true, Ahead: ahead(in.ClusterID, clusters, nil)}
 	case len(clusters) == 0:
 		// A new aggregate has an empty list too: this member may see it before the records it was made
 		// from.
 		return Plan{Delete: true, Delay: cleanupDelay + objects.Jitter(in.ClusterID, in.Service, cleanupDelay), Waits: objects.WaitForOther}
 	}
 	return Plan{Waits: objects.WaitForOther} // the listed clusters, or the broker's admin, remove their entries
-}
-
-// clusterList returns the status entries of clusters, with one cluster added or removed.
-func clusterList(clusters []string, id string, present bool) []mcsv1beta1.ClusterStatus {
-	names := slices.DeleteFunc(slices.Clone(clusters), func(c string) bool { return c == id })
-	if present {
-		names = append(names, id)
-	}
-	slices.Sort(names)
-	out := make([]mcsv1beta1.ClusterStatus, len(names))
-	for i, name := range names {
-		out[i] = mcsv1beta1.ClusterStatus{Cluster: name}
-	}
-	return out
 }
 
 func aggregateOf(in Input, merged merge.Result) *mcsv1beta1.ServiceImport {
@@ -211,15 +210,4 @@ func withoutWriter(labels map[string]string) map[string]string {
 	out := maps.Clone(labels)
 	delete(out, v1alpha1.LabelWrittenBy)
 	return out
-}
-
-func clusterNames(si *mcsv1beta1.ServiceImport) []string {
-	if si == nil {
-		return nil
-	}
-	names := make([]string, len(si.Status.Clusters))
-	for i, c := range si.Status.Clusters {
-		names[i] = c.Cluster
-	}
-	return names
 }

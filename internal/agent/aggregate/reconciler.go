@@ -2,10 +2,12 @@ package aggregate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,7 +21,8 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// conflictDelay is when an aggregate is reconciled again after another member wrote it first.
+// conflictDelay is when an aggregate is reconciled again after another member wrote it first. The
+// watch mostly shows that earlier.
 const conflictDelay = 2 * time.Second
 
 // Reconciler maintains the aggregates that this member is responsible for.
@@ -44,7 +47,8 @@ type Reconciler struct {
 	// Deferred postpones writes that no client waits for while services are being published.
 	Deferred *trigger.Deferred
 
-	delays trigger.Delays // of differences that are left to others
+	delays  trigger.Delays // of differences that are left to others
+	waiting waitingTurns   // of the own entry
 }
 
 // Reconcile brings the aggregate of one service up to date, as far as it is this member's to write.
@@ -63,25 +67,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	plan := Decide(in)
-	remaining := r.remainingDelay(key, plan)
+	remaining, turn := r.remainingDelay(key, plan), r.remainingTurn(key, plan)
 	if plan.Waits != "" && (plan.Delay == 0 || remaining > 0) {
 		telemetry.Wait(ctx, plan.Waits)
 	}
-	if plan.Empty() {
-		return ctrl.Result{RequeueAfter: remaining}, nil
-	}
+	next := ctrl.Result{RequeueAfter: earlier(remaining, turn)}
 	// No client waits for the aggregate: importers read the records.
-	if r.defers(ctx, key) {
-		return ctrl.Result{RequeueAfter: remaining}, nil
+	if plan.Empty() || r.defers(ctx, key) {
+		return next, nil
 	}
-	if err := r.write(ctx, key, in.Existing, plan, remaining == 0); err != nil {
-		if objects.IsWriteConflict(err) {
-			telemetry.Wait(ctx, objects.WaitForConflict) // the watch shows what another member wrote
-			return ctrl.Result{RequeueAfter: conflictDelay}, nil
-		}
+	err = r.write(ctx, key, in.Existing, plan, remaining == 0, turn == 0)
+	var entry *entryError
+	switch {
+	case errors.As(err, &entry) && isEntryConflict(entry):
+		telemetry.Wait(ctx, objects.WaitForConflict)
+		next.RequeueAfter = r.waiting.pause(key, conflictPause+objects.Jitter(in.ClusterID, key, conflictPause))
+	case objects.IsWriteConflict(err):
+		telemetry.Wait(ctx, objects.WaitForConflict) // the watch shows what another member wrote
+		next.RequeueAfter = conflictDelay
+	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("write the aggregate of %s: %w", key, err)
 	}
-	return ctrl.Result{RequeueAfter: remaining}, nil
+	return next, nil
 }
 
 // gather reads everything that Decide needs.
@@ -117,10 +124,27 @@ func (r *Reconciler) remainingDelay(key types.NamespacedName, plan Plan) time.Du
 	return r.delays.Remaining(key, plan.Delay)
 }
 
+// remainingTurn returns for how long this member still waits before it writes its own entry.
+func (r *Reconciler) remainingTurn(key types.NamespacedName, plan Plan) time.Duration {
+	if !plan.Status {
+		r.waiting.end(key)
+		return 0
+	}
+	return r.waiting.remaining(key, plan.Ahead)
+}
+
+// earlier returns the shorter of two times to wait. Zero means that there is nothing to wait for.
+func earlier(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
 // write makes the changes of the plan. due reports whether the delay is over, so that this member
-// makes those changes that it first left to others.
+// makes those changes that it first left to others; itsTurn whether it may write its entry now.
 func (r *Reconciler) write(
-	ctx context.Context, key types.NamespacedName, existing *mcsv1beta1.ServiceImport, plan Plan, due bool,
+	ctx context.Context, key types.NamespacedName, existing *mcsv1beta1.ServiceImport, plan Plan, due, itsTurn bool,
 ) error {
 	current := existing
 	switch {
@@ -132,6 +156,7 @@ func (r *Reconciler) write(
 		if err := r.Writer.Create(ctx, key, current); err != nil {
 			return err
 		}
+		itsTurn = true // the others add themselves to its list
 	case plan.Spec && due:
 		current = existing.DeepCopy()
 		current.Labels, current.Annotations, current.Spec = plan.Want.Labels, plan.Want.Annotations, plan.Want.Spec
@@ -139,10 +164,37 @@ func (r *Reconciler) write(
 			return err
 		}
 	}
-	if !plan.Status || current == nil || r.defers(ctx, key) {
+	if !plan.Status || !itsTurn || current == nil || r.defers(ctx, key) {
 		return nil
 	}
+	if err := r.writeEntry(ctx, key, current, plan.Want.Status.Clusters); err != nil {
+		return &entryError{err}
+	}
+	r.waiting.end(key)
+	return nil
+}
+
+// entryError is the error of writing this member's entry.
+type entryError struct{ error }
+
+// Unwrap returns the error of the API server.
+func (e *entryError) Unwrap() error { return e.error }
+
+// writeEntry adds this member to the exporters that an aggregate lists, or removes it. A patch is
+// applied to the aggregate as it is, so exporters that write at the same time do not conflict. The
+// first entry is written with the list, which must not replace one that another exporter has just
+// created.
+func (r *Reconciler) writeEntry(
+	ctx context.Context, key types.NamespacedName, current *mcsv1beta1.ServiceImport, want []mcsv1beta1.ClusterStatus,
+) error {
 	current = current.DeepCopy()
-	current.Status.Clusters = plan.Want.Status.Clusters
+	if patch := entryPatch(r.ClusterID, clusterNames(current)); patch != nil {
+		err := r.Writer.PatchStatus(ctx, key, current, client.RawPatch(types.JSONPatchType, patch))
+		if !apierrors.IsForbidden(err) {
+			return err
+		}
+		// The broker was deployed by an earlier version, whose members may not patch.
+	}
+	current.Status.Clusters = want
 	return r.Writer.UpdateStatus(ctx, key, current)
 }

@@ -149,6 +149,15 @@ func (w *Writer) UpdateStatus(ctx context.Context, key types.NamespacedName, obj
 	return nil
 }
 
+// PatchStatus patches the status of obj for key. obj is then what the server answered.
+func (w *Writer) PatchStatus(ctx context.Context, key types.NamespacedName, obj client.Object, patch client.Patch) error {
+	if err := w.client.Status().Patch(ctx, obj, patch); err != nil {
+		return err
+	}
+	w.recordWrite(key, VerbStatus, obj)
+	return nil
+}
+
 // Delete deletes exactly the obj that was read. An object that changed since, or a new one of the
 // same name, is kept.
 func (w *Writer) Delete(ctx context.Context, key types.NamespacedName, obj client.Object) error {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -31,8 +32,12 @@ const (
 	// TokenLifetime bounds how long a stolen token can be used, and how long a member may be cut off
 	// from its broker without being invited again.
 	TokenLifetime = 72 * time.Hour
-	// renewAtFraction is the fraction of a token's lifetime after which it is renewed.
-	renewAtFraction    = 0.2
+	// renewAtFraction is the fraction of a token's lifetime after which it is renewed. Each member adds
+	// a random part of renewSpread, so that members that joined together do not renew together.
+	renewAtFraction = 0.2
+	renewSpread     = 0.05
+	// overdueSpread is the time over which members renew that find their tokens due when they start.
+	overdueSpread      = 10 * time.Second
 	renewRetryInterval = time.Minute
 	// shortestLifetime is the shortest lifetime that API servers grant. It is assumed for a token
 	// whose times cannot be read.
@@ -52,6 +57,7 @@ type heldToken struct {
 	text     string
 	begun    time.Time
 	lifetime time.Duration
+	part     float64 // of renewSpread, from 0 to 1
 }
 
 // NewCredential returns a credential with the token of a membership.
@@ -66,13 +72,13 @@ func NewCredential(token string) *Credential {
 func storedToken(text string, now time.Time) *heldToken {
 	issued, lifetime := timesOf(text)
 	age := min(max(now.Sub(issued), 0), lifetime)
-	return &heldToken{text, now.Add(-age), lifetime}
+	return &heldToken{text, now.Add(-age), lifetime, rand.Float64()}
 }
 
 // renewedToken returns a token that this process has just received.
 func renewedToken(text string, now time.Time) *heldToken {
 	_, lifetime := timesOf(text)
-	return &heldToken{text, now, lifetime}
+	return &heldToken{text, now, lifetime, rand.Float64()}
 }
 
 // used returns how much of the token's lifetime is over: 1 means that it has expired.
@@ -80,9 +86,16 @@ func (h *heldToken) used(now time.Time) float64 {
 	return now.Sub(h.begun).Seconds() / h.lifetime.Seconds()
 }
 
-// untilRenewal returns how long to wait before the token is renewed.
+// untilRenewal returns how long to wait before the token is renewed. One that is due is renewed
+// soon, and long before it expires.
 func (h *heldToken) untilRenewal(now time.Time) time.Duration {
-	return max(0, time.Duration(float64(h.lifetime)*renewAtFraction)-now.Sub(h.begun))
+	age := now.Sub(h.begun)
+	wait := part(h.lifetime, renewAtFraction+renewSpread*h.part) - age
+	return max(wait, part(min(overdueSpread, max(0, h.lifetime-age)/4), h.part))
+}
+
+func part(d time.Duration, fraction float64) time.Duration {
+	return time.Duration(float64(d) * fraction)
 }
 
 // hold uses a token from now on and reports whether it is another one than before.
@@ -145,10 +158,11 @@ func (r *Renewal) Start(ctx context.Context) error {
 		r.Log.Error(err, "cannot read the stored token; using the one read at start")
 	}
 	var attempted time.Time
+	var pause time.Duration
 	for {
 		now := r.now()
 		// Whatever the clocks and the tokens say, there is at most one attempt per interval.
-		wait := max(r.Credential.held.Load().untilRenewal(now), renewRetryInterval-now.Sub(attempted))
+		wait := max(r.Credential.held.Load().untilRenewal(now), pause-now.Sub(attempted))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -156,9 +170,9 @@ func (r *Renewal) Start(ctx context.Context) error {
 			continue
 		case <-time.After(wait):
 		}
-		attempted = r.now()
+		attempted, pause = r.now(), renewRetryInterval/2+rand.N(renewRetryInterval)
 		if err := r.renew(ctx); err != nil {
-			r.Log.Error(err, "cannot renew the token for the broker; retrying", "interval", renewRetryInterval)
+			r.Log.Error(err, "cannot renew the token for the broker; retrying", "interval", pause)
 		}
 	}
 }

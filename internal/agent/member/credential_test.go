@@ -16,22 +16,28 @@ func tokenOf(issued time.Time, lifetime time.Duration) string {
 func TestTokenIsRenewedByItsAgeAndLifetime(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for name, test := range map[string]struct {
-		token *heldToken
-		wait  time.Duration
-		used  float64
+		token       *heldToken
+		first, last time.Duration // when members renew it
+		used        float64
 	}{
-		"new":                             {renewedToken(tokenOf(now, 10*time.Hour), now), 2 * time.Hour, 0},
-		"new, with a clock hours ahead":   {renewedToken(tokenOf(now.Add(-5*time.Hour), time.Hour), now), 12 * time.Minute, 0},
-		"new, with a clock hours behind":  {renewedToken(tokenOf(now.Add(5*time.Hour), time.Hour), now), 12 * time.Minute, 0},
-		"stored an hour ago":              {storedToken(tokenOf(now.Add(-time.Hour), 10*time.Hour), now), time.Hour, 0.1},
-		"stored, and due":                 {storedToken(tokenOf(now.Add(-5*time.Hour), 10*time.Hour), now), 0, 0.5},
-		"stored, with a clock far ahead":  {storedToken(tokenOf(now.Add(-50*time.Hour), 10*time.Hour), now), 0, 1},
-		"stored, with a clock far behind": {storedToken(tokenOf(now.Add(50*time.Hour), 10*time.Hour), now), 2 * time.Hour, 0},
-		"unreadable, new":                 {renewedToken("opaque", now), 2 * time.Minute, 0},
-		"unreadable, stored":              {storedToken("opaque", now), 0, 1},
+		"new":                            {renewedToken(tokenOf(now, 10*time.Hour), now), 2 * time.Hour, 150 * time.Minute, 0},
+		"new, with a clock hours ahead":  {renewedToken(tokenOf(now.Add(-5*time.Hour), time.Hour), now), 12 * time.Minute, 15 * time.Minute, 0},
+		"new, with a clock hours behind": {renewedToken(tokenOf(now.Add(5*time.Hour), time.Hour), now), 12 * time.Minute, 15 * time.Minute, 0},
+		"stored an hour ago":             {storedToken(tokenOf(now.Add(-time.Hour), 10*time.Hour), now), time.Hour, 90 * time.Minute, 0.1},
+		"stored, and due":                {storedToken(tokenOf(now.Add(-5*time.Hour), 10*time.Hour), now), 0, overdueSpread, 0.5},
+		"stored, and about to expire":    {storedToken(tokenOf(now.Add(-time.Hour+8*time.Second), time.Hour), now), 0, 2 * time.Second, 3592. / 3600},
+		"stored, with a clock far ahead": {storedToken(tokenOf(now.Add(-50*time.Hour), 10*time.Hour), now), 0, 0, 1},
+		"stored, with a clock far behind": {
+			storedToken(tokenOf(now.Add(50*time.Hour), 10*time.Hour), now), 2 * time.Hour, 150 * time.Minute, 0,
+		},
+		"unreadable, new":    {renewedToken("opaque", now), 2 * time.Minute, 150 * time.Second, 0},
+		"unreadable, stored": {storedToken("opaque", now), 0, 0, 1},
 	} {
-		if wait, used := test.token.untilRenewal(now), test.token.used(now); wait != test.wait || used != test.used {
-			t.Errorf("%s: renewed in %s with %v used, want %s and %v", name, wait, used, test.wait, test.used)
+		for drawn, want := range map[float64]time.Duration{0: test.first, 1: test.last} {
+			test.token.part = drawn
+			if wait, used := test.token.untilRenewal(now), test.token.used(now); wait != want || used != test.used {
+				t.Errorf("%s: renewed in %s with %v used, want %s and %v", name, wait, used, want, test.used)
+			}
 		}
 	}
 }

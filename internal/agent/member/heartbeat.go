@@ -75,40 +75,50 @@ func (h *Heartbeat) NeedLeaderElection() bool { return false }
 func (h *Heartbeat) Start(ctx context.Context) error {
 	h.claim.holder, h.claim.renewEvery = h.Holder, h.RenewEvery
 	elected := h.Elected
-	// A replica that does not renew looks at the lease twice as often, to step in soon.
-	ticker := time.NewTicker(h.RenewEvery / 2)
+	ticker := time.NewTicker(h.RenewEvery)
 	defer ticker.Stop()
+	shifted, interval := false, time.Duration(0)
 	for {
 		select {
 		case <-elected:
-			elected = nil
+			elected, shifted = nil, false
 		default:
 		}
 		if elected != nil {
 			h.standIn(ctx)
 		} else {
-			renewing := h.known != nil
 			h.lead(ctx)
-			if renewing != (h.known != nil) {
-				ticker.Reset(h.interval())
-			}
 			if err := h.LastError(); isRemoved(err) {
 				return err
 			}
+		}
+		switch now := h.interval(); {
+		case !shifted:
+			ticker.Reset(h.phase())
+			shifted, interval = true, 0
+		case now != interval:
+			ticker.Reset(now)
+			interval = now
 		}
 		select {
 		case <-ctx.Done():
 			h.release()
 			return nil
 		case <-elected:
-			elected = nil
+			elected, shifted = nil, false
 		case <-ticker.C:
 		}
 	}
 }
 
-// interval returns how often the leader looks at the lease: as often as it renews, or more often
-// while it does not hold it.
+// phase returns how long the first interval is, of a replica or of a leader. It differs between
+// members, so that those that started together do not renew together for ever.
+func (h *Heartbeat) phase() time.Duration {
+	return h.interval()/100 + objects.Jitter(h.ClusterID, types.NamespacedName{Name: "heartbeat"}, h.interval())
+}
+
+// interval returns how often this replica looks at the lease: as often as it renews, or twice as
+// often while it does not renew, to step in soon.
 func (h *Heartbeat) interval() time.Duration {
 	if h.known != nil {
 		return h.RenewEvery

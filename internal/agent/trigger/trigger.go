@@ -33,6 +33,9 @@ type Hooks[T client.Object] struct {
 	Lost func(T)
 	// Changed is called for objects that were added, and for those whose deletion the watch showed.
 	Changed func(obj T, deleted bool)
+	// Matters reports whether an update can change what the reconciler writes. Others do not enqueue
+	// anything, unless the object is older than it was.
+	Matters func(before, after T) bool
 	// Own reports whether an event only shows what the reconciler wrote for a service. It has
 	// decided already what follows from that, so the service is not enqueued.
 	Own func(key types.NamespacedName, obj T, deleted bool) bool
@@ -72,8 +75,12 @@ func enqueueing[T client.Object](queue Queue, keys KeysOf[T], hooks Hooks[T]) Ev
 			if before.GetResourceVersion() == after.GetResourceVersion() {
 				return // a resync: nothing changed
 			}
-			if hooks.Lost != nil && objects.OlderVersion(after, before) {
+			older := objects.OlderVersion(after, before)
+			if hooks.Lost != nil && older {
 				hooks.Lost(after)
+			}
+			if hooks.Matters != nil && !older && !hooks.Matters(before, after) {
+				return
 			}
 			now := enqueue(after, false)
 			for _, key := range keys(before) {

@@ -30,7 +30,9 @@ type Reconciler struct {
 	ClusterID       string
 	BrokerNamespace string
 	Broker          client.Client
-	Writer          *apply.Writer
+	// Direct reads the broker without the cache.
+	Direct client.Reader
+	Writer *apply.Writer
 	// Connected reports whether the broker's caches are filled.
 	Connected func() bool
 	// Taken returns why this cluster may not use its id, nil if it may.
@@ -153,7 +155,11 @@ func (r *Reconciler) write(
 	case plan.Spec && due && existing == nil:
 		current = plan.Want.DeepCopy()
 		current.Status = mcsv1beta1.ServiceImportStatus{}
-		if err := r.Writer.Create(ctx, key, current); err != nil {
+		err := r.Writer.Create(ctx, key, current)
+		if apierrors.IsAlreadyExists(err) {
+			return r.restoreLabels(ctx, key, plan.Want, err)
+		}
+		if err != nil {
 			return err
 		}
 		itsTurn = true // the others add themselves to its list
@@ -172,6 +178,21 @@ func (r *Reconciler) write(
 	}
 	r.waiting.end(key)
 	return nil
+}
+
+// restoreLabels restores the aggregate of a service that exists although the cache has none: its
+// labels were edited, so that it is not selected. If another member has just created it, exists is
+// returned, and the watch shows it.
+func (r *Reconciler) restoreLabels(ctx context.Context, key types.NamespacedName, want *mcsv1beta1.ServiceImport, exists error) error {
+	current := &mcsv1beta1.ServiceImport{}
+	if err := r.Direct.Get(ctx, client.ObjectKeyFromObject(want), current); err != nil {
+		return fmt.Errorf("read what is in the place of the aggregate: %w", err)
+	}
+	if service, ok := objects.ServiceOf(current); ok && service == key {
+		return exists
+	}
+	current.Labels, current.Annotations, current.Spec = want.Labels, want.Annotations, want.Spec
+	return r.Writer.Update(ctx, key, current)
 }
 
 // entryError is the error of writing this member's entry.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -58,6 +59,7 @@ type Member struct {
 
 	options agent.Options
 	pods    netip.Prefix
+	lost    atomic.Bool // its requests do not reach the broker
 
 	mu      sync.Mutex
 	stop    func()
@@ -92,7 +94,7 @@ func (b *Broker) Join(ctx context.Context, number int) (*Member, error) {
 	m.options = agent.Options{
 		Options:    daemon.Options{Local: m.Server.Config(), Log: logr.Discard(), MetricsAddress: "0", ProbeAddress: "0"},
 		RenewEvery: b.RenewEvery, LeaseDuration: b.LeaseDuration, SharedProcess: true,
-		WrapBroker: func(next http.RoundTripper) http.RoundTripper { return b.Traffic.wrap(next) },
+		WrapBroker: func(next http.RoundTripper) http.RoundTripper { return &countingTripper{b.Traffic, &m.lost, next} },
 	}
 	if b.Log != nil {
 		m.options.Log = logr.FromSlogHandler(b.Log).WithValues("cluster", id)
@@ -140,6 +142,7 @@ func (m *Member) Start() {
 	if m.running {
 		return
 	}
+	m.lost.Store(false)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -151,8 +154,14 @@ func (m *Member) Start() {
 	m.running, m.stop = true, func() { cancel(); <-done }
 }
 
-// Stop ends the agent without leaving the clusterset, as the loss of a cluster does, and waits for
-// it.
+// Lose ends the agent as the loss of its cluster does: it cannot release its lease. It waits for the
+// agent.
+func (m *Member) Lose() {
+	m.lost.Store(true)
+	m.Stop()
+}
+
+// Stop ends the agent and waits for it. The cluster stays a member.
 func (m *Member) Stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -58,10 +59,12 @@ func (t *Traffic) count(at time.Time, f func(*Second)) {
 	f(&t.seconds[second])
 }
 
-func (t *Traffic) wrap(next http.RoundTripper) http.RoundTripper { return &countingTripper{t, next} }
+// errLost is the error of all requests of a lost member.
+var errLost = errors.New("this member is lost")
 
 type countingTripper struct {
 	traffic *Traffic
+	lost    *atomic.Bool
 	next    http.RoundTripper
 }
 
@@ -70,6 +73,9 @@ func (c *countingTripper) WrappedRoundTripper() http.RoundTripper { return c.nex
 
 // RoundTrip implements http.RoundTripper.
 func (c *countingTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	if c.lost.Load() {
+		return nil, errLost
+	}
 	watch := req.URL.Query().Get("watch") != ""
 	c.traffic.count(time.Now(), func(s *Second) {
 		s.Requests++

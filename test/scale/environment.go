@@ -27,6 +27,7 @@ import (
 // environment is one clusterset: a broker, two real members and many simulated ones.
 type environment struct {
 	model
+	setup
 	fleet   *fleet.Fleet
 	broker  *simulated.Broker
 	planes  []*controlplane.ControlPlane
@@ -35,47 +36,47 @@ type environment struct {
 	closers []func()
 }
 
-// leases are the times of all leases; zero values mean those of production.
-type leases struct{ renewEvery, duration time.Duration }
+// setup is what an environment begins with.
+type setup struct {
+	// real are the ids of the real members.
+	real []string
+	// renewEvery and leaseDuration are the times of all leases.
+	renewEvery, leaseDuration time.Duration
+}
 
-// newEnvironment starts three control planes and the agents of the two real members, as processes
-// of their own. They have the namespace of the first team, too.
-func newEnvironment(ctx context.Context, l leases) (*environment, error) {
-	if l == (leases{}) {
-		l = leases{objects.RenewEvery, objects.LeaseDuration}
-	}
+// asInProduction is what is measured.
+var asInProduction = setup{real: []string{"east", "west"}, renewEvery: objects.RenewEvery, leaseDuration: objects.LeaseDuration}
+
+// newEnvironment starts the control planes of the broker and of the real members, and the agents of
+// these as processes of their own. They have the namespace of the first team, too.
+func newEnvironment(ctx context.Context, with setup) (*environment, error) {
 	dir, err := os.MkdirTemp("", "seamark-scale-")
 	if err != nil {
 		return nil, err
 	}
-	e := &environment{model: model{used: map[string]int{}}, closers: []func(){func() { _ = os.RemoveAll(dir) }}}
-	if err := e.start(ctx, dir, l); err != nil {
+	e := &environment{model: model{used: map[string]int{}}, setup: with, closers: []func(){func() { _ = os.RemoveAll(dir) }}}
+	if err := e.start(ctx, dir); err != nil {
 		e.close()
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *environment) start(ctx context.Context, dir string, l leases) error {
+func (e *environment) start(ctx context.Context, dir string) error {
 	if err := e.startPlanes(ctx, dir); err != nil {
 		return err
 	}
-	binary, err := fleet.BuildAgent(dir)
+	var err error
+	e.fleet, err = fleet.New(ctx, e.planes[0], e.planes[1:], fleet.Options{
+		IDs: e.real, Direct: true, RenewEvery: e.renewEvery, LeaseDuration: e.leaseDuration,
+	})
 	if err != nil {
 		return err
 	}
-	e.fleet, err = fleet.New(ctx, e.planes[0], e.planes[1:], fleet.Options{Direct: true, RenewEvery: l.renewEvery, LeaseDuration: l.duration})
-	if err != nil {
-		return err
-	}
-	for _, m := range e.fleet.Members {
-		if err := m.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-0"}}); err != nil {
+	if len(e.real) > 0 {
+		if err := e.startReal(ctx, dir); err != nil {
 			return err
 		}
-		if err := m.StartBinary(binary); err != nil {
-			return err
-		}
-		e.closers = append(e.closers, m.Kill)
 	}
 	log, err := os.Create(filepath.Join(dir, "simulated.log"))
 	if err != nil {
@@ -84,7 +85,25 @@ func (e *environment) start(ctx context.Context, dir string, l leases) error {
 	e.closers = append(e.closers, func() { _ = log.Close() })
 	e.broker = &simulated.Broker{
 		Admin: e.fleet.Admin, Config: e.planes[0].DirectConfig(), Traffic: simulated.NewTraffic(), Log: slog.NewTextHandler(log, nil),
-		RenewEvery: l.renewEvery, LeaseDuration: l.duration,
+		RenewEvery: e.renewEvery, LeaseDuration: e.leaseDuration,
+	}
+	return nil
+}
+
+// startReal starts the agents of the real members.
+func (e *environment) startReal(ctx context.Context, dir string) error {
+	binary, err := fleet.BuildAgent(dir)
+	if err != nil {
+		return err
+	}
+	for _, m := range e.fleet.Members {
+		if err := m.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: teamName(0)}}); err != nil {
+			return err
+		}
+		if err := m.StartBinary(binary); err != nil {
+			return err
+		}
+		e.closers = append(e.closers, m.Kill)
 	}
 	return nil
 }
@@ -94,7 +113,7 @@ func (e *environment) startPlanes(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	names := []string{"broker", "east", "west"}
+	names := append([]string{"broker"}, e.real...)
 	e.planes = make([]*controlplane.ControlPlane, len(names))
 	errs := make([]error, len(names))
 	var starting sync.WaitGroup
@@ -135,7 +154,7 @@ func (e *environment) invite(ctx context.Context, n int) ([]*simulated.Member, e
 			return nil, err
 		}
 		e.invited++
-		if _, err := e.place(ctx, member); err != nil {
+		if err := e.place(ctx, member); err != nil {
 			return nil, err
 		}
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 // recover waits after a fault until a new change has arrived in all clusters, and reports how long
-// that took and how many requests the members sent. begin is when the fault began, back when the
-// broker was back.
-func (e *environment) recover(ctx context.Context, r results, what string, begin, back time.Time) error {
+// that took and how many requests the members sent, also for a while after it: a second wave may come
+// then. begin is when the fault began, back when the broker was back.
+func (e *environment) recover(ctx context.Context, r results, what string, after time.Duration, begin, back time.Time) error {
 	if err := e.changeEach(ctx); err != nil {
 		return err
 	}
@@ -24,8 +24,7 @@ func (e *environment) recover(ctx context.Context, r results, what string, begin
 	end := time.Now()
 	r.Add(what+" → everything is back", end.Sub(back).Seconds(), "s",
 		fmt.Sprintf("after the broker was ready again, which took %.1f s", back.Sub(begin).Seconds()))
-	// A second wave may come later.
-	if err := sleep(ctx, min(max(end.Sub(back), 2*time.Second), 30*time.Second)); err != nil {
+	if err := sleep(ctx, after); err != nil {
 		return err
 	}
 	seconds := e.broker.Traffic.Between(back, time.Now())
@@ -48,17 +47,17 @@ func (e *environment) recover(ctx context.Context, r results, what string, begin
 	return nil
 }
 
-func restart(ctx context.Context, e *environment, _ sizes, r results) error {
+func restart(ctx context.Context, e *environment, size sizes, r results) error {
 	begin := time.Now()
 	if err := e.planes[0].Restart(ctx); err != nil {
 		return err
 	}
-	return e.recover(ctx, r, "restart", begin, time.Now())
+	return e.recover(ctx, r, "restart", size.after, begin, time.Now())
 }
 
 // setBack restores the broker from a backup that lacks the latest changes of a tenth of the
 // services.
-func setBack(ctx context.Context, e *environment, _ sizes, r results) error {
+func setBack(ctx context.Context, e *environment, size sizes, r results) error {
 	restore, err := e.planes[0].Snapshot(ctx)
 	if err != nil {
 		return err
@@ -81,7 +80,7 @@ func setBack(ctx context.Context, e *environment, _ sizes, r results) error {
 	if err := restore(ctx); err != nil {
 		return err
 	}
-	return e.recover(ctx, r, "set back", begin, time.Now())
+	return e.recover(ctx, r, "set back", size.after, begin, time.Now())
 }
 
 // loss stops the agents of a tenth of the members at once: in each second team, the second
@@ -101,7 +100,7 @@ func loss(ctx context.Context, e *environment, _ sizes, r results) error {
 		return err
 	}
 	r.Add("loss of a tenth → their endpoints are gone", time.Since(start).Seconds(), "s",
-		fmt.Sprintf("%d members; leases expire after %s", len(lost), e.leaseDuration()))
+		fmt.Sprintf("%d members; leases expire after %s", len(lost), e.leaseDuration))
 	start = time.Now()
 	for _, m := range lost {
 		m.Start()
@@ -112,5 +111,3 @@ func loss(ctx context.Context, e *environment, _ sizes, r results) error {
 	r.Add("return of a tenth → everything is back", time.Since(start).Seconds(), "s", "")
 	return nil
 }
-
-func (e *environment) leaseDuration() time.Duration { return e.fleet.Members[0].Agent.LeaseDuration }

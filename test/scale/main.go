@@ -131,7 +131,7 @@ var errOver = errors.New("the time is over")
 // runWith measures one number of members.
 func (m *measurement) runWith(ctx context.Context, n int) error {
 	m.report.Say("%d members: starting a broker and two real members", n)
-	e, err := newEnvironment(ctx, leases{})
+	e, err := newEnvironment(ctx, asInProduction)
 	if err != nil {
 		return err
 	}

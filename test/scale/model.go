@@ -35,18 +35,18 @@ type team struct {
 	services map[string]map[string][]string
 }
 
-// place adds a member to a team, and creates the team's namespace there. It returns the team if it
-// is new.
-func (m *model) place(ctx context.Context, member *simulated.Member) (added *team, err error) {
+// place adds a member to a team, and creates the team's namespace there.
+func (m *model) place(ctx context.Context, member *simulated.Member) error {
 	m.members = append(m.members, member)
 	if len(m.teams) == 0 || len(m.teams[len(m.teams)-1].members) == teamSize {
-		added = &team{namespace: fmt.Sprintf("team-%d", len(m.teams)), services: map[string]map[string][]string{}}
-		m.teams = append(m.teams, added)
+		m.teams = append(m.teams, &team{namespace: teamName(len(m.teams)), services: map[string]map[string][]string{}})
 	}
 	t := m.teams[len(m.teams)-1]
 	t.members = append(t.members, member)
-	return added, member.CreateNamespace(ctx, t.namespace)
+	return member.CreateNamespace(ctx, t.namespace)
 }
+
+func teamName(number int) string { return fmt.Sprintf("team-%d", number) }
 
 func (t *team) exporters() []*simulated.Member { return t.members[:min(exporters, len(t.members))] }
 

@@ -18,15 +18,17 @@ import (
 // sizes say how much one scenario measures.
 type sizes struct {
 	idle, churn time.Duration
-	changes     int // endpoint changes per second while there is churn
-	rounds      int // services that propagate from one real member to the other
-	endpoints   int // of the service that is rolled out
+	after       time.Duration // how long requests are counted after a recovery
+	changes     int           // endpoint changes per second while there is churn
+	rounds      int           // services that propagate from one real member to the other
+	endpoints   int           // of the service that is rolled out
 }
 
 var (
-	full  = sizes{idle: 30 * time.Second, churn: 30 * time.Second, changes: 10, rounds: 30, endpoints: 1000}
-	quick = sizes{idle: 5 * time.Second, churn: 5 * time.Second, changes: 5, rounds: 5, endpoints: 1000}
-	tiny  = sizes{idle: time.Second, churn: 2 * time.Second, changes: 5, rounds: 2, endpoints: 300}
+	full  = sizes{idle: 30 * time.Second, churn: 30 * time.Second, after: 30 * time.Second, changes: 10, rounds: 30, endpoints: 1000}
+	quick = sizes{idle: 5 * time.Second, churn: 5 * time.Second, after: 10 * time.Second, changes: 5, rounds: 5, endpoints: 1000}
+	// tiny is for tests.
+	tiny = sizes{idle: time.Second, churn: 2 * time.Second, after: time.Second, changes: 5, rounds: 2, endpoints: 300}
 )
 
 // results collects the rows of one number of members.

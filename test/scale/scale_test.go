@@ -8,8 +8,8 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/bench/report"
 	"github.com/seamark-dev/seamark/test/harness"
 	"github.com/seamark-dev/seamark/test/scale/simulated"
@@ -35,7 +35,7 @@ func TestScenarios(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := newEnvironment(t.Context(), setup{real: test.real, renewEvery: time.Second, leaseDuration: 5 * time.Second})
+			e, err := newEnvironment(t.Context(), setup{real: test.real, renewEvery: objects.RenewEvery, leaseDuration: objects.LeaseDuration})
 			if err != nil {
 				t.Fatal(err)
 			}

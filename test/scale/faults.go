@@ -12,8 +12,8 @@ import (
 )
 
 // recover waits after a fault until a new change has arrived in all clusters, and reports how long
-// that took and how many requests the members sent, also for a while after it: a second wave may come
-// then. begin is when the fault began, back when the broker was back.
+// that took and how many requests the members sent. It counts them for a while after it, too: a
+// second wave may come then. begin is when the fault began, back when the broker was back.
 func (e *environment) recover(ctx context.Context, r results, what string, after time.Duration, begin, back time.Time) error {
 	if err := e.changeEach(ctx); err != nil {
 		return err

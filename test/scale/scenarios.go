@@ -119,7 +119,8 @@ func churn(ctx context.Context, e *environment, size sizes, r results) error {
 			r.Add(m.Name+", p99", report.Milliseconds(m.P99), "ms", fmt.Sprintf("of %d", measured.Rounds))
 		}
 	}
-	r.Add("broker's CPU at the same churn", c.brokerCPU().Seconds()/c.seconds(), "cores", fmt.Sprintf("%.1f changes a second", float64(changed)/c.seconds()))
+	r.Add("broker's CPU at the same churn", c.brokerCPU().Seconds()/c.seconds(), "cores",
+		fmt.Sprintf("%.1f changes a second", float64(changed)/c.seconds()))
 	r.Add("watch events per change", c.events/float64(max(changed, 1)), "", "")
 	_, err = e.awaitSettled(ctx)
 	return err

@@ -154,8 +154,8 @@ func (m *Member) Start() {
 	m.running, m.stop = true, func() { cancel(); <-done }
 }
 
-// Lose ends the agent as the loss of its cluster does: it cannot release its lease. It waits for the
-// agent.
+// Lose ends the agent as the loss of its cluster does: it cannot release its lease. Lose waits for
+// the agent.
 func (m *Member) Lose() {
 	m.lost.Store(true)
 	m.Stop()

@@ -73,6 +73,9 @@ func selectScenarios(list string) ([]scenario, error) {
 const mib = 1 << 20
 
 func idle(ctx context.Context, e *environment, size sizes, r results) error {
+	if err := sleep(ctx, size.after); err != nil { // agents defer their less urgent writes
+		return err
+	}
 	c, err := e.during(ctx, func() error { return sleep(ctx, size.idle) })
 	if err != nil {
 		return err

@@ -80,6 +80,10 @@ bench-dns: kube setup-bench ## Compare DNS with CoreDNS's own plugin and a const
 bench-data-plane: kube setup-bench ## Compare the nftables data plane with kube-proxy (needs root)
 	go run ./test/bench/dataplane $(BENCH)
 
+.PHONY: bench-scale
+bench-scale: kube ## Measure many members on one broker (ends after 30 minutes at the latest; BENCH=-quick for ten)
+	go run ./test/scale $(BENCH)
+
 .PHONY: demo
 demo: setup ## Show Seamark on three real clusters with pods (needs root; DEMO=--keep leaves them running)
 	@go run ./test/demo $(DEMO)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,6 +72,11 @@ type Options struct {
 	// WithdrawalHold is how long withdrawals are held that no user is known to have asked for; zero
 	// means objects.WithdrawalHold.
 	WithdrawalHold time.Duration
+	// SharedProcess is set where many agents run in one process, as in test/scale. Memory is then not
+	// theirs to release.
+	SharedProcess bool
+	// WrapBroker wraps the connection to the broker, to count what is sent. It may be nil.
+	WrapBroker transport.WrapperFunc
 }
 
 // agent holds what the parts share while they are assembled.
@@ -263,6 +269,7 @@ func (a *agent) connect(context.Context) error {
 	}
 	a.credential = member.NewCredential(a.membership.Token)
 	cfg := a.credential.Config(a.membership)
+	cfg.Wrap(a.WrapBroker)
 	cfg.Wrap(a.brokerTransport.Wrap)
 	a.broker, err = cluster.New(cfg, func(o *cluster.Options) {
 		o.Scheme, o.MapperProvider, o.Logger = scheme, staticMapper, a.Log
@@ -273,6 +280,7 @@ func (a *agent) connect(context.Context) error {
 	}
 	// What it lists must not count as a list by a watch: see Transport.
 	direct := a.credential.Config(a.membership)
+	direct.Wrap(a.WrapBroker)
 	direct.Wrap(member.NewTransport().Wrap)
 	if a.brokerDirect, err = client.New(direct, client.Options{Scheme: scheme, Mapper: newMapper()}); err != nil {
 		return fmt.Errorf("set up the connection to the broker: %w", err)
@@ -359,8 +367,12 @@ func (a *agent) addRunnables(context.Context) error {
 
 // addProbes adds what the process needs to be run by Kubernetes.
 func (a *agent) addProbes(context.Context) error {
+	if !a.SharedProcess {
+		if err := a.manager.Add(manager.RunnableFunc(a.releaseMemory)); err != nil {
+			return err
+		}
+	}
 	return errors.Join(
-		a.manager.Add(manager.RunnableFunc(a.releaseMemory)),
 		a.manager.AddHealthzCheck("process", healthz.Ping),
 		a.manager.AddReadyzCheck("caches", a.cachesSynced),
 	)

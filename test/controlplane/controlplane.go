@@ -201,6 +201,20 @@ func (c *ControlPlane) Logs() []string {
 	return logs
 }
 
+// PIDs returns the ids of the processes that run, by component: "etcd", "kube-apiserver" and
+// "kube-controller-manager". They change with each restart.
+func (c *ControlPlane) PIDs() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pids := map[string]int{}
+	for _, p := range []*child{c.etcd, c.apiserver, c.manager} {
+		if p != nil {
+			pids[p.name] = p.cmd.Process.Pid
+		}
+	}
+	return pids
+}
+
 func (c *ControlPlane) logPath(component string) string {
 	return filepath.Join(c.options.LogDir, component+".log")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seamark-dev/seamark/test/bench/report"
+	"github.com/seamark-dev/seamark/test/bench/usage"
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
@@ -44,7 +45,7 @@ func bulk(ctx context.Context, e *environment, n int, last bool, r *report.Repor
 		var (
 			took       bulkTimes
 			detail     string
-			usedBefore map[string]usage
+			usedBefore map[string]usage.Usage
 		)
 		requests, err := e.requestsDuring(ctx, func() (err error) {
 			cpu := cpuTimes()

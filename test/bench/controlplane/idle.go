@@ -11,6 +11,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/bench/report"
+	"github.com/seamark-dev/seamark/test/bench/usage"
 )
 
 // idleAgents counts the writes and the CPU time of agents when nothing changes.
@@ -19,7 +20,7 @@ func idleAgents(ctx context.Context, e *environment, size sizes, r *report.Repor
 		return err
 	}
 	r.Say("idle agents, for %s", size.idle)
-	var usedBefore map[string]usage
+	var usedBefore map[string]usage.Usage
 	requests, err := e.requestsDuring(ctx, func() error {
 		usedBefore = e.usage()
 		return sleep(ctx, size.idle)
@@ -29,7 +30,7 @@ func idleAgents(ctx context.Context, e *environment, size sizes, r *report.Repor
 	}
 	addExpectedZero(r, fmt.Sprintf("writes of idle agents in %s", size.idle), onlyWrites(requests))
 	for _, m := range e.members() {
-		cpu := usageOf(m.member.PID()).cpu - usedBefore[m.name].cpu
+		cpu := usage.Of(m.member.PID()).CPU - usedBefore[m.name].CPU
 		r.Add(report.Row{
 			Name: fmt.Sprintf("CPU of the %s's idle agent", m.name), Value: cpu.Seconds() / size.idle.Seconds() * 100, Unit: "% of a core",
 		})
@@ -84,12 +85,12 @@ func (e *environment) untilIdle(ctx context.Context, m *server, start time.Time)
 			return 0, fmt.Errorf("the agent of the %s does not renew its lease: %w", m.name, err)
 		}
 	}
-	busy, busyAt := usageOf(m.member.PID()).cpu, time.Now()
+	busy, busyAt := usage.Of(m.member.PID()).CPU, time.Now()
 	for {
 		if err := sleep(ctx, poll); err != nil {
 			return 0, err
 		}
-		switch used := usageOf(m.member.PID()).cpu; {
+		switch used := usage.Of(m.member.PID()).CPU; {
 		case used-busy > noise:
 			busy, busyAt = used, time.Now()
 		case time.Since(busyAt) > idlePeriod:

@@ -9,24 +9,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seamark-dev/seamark/test/bench/usage"
 )
 
-// usage is the CPU time and memory that a process has used.
-type usage struct {
-	cpu       time.Duration
-	resident  int64 // bytes
-	peak      int64 // the most resident bytes so far
-	anonymous int64 // resident bytes that no file backs: without the program itself
-}
-
 // usage returns the usage of the agents, by member.
-func (e *environment) usage() map[string]usage {
-	out := map[string]usage{}
+func (e *environment) usage() map[string]usage.Usage {
+	out := map[string]usage.Usage{}
 	for _, m := range e.members() {
 		pids, _ := m.agents() // the usage of none is zero
 		for _, pid := range pids {
 			// Of several replicas the leader uses the most CPU time.
-			if u := usageOf(pid); u.cpu >= out[m.name].cpu {
+			if u := usage.Of(pid); u.CPU >= out[m.name].CPU {
 				out[m.name] = u
 			}
 		}
@@ -34,52 +28,16 @@ func (e *environment) usage() map[string]usage {
 	return out
 }
 
-// usageOf reads the usage of a process from /proc. It is zero where that cannot be read.
-func usageOf(pid int) usage {
-	var u usage
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return u
-	}
-	// The name of the program, in parentheses, can contain any character. utime and stime are the 12th
-	// and 13th fields after it (proc(5)).
-	text := string(stat)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	const utime, stime, tick = 11, 12, time.Second / 100
-	for _, i := range []int{utime, stime} {
-		if n, err := strconv.ParseInt(fields[i], 10, 64); err == nil {
-			u.cpu += time.Duration(n) * tick
-		}
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return u
-	}
-	u.resident, u.peak, u.anonymous = kibField(status, "VmRSS:"), kibField(status, "VmHWM:"), kibField(status, "RssAnon:")
-	return u
-}
-
-// kibField reads a line such as "VmRSS:   1234 kB" and returns bytes.
-func kibField(status []byte, name string) int64 {
-	for line := range strings.Lines(string(status)) {
-		if rest, found := strings.CutPrefix(line, name); found {
-			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			return n << 10
-		}
-	}
-	return 0
-}
-
 // cpuTimes returns the CPU times of the benchmark and of all its child processes, by role.
 func cpuTimes() map[string]time.Duration {
-	out := map[string]time.Duration{"benchmark": usageOf(os.Getpid()).cpu}
+	out := map[string]time.Duration{"benchmark": usage.Of(os.Getpid()).CPU}
 	tasks, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, task := range tasks {
 		pids, _ := os.ReadFile(task)
 		for _, text := range strings.Fields(string(pids)) {
 			pid, _ := strconv.Atoi(text)
 			cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-			out[role(string(cmdline))] += usageOf(pid).cpu
+			out[role(string(cmdline))] += usage.Of(pid).CPU
 		}
 	}
 	return out

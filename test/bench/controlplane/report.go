@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seamark-dev/seamark/test/bench/report"
+	"github.com/seamark-dev/seamark/test/bench/usage"
 )
 
 // addTimes adds rows for the median, with its budget, and the 99th percentile. A budget of zero
@@ -67,25 +68,25 @@ func addExpectedZero(r *report.Report, name string, c counts) {
 	r.Add(report.Row{Name: name, Value: float64(c.total()), Budget: "0", Over: c.total() != 0, Detail: c.describe(1)})
 }
 
-func addUsage(r *report.Report, n, budgetMiB int, before, after map[string]usage) {
+func addUsage(r *report.Report, n, budgetMiB int, before, after map[string]usage.Usage) {
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		r.Add(report.Row{
 			Name:  fmt.Sprintf("CPU of the %s's agent for %d exports", name, n),
-			Value: (after[name].cpu - before[name].cpu).Seconds(), Unit: "s",
+			Value: (after[name].CPU - before[name].CPU).Seconds(), Unit: "s",
 		})
 	}
 	addMemory(r, fmt.Sprintf("at %d exports", n), budgetMiB, after)
 }
 
-func addMemory(r *report.Report, when string, budgetMiB int, now map[string]usage) {
+func addMemory(r *report.Report, when string, budgetMiB int, now map[string]usage.Usage) {
 	const mib = 1 << 20
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		u := now[name]
-		resident := float64(u.resident) / mib
+		resident := float64(u.Resident) / mib
 		r.Add(report.Row{
 			Name: fmt.Sprintf("resident memory of the %s's agent %s", name, when), Value: resident, Unit: "MiB",
 			Budget: fmt.Sprintf("≤ %d MiB", budgetMiB), Over: resident > float64(budgetMiB),
-			Detail: fmt.Sprintf("anonymous %d MiB, peak %d MiB", u.anonymous/mib, u.peak/mib),
+			Detail: fmt.Sprintf("anonymous %d MiB, peak %d MiB", u.Anonymous/mib, u.Peak/mib),
 		})
 	}
 }

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/seamark-dev/seamark/test/bench/usage"
+	"github.com/seamark-dev/seamark/test/harness"
+	"github.com/seamark-dev/seamark/test/scale/simulated"
+)
+
+// cost is what the broker and the simulation used, and what the broker did.
+type cost struct {
+	apiServer, etcd, simulation usage.Usage
+	// events and bytes were sent to watches of the kinds that members watch.
+	events, bytes float64
+	// sent is what the simulated members sent, received the content that they got, in bytes.
+	sent     simulated.Second
+	received int64
+	at       time.Time
+}
+
+// watchedGroups are the API groups of what members watch on the broker.
+var watchedGroups = map[string]bool{
+	"seamark.dev": true, "multicluster.x-k8s.io": true, "discovery.k8s.io": true, "coordination.k8s.io": true,
+}
+
+// now returns what was used until now, since the processes started.
+func (e *environment) now(ctx context.Context) (cost, error) {
+	pids := e.planes[0].PIDs()
+	c := cost{
+		apiServer: usage.Of(pids["kube-apiserver"]), etcd: usage.Of(pids["etcd"]), simulation: usage.Of(os.Getpid()),
+		received: e.broker.Traffic.Received(), at: time.Now(),
+	}
+	c.sent = simulated.Total(e.broker.Traffic.Between(time.Time{}, c.at))
+	text, err := readMetrics(ctx, e.planes[0].DirectConfig())
+	if err != nil {
+		return c, fmt.Errorf("read the metrics of the broker: %w", err)
+	}
+	for name, into := range map[string]*float64{"apiserver_watch_events_total": &c.events, "apiserver_watch_events_sizes_sum": &c.bytes} {
+		samples, err := harness.ParseMetric(bytes.NewReader(text), name)
+		if err != nil {
+			return c, err
+		}
+		for _, s := range samples {
+			if watchedGroups[s.Labels["group"]] {
+				*into += s.Value
+			}
+		}
+	}
+	return c, nil
+}
+
+func readMetrics(ctx context.Context, cfg *rest.Config) ([]byte, error) {
+	hc, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/metrics", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // the body is only read
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the API server answered %s", resp.Status)
+	}
+	return io.ReadAll(resp.Body)
+}
+
+// during returns what was used while f ran. The broker must not be restarted by it.
+func (e *environment) during(ctx context.Context, f func() error) (cost, error) {
+	before, err := e.now(ctx)
+	if err != nil {
+		return cost{}, err
+	}
+	if err := f(); err != nil {
+		return cost{}, err
+	}
+	after, err := e.now(ctx)
+	if err != nil {
+		return cost{}, err
+	}
+	after.apiServer.CPU -= before.apiServer.CPU
+	after.etcd.CPU -= before.etcd.CPU
+	after.simulation.CPU -= before.simulation.CPU
+	after.events -= before.events
+	after.bytes -= before.bytes
+	after.sent.Requests -= before.sent.Requests
+	after.sent.Failed -= before.sent.Failed
+	after.received -= before.received
+	after.at = time.Time{}.Add(time.Since(before.at))
+	return after, nil
+}
+
+// seconds returns how long during took.
+func (c cost) seconds() float64 { return c.at.Sub(time.Time{}).Seconds() }
+
+// brokerCPU returns the CPU time of the broker's API server and etcd.
+func (c cost) brokerCPU() time.Duration { return c.apiServer.CPU + c.etcd.CPU }
+
+// hasSecondWave reports whether requests came in two waves: after the highest second the rate fell
+// below a quarter of it and rose above half of it again. What is sent once a period by everybody is
+// a wave, too.
+func hasSecondWave(seconds []simulated.Second) bool {
+	peak, at := 0, 0
+	for i, s := range seconds {
+		if s.Requests > peak {
+			peak, at = s.Requests, i
+		}
+	}
+	fell := false
+	for _, s := range seconds[min(at, len(seconds)):] {
+		switch {
+		case s.Requests*4 < peak:
+			fell = true
+		case fell && s.Requests*2 > peak:
+			return true
+		}
+	}
+	return false
+}

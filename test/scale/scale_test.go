@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/test/bench/report"
+	"github.com/seamark-dev/seamark/test/harness"
+	"github.com/seamark-dev/seamark/test/scale/simulated"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// After each scenario all clusters have imported exactly what they should: each scenario waits for
+// that. No time is asserted.
+func TestScenarios(t *testing.T) {
+	for _, test := range []struct {
+		list              string
+		real              []string
+		members, services int
+	}{
+		{"idle,churn,rollout,join,restart,loss", []string{"east", "west"}, 25, 100},
+		// Imports stay as they are for a minute after the broker was set back, so this runs apart.
+		{"setback", nil, 10, 20},
+	} {
+		t.Run(test.list, func(t *testing.T) {
+			t.Parallel()
+			selected, err := selectScenarios(test.list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := newEnvironment(t.Context(), setup{real: test.real, renewEvery: objects.RenewEvery, leaseDuration: objects.LeaseDuration})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(e.close)
+			m := &measurement{
+				size: tiny, services: test.services, scenarios: selected, values: map[string][]point{},
+				report: &report.Report{Progress: t.Output()},
+			}
+			if err := m.runOn(t.Context(), e, test.members); err != nil {
+				t.Fatal(err)
+			}
+			var table bytes.Buffer
+			if err := m.report.WriteTable(&table); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("\n%s", &table)
+			if len(m.values) < len(selected) {
+				t.Errorf("%d scenarios have %d values", len(selected), len(m.values))
+			}
+		})
+	}
+}
+
+func TestUnknownSelectionsAreRefused(t *testing.T) {
+	if got, err := selectScenarios("loss,churn"); err != nil || len(got) != 2 || got[0].name != "churn" {
+		t.Errorf("loss,churn: %v, %v", got, err)
+	}
+	if _, err := selectScenarios("flood"); err == nil {
+		t.Error("-scenario flood was accepted")
+	}
+	if got, err := parseMembers("100,10"); err != nil || len(got) != 2 || got[0] != 10 {
+		t.Errorf("100,10: %v, %v", got, err)
+	}
+	for _, list := range []string{"", "ten", "9", "5000"} {
+		if _, err := parseMembers(list); err == nil {
+			t.Errorf("-members %q was accepted", list)
+		}
+	}
+}
+
+func TestSecondWave(t *testing.T) {
+	for want, rates := range map[bool][][]int{
+		true:  {{0, 100, 20, 10, 60}, {100, 0, 100}},
+		false: {{}, {0, 100, 60, 30, 10, 10}, {10, 100, 30, 60}, {5, 5, 5}},
+	} {
+		for _, rate := range rates {
+			var seconds []simulated.Second
+			for _, n := range rate {
+				seconds = append(seconds, simulated.Second{Requests: n})
+			}
+			if got := hasSecondWave(seconds); got != want {
+				t.Errorf("%v: %t", rate, got)
+			}
+		}
+	}
+}
+
+func TestExponent(t *testing.T) {
+	for want, points := range map[float64][]point{
+		0: {{10, 7, ""}, {100, 7, ""}}, 1: {{10, 5, ""}, {50, 25, ""}, {100, 50, ""}}, 2: {{10, 1, ""}, {100, 100, ""}},
+	} {
+		if got := exponent(points); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%v: %g", points, got)
+		}
+	}
+	if got := exponent([]point{{10, 0, ""}, {100, 0, ""}}); got != 0 {
+		t.Errorf("of nothing: %g", got)
+	}
+}
+
+// Differences are found in both directions.
+func TestDifference(t *testing.T) {
+	one := simulated.Imports{"a": {"east": {"10.0.0.1"}}}
+	two := simulated.Imports{"a": {"east": {"10.0.0.1"}}, "b": {}}
+	if err := difference(one, one); err != nil {
+		t.Error(err)
+	}
+	if difference(one, two) == nil || difference(two, one) == nil {
+		t.Error("a service that is missing or left behind was not found")
+	}
+}
+
+func TestPlotIsWellFormed(t *testing.T) {
+	out := draw([]chart{{"a < b", "members", []float64{10, 100}, []float64{1, 2}}, {"c", "seconds", []float64{0}, []float64{0}}})
+	for decoder := xml.NewDecoder(strings.NewReader(out)); ; {
+		if _, err := decoder.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("%v in\n%s", err, out)
+		}
+	}
+	if got := strings.Count(out, "<polyline"); got != 2 {
+		t.Errorf("%d lines in\n%s", got, out)
+	}
+}

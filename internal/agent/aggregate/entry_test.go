@@ -24,10 +24,14 @@ func TestEntryPatch(t *testing.T) {
 		listed []string
 		want   string
 	}{
-		"none is listed":     {nil, ""},
-		"others are listed":  {[]string{"b", "c"}, `[{"op":"add","path":"/status/clusters/-","value":{"cluster":"a"}}]`},
-		"it is listed":       {[]string{"b", "a"}, `[{"op":"test","path":"/status/clusters/1/cluster","value":"a"},{"op":"remove","path":"/status/clusters/1"}]`},
-		"it alone is listed": {[]string{"a"}, `[{"op":"test","path":"/status/clusters/0/cluster","value":"a"},{"op":"remove","path":"/status/clusters/0"}]`},
+		"none is listed":    {nil, ""},
+		"others are listed": {[]string{"b", "c"}, `[{"op":"add","path":"/status/clusters/-","value":{"cluster":"a"}}]`},
+		"it is listed": {
+			[]string{"b", "a"}, `[{"op":"test","path":"/status/clusters/1/cluster","value":"a"},{"op":"remove","path":"/status/clusters/1"}]`,
+		},
+		"it alone is listed": {
+			[]string{"a"}, `[{"op":"test","path":"/status/clusters/0/cluster","value":"a"},{"op":"remove","path":"/status/clusters/0"}]`,
+		},
 	} {
 		if got := string(entryPatch("a", test.listed)); got != test.want && !jsonpatch.Equal([]byte(got), []byte(test.want)) {
 			t.Errorf("%s: %s, want %s", name, got, test.want)

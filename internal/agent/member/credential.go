@@ -32,8 +32,8 @@ const (
 	// TokenLifetime bounds how long a stolen token can be used, and how long a member may be cut off
 	// from its broker without being invited again.
 	TokenLifetime = 72 * time.Hour
-	// renewAtFraction is the fraction of a token's lifetime after which it is renewed. Each member adds
-	// a random part of renewSpread, so that members that joined together do not renew together.
+	// renewAtFraction is the fraction of a token's lifetime after which it is renewed. Each member
+	// adds a random part of renewSpread, so that members that joined together do not renew together.
 	renewAtFraction = 0.2
 	renewSpread     = 0.05
 	// overdueSpread is the time over which members renew that find their tokens due when they start.

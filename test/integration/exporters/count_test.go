@@ -41,7 +41,8 @@ func TestWritesGrowWithTheNumberOfExporters(t *testing.T) {
 	}
 }
 
-// On a broker that was deployed by an earlier version members may not patch the list. They update it.
+// On a broker that was deployed by an earlier version members may not patch the list. They update
+// it.
 func TestMembersWithoutTheRightToPatch(t *testing.T) {
 	b := newBroker(t, 5)
 	role := &rbacv1.Role{}

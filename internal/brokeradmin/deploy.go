@@ -56,10 +56,10 @@ type DeployResult struct {
 	Steps           []Step `json:"steps"`
 }
 
-// Deploy makes a namespace of an API server a broker: it installs CRDs, policies, the members' role,
-// the ClusterSet and, if the caller may, the API priority and fairness objects. On an existing
-// broker it writes only what differs. It refuses to rename a clusterset and to change its ranges,
-// because their clusterset IPs are in use. Ranges can be added.
+// Deploy makes a namespace of an API server a broker: it installs CRDs, policies, the role of
+// members, the ClusterSet and, if the caller may, the API priority and fairness objects. On an
+// existing broker it writes only what differs. It refuses to rename a clusterset and to change its
+// ranges, because their clusterset IPs are in use. Ranges can be added.
 func Deploy(ctx context.Context, c client.Client, o DeployOptions) (DeployResult, error) {
 	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
 	result := DeployResult{Namespace: o.Namespace}

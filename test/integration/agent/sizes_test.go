@@ -39,7 +39,8 @@ func TestSizesOnTheBroker(t *testing.T) {
 				return fmt.Errorf("the aggregate lists %v", fleet.ClustersOf(si))
 			}
 			var slices discoveryv1.EndpointSliceList
-			err := f.Admin.List(t.Context(), &slices, client.InNamespace(objects.DefaultNamespace), client.MatchingLabels(objects.Labels(service, f.Members[0].ID)))
+			err := f.Admin.List(t.Context(), &slices, client.InNamespace(objects.DefaultNamespace),
+				client.MatchingLabels(objects.Labels(service, f.Members[0].ID)))
 			if err != nil || len(slices.Items) == 0 || len(slices.Items[0].Endpoints) != endpoints {
 				return fmt.Errorf("%d slices (%w)", len(slices.Items), err)
 			}

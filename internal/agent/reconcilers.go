@@ -140,7 +140,8 @@ func (a *agent) addAggregate() error {
 	return a.addController(aggregateReconciler, &aggregate.Reconciler{
 		ClusterID: a.membership.ClusterID, BrokerNamespace: a.membership.Namespace,
 		Broker: a.broker.GetClient(), Direct: a.brokerDirect, Writer: writer,
-		Stale: a.state.Liveness.Stale, Demoted: a.state.Liveness.Demoted, Taken: a.heartbeat.ClusterIDTaken, ClusterOf: a.clusters.Get, Connected: a.connected,
+		Stale: a.state.Liveness.Stale, Demoted: a.state.Liveness.Demoted, Taken: a.heartbeat.ClusterIDTaken,
+		ClusterOf: a.clusters.Get, Connected: a.connected,
 		Accepts: a.acceptsFor, BlockOwner: a.owners.Of, Deferred: deferred,
 	}, "aggregate", map[string]*apply.Writer{serverBroker: writer},
 		trigger.Watch(remote, &v1alpha1.ExportRecord{}, a.claimKeys),

@@ -130,7 +130,9 @@ func TestProgress(t *testing.T) {
 	p := progress{seen: 10}.add(selectionOf("first"), 14)
 	p.observe("old", 12)
 	p = p.add(selectionOf("second"), 13)
-	for _, e := range []event{{"old", 12, false}, {"first", 13, false}, {"second", 13, false}, {"first", 14, false}, {"second", 14, true}, {"first", 15, true}} {
+	for _, e := range []event{
+		{"old", 12, false}, {"first", 13, false}, {"second", 13, false}, {"first", 14, false}, {"second", 14, true}, {"first", 15, true},
+	} {
 		if got := p.observe(e.namespace, e.version); got != e.isNew {
 			t.Errorf("event %d of %s is new: %t, want %t", e.version, e.namespace, got, e.isNew)
 		}

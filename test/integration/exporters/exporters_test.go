@@ -180,7 +180,7 @@ func (b *broker) start(t *testing.T, id string) {
 	cluster := &v1alpha1.Cluster{}
 	deferred := trigger.NewDeferred(&trigger.Burst{})
 	r := &aggregate.Reconciler{
-		ClusterID: id, BrokerNamespace: namespace, Broker: c, Writer: apply.NewWriter(c), Deferred: deferred,
+		ClusterID: id, BrokerNamespace: namespace, Broker: c, Direct: b.admin, Writer: apply.NewWriter(c), Deferred: deferred,
 		Connected: func() bool { return true }, Taken: func() error { return nil },
 		Stale: func() map[string]bool { return nil }, Demoted: func() map[string]bool { return nil },
 		ClusterOf: func(string) *v1alpha1.Cluster { return cluster },

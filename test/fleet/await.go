@@ -77,12 +77,14 @@ func (m *Member) CheckAddresses(namespace, name string, want map[string][]string
 	return nil
 }
 
-// ClustersOf returns the clusters that the status of a ServiceImport lists.
+// ClustersOf returns the clusters that the status of a ServiceImport lists, sorted: the list has no
+// order.
 func ClustersOf(si *mcsv1beta1.ServiceImport) []string {
 	var out []string
 	for _, c := range si.Status.Clusters {
 		out = append(out, c.Cluster)
 	}
+	slices.Sort(out)
 	return out
 }
 

@@ -80,6 +80,7 @@ var shownBy = map[string]string{
 	"membership":           "TestStatusWhereThereIsNothing",
 	"broker":               "TestDoctorFinds",
 	"broker-permissions":   "TestDoctorFinds",
+	"broker-fairness":      "TestDoctorFinds",
 	"registration":         "TestDoctorFinds",
 	"clocks":               "TestDoctorClocks",
 	"heartbeat":            "TestDoctorFinds",

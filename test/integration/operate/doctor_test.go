@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,6 +94,7 @@ func TestDoctorFinds(t *testing.T) {
 		{"a pod that cannot be reached", doctorProbe},
 		{"beacons that are not ready", doctorBeacons},
 		{"ranges that overlap", doctorRanges},
+		{"a share of the API server that is missing", doctorFairness},
 		{"what is not granted", doctorGrants},
 		{"a limit that is reached", explainLimit},
 		{"a system namespace", explainReservedNamespace},
@@ -398,6 +400,22 @@ func doctorRanges(t *testing.T, term *terminal) {
 		t.Errorf("%s", detail)
 	}
 	term.diagnosed("doctor", "clusterset-ip-ranges", "broker", "pass")
+}
+
+// An admin deletes what keeps a noisy member from the others. Deploying the broker again restores it.
+func doctorFairness(t *testing.T, term *terminal) {
+	schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "seamark-leases." + objects.DefaultNamespace}}
+	if err := term.fleet.Admin.Delete(t.Context(), schema); err != nil {
+		t.Fatal(err)
+	}
+	detail, fix := term.diagnosed("doctor --broker-context broker", "broker-fairness", "broker", "warn")
+	if !strings.Contains(detail, schema.Name) || !strings.Contains(fix, "broker deploy") {
+		t.Errorf("%s: %s", detail, fix)
+	}
+	if o := term.run("broker deploy --context broker"); o.Code != 0 {
+		t.Fatalf("exit %d: %s", o.Code, o.Stderr)
+	}
+	term.diagnosed("doctor --broker-context broker", "broker-fairness", "broker", "pass")
 }
 
 // The probe is a pod that is deleted afterwards. There are no kubelets, so the test sets its phase.

@@ -53,8 +53,9 @@ type broker struct {
 
 	writes, failed atomic.Int64 // requests of members that reached the API server
 
-	// reconciling bounds how many members reconcile at a time: hundreds would leave no CPU time to the
-	// API server.
+	// reconciling bounds how many members compute at a time: hundreds would leave no CPU time to the
+	// API server. It does not bound their requests, of which hundreds may be under way: with a bound,
+	// few of them could conflict, whatever the members do.
 	reconciling chan struct{}
 }
 
@@ -155,7 +156,13 @@ func (b *broker) clientOf(t *testing.T, id string) client.Client {
 	return c
 }
 
-// counter counts the requests of members.
+// begin waits until a member may compute, and returns what ends that.
+func (b *broker) begin() (end func()) {
+	b.reconciling <- struct{}{}
+	return func() { <-b.reconciling }
+}
+
+// counter counts the requests of members, which they make while they reconcile.
 type counter struct {
 	next   http.RoundTripper
 	broker *broker
@@ -166,7 +173,9 @@ func (c *counter) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodGet {
 		c.broker.writes.Add(1)
 	}
+	<-c.broker.reconciling // others compute while this member waits for the answer
 	resp, err := c.next.RoundTrip(req)
+	c.broker.reconciling <- struct{}{}
 	if err != nil || resp.StatusCode >= http.StatusBadRequest {
 		c.broker.failed.Add(1)
 	}
@@ -191,8 +200,7 @@ func (b *broker) start(t *testing.T, id string) {
 	}
 	run, err := controller.NewUnmanaged("aggregate-"+id, controller.Options{
 		Reconciler: reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-			b.reconciling <- struct{}{}
-			defer func() { <-b.reconciling }()
+			defer b.begin()()
 			return r.Reconcile(ctx, req)
 		}),
 		SkipNameValidation: ptr.To(true),

@@ -24,6 +24,7 @@ func TestAnswersToPatchesOfTheList(t *testing.T) {
 	si.Labels[v1alpha1.LabelWrittenBy] = b.ids[0]
 	must(t, b.admin.Create(t.Context(), si))
 	patch := func(as client.Client, operations string) error {
+		defer b.begin()()
 		return as.Status().Patch(t.Context(), si.DeepCopy(), client.RawPatch(types.JSONPatchType, []byte(operations)))
 	}
 	first, second := b.clientOf(t, b.ids[0]), b.clientOf(t, b.ids[1])

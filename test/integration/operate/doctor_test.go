@@ -402,7 +402,7 @@ func doctorRanges(t *testing.T, term *terminal) {
 	term.diagnosed("doctor", "clusterset-ip-ranges", "broker", "pass")
 }
 
-// An admin deletes what keeps a noisy member from the others. Deploying the broker again restores it.
+// An admin deletes what protects members from a noisy one. Deploying the broker again restores it.
 func doctorFairness(t *testing.T, term *terminal) {
 	schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "seamark-leases." + objects.DefaultNamespace}}
 	if err := term.fleet.Admin.Delete(t.Context(), schema); err != nil {

@@ -107,10 +107,16 @@ func (f *foreignClaims) Start(ctx context.Context) error {
 		if !isRead {
 			f.blocksRead()
 		}
-		interval := max(claimInterval, time.Duration(f.members())*claimPerMember)
-		failed, next = 0, time.Now().Add(interval/2+rand.N(interval))
+		failed, next = 0, time.Now().Add(claimDelay(f.members()))
 	}
 	return nil
+}
+
+// claimDelay returns when one of so many members reads the claims again: after half of the interval
+// to one and a half of it.
+func claimDelay(members int) time.Duration {
+	interval := max(claimInterval, time.Duration(members)*claimPerMember)
+	return interval/2 + rand.N(interval)
 }
 
 // list reads the claims, and frees those that ended.

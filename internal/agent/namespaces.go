@@ -117,7 +117,6 @@ func (a *agent) hasPublished(ctx context.Context, namespace string) bool {
 		return true
 	}
 	return slices.ContainsFunc(aggregates.Items, func(si mcsv1beta1.ServiceImport) bool {
-		named := slices.ContainsFunc(si.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == a.membership.ClusterID })
-		return named || len(si.Status.Clusters) == 0 && si.Labels[v1alpha1.LabelWrittenBy] == a.membership.ClusterID
+		return objects.ListsCluster(&si, a.membership.ClusterID) || len(si.Status.Clusters) == 0 && si.Labels[v1alpha1.LabelWrittenBy] == a.membership.ClusterID
 	})
 }

@@ -8,14 +8,12 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/seamark-dev/seamark/internal/agent/member"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Members that were started together, or that saw the same event, must not ask the broker at the
 // same moment, and not again and again. Periods and delays differ between members.
-
-// perMember is how long the broker has for one member when all report at once.
-const perMember = 30 * time.Millisecond
 
 // stagger returns a part of the span that is always the same for this member and purpose.
 func (a *agent) stagger(purpose string, span time.Duration) time.Duration {
@@ -24,7 +22,7 @@ func (a *agent) stagger(purpose string, span time.Duration) time.Duration {
 
 // staggerMembers returns a part of the time that the broker needs for all members.
 func (a *agent) staggerMembers(purpose string) time.Duration {
-	return a.stagger(purpose, min(time.Duration(a.clusters.Len())*perMember, time.Minute))
+	return a.stagger(purpose, min(time.Duration(a.clusters.Len())*member.PerMember, time.Minute))
 }
 
 // reportDelay returns how long to wait before the status is compared again. After attempts that

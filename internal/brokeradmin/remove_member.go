@@ -112,7 +112,7 @@ func (r *RemoveMemberResult) updateAggregates(ctx context.Context, c client.Clie
 	for i := range imports.Items {
 		si := &imports.Items[i]
 		service, ok := objects.ServiceOf(si)
-		exported := services[service] || listsCluster(si, r.ClusterID)
+		exported := services[service] || objects.ListsCluster(si, r.ClusterID)
 		if !ok || (!exported && si.Labels[v1alpha1.LabelWrittenBy] != r.ClusterID) {
 			continue
 		}
@@ -157,7 +157,7 @@ func deleteAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.Servic
 // removeFromAggregate removes a cluster from the exporters that an aggregate lists.
 func removeFromAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.ServiceImport, id string) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		if !listsCluster(si, id) {
+		if !objects.ListsCluster(si, id) {
 			return nil
 		}
 		si.Status.Clusters = slices.DeleteFunc(si.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == id })
@@ -171,9 +171,4 @@ func removeFromAggregate(ctx context.Context, c client.Client, si *mcsv1beta1.Se
 		return fmt.Errorf("remove cluster %s from aggregate %s: %w", id, si.Name, err)
 	}
 	return nil
-}
-
-// listsCluster reports whether an aggregate lists the cluster among its exporters.
-func listsCluster(si *mcsv1beta1.ServiceImport, id string) bool {
-	return slices.ContainsFunc(si.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == id })
 }

@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,4 +47,9 @@ func ImportedService(s *discoveryv1.EndpointSlice) (service types.NamespacedName
 		return types.NamespacedName{}, false
 	}
 	return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
+}
+
+// ListsCluster reports whether a ServiceImport lists a cluster among its exporters.
+func ListsCluster(si *mcsv1beta1.ServiceImport, id string) bool {
+	return slices.ContainsFunc(si.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == id })
 }

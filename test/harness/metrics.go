@@ -2,14 +2,15 @@ package harness
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/discovery"
 
 	"github.com/seamark-dev/seamark/test/controlplane"
 )
@@ -53,26 +54,26 @@ func parseLabels(text string) map[string]string {
 // Metric returns all series of a metric of the control plane's API server.
 func Metric(t testing.TB, cp *controlplane.ControlPlane, name string) []Sample {
 	t.Helper()
-	cfg := cp.DirectConfig()
-	hc, err := rest.HTTPClientFor(cfg)
+	text, err := ReadMetrics(t.Context(), cp)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host+"/metrics", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := hc.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // the body is only read
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("read the metrics of %s: %s", cp.Name(), resp.Status)
-	}
-	samples, err := ParseMetric(resp.Body, name)
+	samples, err := ParseMetric(bytes.NewReader(text), name)
 	if err != nil {
 		t.Fatalf("read the metrics of %s: %v", cp.Name(), err)
 	}
 	return samples
+}
+
+// ReadMetrics returns all metrics of the control plane's API server.
+func ReadMetrics(ctx context.Context, cp *controlplane.ControlPlane) ([]byte, error) {
+	api, err := discovery.NewDiscoveryClientForConfig(cp.DirectConfig())
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", cp.Name(), err)
+	}
+	text, err := api.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the metrics of %s: %w", cp.Name(), err)
+	}
+	return text, nil
 }

@@ -49,9 +49,8 @@ func Build() (Programs, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return Programs{}, fmt.Errorf("build the previous version: %w\n%s", err, out)
 	}
-	// Another process may have been faster.
-	if err := os.Rename(binaries, dir); err != nil && !os.IsExist(err) {
-		if _, stat := os.Stat(dir); stat != nil {
+	if err := os.Rename(binaries, dir); err != nil {
+		if _, stat := os.Stat(dir); stat != nil { // no other process was faster
 			return Programs{}, fmt.Errorf("keep the previous version: %w", err)
 		}
 	}

@@ -3,13 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"time"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/seamark-dev/seamark/test/bench/usage"
 	"github.com/seamark-dev/seamark/test/harness"
@@ -40,9 +35,9 @@ func (e *environment) now(ctx context.Context) (cost, error) {
 		received: e.broker.Traffic.Received(), at: time.Now(),
 	}
 	c.sent = simulated.Total(e.broker.Traffic.Between(time.Time{}, c.at))
-	text, err := readMetrics(ctx, e.planes[0].DirectConfig())
+	text, err := harness.ReadMetrics(ctx, e.planes[0])
 	if err != nil {
-		return c, fmt.Errorf("read the metrics of the broker: %w", err)
+		return c, err
 	}
 	for name, into := range map[string]*float64{"apiserver_watch_events_total": &c.events, "apiserver_watch_events_sizes_sum": &c.bytes} {
 		samples, err := harness.ParseMetric(bytes.NewReader(text), name)
@@ -56,26 +51,6 @@ func (e *environment) now(ctx context.Context) (cost, error) {
 		}
 	}
 	return c, nil
-}
-
-func readMetrics(ctx context.Context, cfg *rest.Config) ([]byte, error) {
-	hc, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/metrics", http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := hc.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // the body is only read
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the API server answered %s", resp.Status)
-	}
-	return io.ReadAll(resp.Body)
 }
 
 // during returns what was used while f ran. The broker must not be restarted by it.
@@ -110,8 +85,8 @@ func (c cost) seconds() float64 { return c.at.Sub(time.Time{}).Seconds() }
 func (c cost) brokerCPU() time.Duration { return c.apiServer.CPU + c.etcd.CPU }
 
 // hasSecondWave reports whether requests came in two waves: after the highest second the rate fell
-// below a quarter of it and rose above half of it again. What is sent once a period by everybody is
-// a wave, too.
+// below a quarter of it and rose above half of it again. What all members send once a period is a
+// wave, too.
 func hasSecondWave(seconds []simulated.Second) bool {
 	peak, at := 0, 0
 	for i, s := range seconds {

@@ -145,10 +145,8 @@ func ContentDiffers(before, after *mcsv1beta1.ServiceImport) bool {
 // themselves. N exporters would otherwise be reconciled N times each. If at most one is left, a
 // member may have to delete the aggregate.
 func Hooks(clusterID string) trigger.Hooks[*mcsv1beta1.ServiceImport] {
-	lists := func(si *mcsv1beta1.ServiceImport) bool {
-		return slices.ContainsFunc(si.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == clusterID })
-	}
 	return trigger.Hooks[*mcsv1beta1.ServiceImport]{Matters: func(before, after *mcsv1beta1.ServiceImport) bool {
-		return len(after.Status.Clusters) <= 1 || lists(before) != lists(after) || ContentDiffers(before, after)
+		return len(after.Status.Clusters) <= 1 || objects.ListsCluster(before, clusterID) != objects.ListsCluster(after, clusterID) ||
+			ContentDiffers(before, after)
 	}}
 }

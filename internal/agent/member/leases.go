@@ -49,7 +49,7 @@ func (r *LeaseReader) Start(ctx context.Context) error {
 		err := r.readDue(ctx)
 		delay := r.PollEvery
 		if err != nil {
-			delay = retryDelay(failed, r.Clusters(), 0)
+			delay = RetryDelay(failed, r.Clusters())
 			if failed++; failed == 1 && ctx.Err() == nil {
 				r.Log.Info("cannot read the leases of other members: none is judged; retrying", "error", err.Error())
 			}

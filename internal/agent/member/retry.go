@@ -12,7 +12,8 @@ import (
 // of each kind per second, and a thousand members have come back after about a minute.
 const (
 	firstRetry = time.Second
-	perMember  = 30 * time.Millisecond
+	// PerMember is how long the broker has for one member when all ask it at once.
+	PerMember = 30 * time.Millisecond
 	// unknownSpread is the longest interval while it is not known how many members there are.
 	unknownSpread = 4 * time.Second
 	// maxSpread bounds what a server may ask for, so that a wrong answer does not stop a member.
@@ -24,7 +25,7 @@ func spread(members int) time.Duration {
 	if members == 0 {
 		return unknownSpread
 	}
-	return min(max(time.Duration(members)*perMember, firstRetry), maxSpread)
+	return min(max(time.Duration(members)*PerMember, firstRetry), maxSpread)
 }
 
 // retryDelay returns how long to wait after so many attempts that failed: twice as long each time,

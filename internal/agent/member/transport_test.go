@@ -18,7 +18,12 @@ import (
 // get sends a request and returns the status of the response and a function that reads its body.
 func get(t *testing.T, c *http.Client, url string) (status int, rest func() (string, error)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	return getWith(t.Context(), t, c, url)
+}
+
+func getWith(ctx context.Context, t *testing.T, c *http.Client, url string) (status int, rest func() (string, error)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -87,15 +92,7 @@ func TestRestartWatches(t *testing.T) {
 			t.Error("the watches have restarted, before one began anew")
 		}
 	}
-	partial, err := http.NewRequestWithContext(subscription.PartialList(t.Context()), http.MethodGet, server.URL+"/records", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := client.Do(partial)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
+	getWith(subscription.PartialList(t.Context()), t, client, server.URL+"/records")
 	if status, _ := get(t, client, server.URL+"/records?watch=true&resourceVersion=7"); status != http.StatusGone {
 		t.Errorf("a watch from an old version after a list of some objects: %d", status)
 	}

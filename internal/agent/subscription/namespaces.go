@@ -22,7 +22,7 @@ const maxSelector = 6 << 10
 // for concurrent use.
 type Namespaces struct {
 	mu        sync.Mutex
-	everyone  bool // all namespaces of the clusterset
+	all       bool // of the clusterset
 	exist     map[string]struct{}
 	published map[string]struct{}
 	known     chan struct{} // closed when SetKnown is called
@@ -40,13 +40,13 @@ func NewNamespaces() *Namespaces {
 // Every returns the Namespaces of a cluster that all services concern.
 func Every() *Namespaces {
 	n := NewNamespaces()
-	n.everyone = true
+	n.all = true
 	n.SetKnown()
 	return n
 }
 
 // AreAll reports whether all services concern the cluster, whatever namespaces it has.
-func (n *Namespaces) AreAll() bool { return n.everyone }
+func (n *Namespaces) AreAll() bool { return n.all }
 
 // SetKnown is called once, when all namespaces have been added. Nothing is listed before.
 func (n *Namespaces) SetKnown() { close(n.known) }
@@ -115,7 +115,7 @@ func (n *Namespaces) names() map[string]struct{} {
 func (n *Namespaces) selection() (Selection, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.everyone {
+	if n.all {
 		return Selection{everything: true}, n.changed
 	}
 	return Select(n.names()), n.changed

@@ -15,15 +15,10 @@ import (
 )
 
 // The agent does not delay the deletion of a namespace. Its imports and exports are deleted with
-// it, and its imports come back when it is created again. These clusters have a controller-manager,
-// because without one a namespace is never deleted completely.
+// it, and its imports come back when it is created again.
 func TestNamespaceDeletedAndRecreated(t *testing.T) {
-	cps := harness.Fresh(t, 2, harness.WithControllerManager)
-	f := fleet.Started(t, cps[0], cps, fleet.Options{})
+	f, address := withNamespaceController(t)
 	east, west := f.Members[0], f.Members[1]
-	west.Stop()
-	address := freeAddress(t)
-	west.StartProcess(t, "--metrics-bind-address="+address)
 	ns := fleet.NewNamespace(t, east, west)
 	svc := fleet.NewService(ns, "web")
 	east.Serve(t, svc, "10.1.0.1")
@@ -39,6 +34,18 @@ func TestNamespaceDeletedAndRecreated(t *testing.T) {
 	deleteNamespace(t, east, ns)
 	west.AwaitNoImport(t, ns, "web")
 	awaitNothingOnBroker(t, f, ns)
+}
+
+// withNamespaceController starts east and west, and returns the address of west's metrics. These
+// clusters have a controller-manager, because without one a namespace is never deleted completely.
+func withNamespaceController(t *testing.T) (f *fleet.Fleet, metrics string) {
+	t.Helper()
+	cps := harness.Fresh(t, 2, harness.WithControllerManager)
+	f = fleet.Started(t, cps[0], cps, fleet.Options{})
+	f.Members[1].Stop()
+	metrics = freeAddress(t)
+	f.Members[1].StartProcess(t, "--metrics-bind-address="+metrics)
+	return f, metrics
 }
 
 // awaitImportsMetric waits until an agent counts this number of ready imports and no others.

@@ -34,12 +34,8 @@ import (
 // imported as soon as the namespace is created, and what the agent holds of it goes with the
 // namespace.
 func TestAgentHoldsWhatConcernsIt(t *testing.T) {
-	cps := harness.Fresh(t, 2, harness.WithControllerManager)
-	f := fleet.Started(t, cps[0], cps, fleet.Options{})
+	f, address := withNamespaceController(t)
 	east, west := f.Members[0], f.Members[1]
-	west.Stop()
-	address := freeAddress(t)
-	west.StartProcess(t, "--metrics-bind-address="+address)
 	both := fleet.NewNamespace(t, east, west)
 	other := fleet.NewNamespace(t, east)
 	for _, ns := range []string{both, other} {

@@ -64,8 +64,8 @@ func TestFairnessObjects(t *testing.T) {
 	}
 }
 
-// An admin who may not write API priority and fairness objects deploys a broker without them, and
-// is told what that means.
+// An admin who may not write API priority and fairness objects deploys a broker without them. A
+// warning says what that means.
 func TestDeployWithoutFairness(t *testing.T) {
 	env := newEnvironment(t)
 	ctx, admin := t.Context(), env.clients["broker"]

@@ -117,6 +117,7 @@ func (a *agent) hasPublished(ctx context.Context, namespace string) bool {
 		return true
 	}
 	return slices.ContainsFunc(aggregates.Items, func(si mcsv1beta1.ServiceImport) bool {
-		return objects.ListsCluster(&si, a.membership.ClusterID) || len(si.Status.Clusters) == 0 && si.Labels[v1alpha1.LabelWrittenBy] == a.membership.ClusterID
+		isOrphan := len(si.Status.Clusters) == 0 && si.Labels[v1alpha1.LabelWrittenBy] == a.membership.ClusterID
+		return isOrphan || objects.ListsCluster(&si, a.membership.ClusterID)
 	})
 }

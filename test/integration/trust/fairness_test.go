@@ -157,8 +157,8 @@ func (a *account) publish(name string) {
 	a.do(http.MethodPost, "/apis/"+r.APIVersion+"/namespaces/"+namespace+"/exportrecords", "application/json", body, http.StatusCreated)
 }
 
-// listConfigMaps is a request of a workload. Its account may not list ConfigMaps, and the API server
-// needs a seat to answer that.
+// listConfigMaps is a request of a workload. Its account may not list ConfigMaps, but the answer
+// needs a seat too.
 func (a *account) listConfigMaps() {
 	a.t.Helper()
 	a.do(http.MethodGet, "/api/v1/namespaces/default/configmaps", "", nil, http.StatusForbidden)

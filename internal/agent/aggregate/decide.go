@@ -79,7 +79,7 @@ func Decide(in Input) Plan {
 	listed := clusterNames(in.Existing)
 	plan.Status = (in.Existing != nil || plan.Spec) && slices.Contains(listed, in.ClusterID) != slices.Contains(merged.Clusters, in.ClusterID)
 	if plan.Status {
-		plan.Ahead = ahead(in.ClusterID, listed, merged.Clusters)
+		plan.Ahead = ahead(in.ClusterID, listed, merged.Clusters, in.Stale)
 	}
 	if plan.Spec && (merged.FirstLive(in.Stale) != in.ClusterID || in.otherWriter()) {
 		plan.Delay, plan.Waits = in.takeoverDelay(), objects.WaitForOther
@@ -138,7 +138,7 @@ func decideRemoval(in Input) Plan {
 	case slices.Contains(clusters, in.ClusterID):
 		want := in.Existing.DeepCopy()
 		want.Status.Clusters = clusterList(clusters, in.ClusterID, false)
-		return Plan{Want: want, Status: true, Ahead: ahead(in.ClusterID, clusters, nil)}
+		return Plan{Want: want, Status: true, Ahead: ahead(in.ClusterID, clusters, nil, in.Stale)}
 	case len(clusters) == 0:
 		// A new aggregate has an empty list too: this member may see it before the records it was made
 		// from.

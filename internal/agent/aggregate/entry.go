@@ -20,17 +20,18 @@ import (
 // object one by one and starts each over when another was faster: hundreds at once would cost it
 // the square of their number.
 const (
-	// joinTogether is how many exporters add themselves at the same time.
-	joinTogether = 3
+	// together is how many exporters add themselves at the same time.
+	together = 3
 	// perExporter is how long an exporter expects one before it to take.
 	perExporter = 20 * time.Millisecond
 	maxTurns    = time.Minute
-	// stallTime is how long an exporter waits for those before it without seeing progress. They may
-	// not be running.
-	stallTime = time.Second
+	// stallTime is how long an exporter waits for those before it without seeing progress.
+	stallTime = 5 * time.Second
 	// conflictPause is how long an exporter waits at least after its entry could not be written. Until
 	// then its cache has what others wrote.
 	conflictPause = 250 * time.Millisecond
+	// failurePause is the same after another error: the API server may be overloaded.
+	failurePause = 5 * time.Second
 )
 
 // turns returns how long so many exporters are expected to take.
@@ -40,21 +41,22 @@ func turns(exporters int) time.Duration {
 
 // ahead returns how many others write their entries before a member does. Those that join take
 // turns in the order of their ids, several at a time. Those that leave take turns from the end of
-// the list: an entry is removed by its place, which moves when one before it is removed.
-func ahead(id string, listed, exporters []string) (others int) {
+// the list: an entry is removed by its place, which moves when one before it is removed. Stale
+// clusters write nothing.
+func ahead(id string, listed, exporters []string, stale map[string]bool) (others int) {
 	at := slices.Index(listed, id)
 	if at < 0 {
 		known := setOf(listed)
 		for _, c := range exporters {
-			if !known[c] && c < id {
+			if !known[c] && !stale[c] && c < id {
 				others++
 			}
 		}
-		return max(0, others+1-joinTogether)
+		return max(0, others+1-together)
 	}
 	stay := setOf(exporters)
 	for _, c := range listed[at+1:] {
-		if !stay[c] {
+		if !stay[c] && !stale[c] {
 			others++
 		}
 	}

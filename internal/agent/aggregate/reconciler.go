@@ -80,8 +80,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	err = r.write(ctx, key, in.Existing, plan, remaining == 0, turn == 0)
 	var entry *entryError
+	isEntry := errors.As(err, &entry)
+	if isEntry && !isEntryConflict(entry) {
+		// The reconcile is retried soon, but the entry is not written before the pause is over.
+		r.waiting.pause(key, failurePause+objects.Jitter(in.ClusterID, key, failurePause+turns(len(in.Records))))
+	}
 	switch {
-	case errors.As(err, &entry) && isEntryConflict(entry):
+	case isEntry && isEntryConflict(entry):
 		telemetry.Wait(ctx, objects.WaitForConflict)
 		next.RequeueAfter = r.waiting.pause(key, conflictPause+objects.Jitter(in.ClusterID, key, conflictPause))
 	case objects.IsWriteConflict(err):

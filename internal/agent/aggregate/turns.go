@@ -16,23 +16,34 @@ type waitingTurns struct {
 
 // place is a place in a queue of exporters.
 type place struct {
-	ahead int
-	since time.Time // when it last moved
-	pause time.Time // until when this member waits in any case
+	ahead   int
+	skipped int       // how many of those ahead this member does not wait for any more
+	since   time.Time // when it last moved, or when some were last skipped
+	pause   time.Time // until when this member waits in any case
 }
 
-// wait returns how long to wait; 0 if it is this member's turn. While the place does not move, the
-// number of exporters that write in spite of those before them doubles: a few at first, because the
-// API server may only be slow.
-func (p place) wait(now time.Time) time.Duration {
-	if now.Before(p.pause) {
-		return p.pause.Sub(now)
+// moved returns the place when so many are ahead. Those ahead may not be running: each stallTime
+// without progress lets a few more go. It must not be all of them, because the API server may only
+// be slow.
+func (p place) moved(ahead int, now time.Time) place {
+	if p.ahead != ahead {
+		p.ahead, p.since = ahead, now
 	}
-	stalled := min(now.Sub(p.since)/stallTime, 30)
-	if p.ahead < 1<<stalled {
+	stalls := now.Sub(p.since) / stallTime
+	p.skipped += int(stalls) * together
+	p.since = p.since.Add(stalls * stallTime)
+	return p
+}
+
+// wait returns how long to wait; 0 if it is this member's turn.
+func (p place) wait(now time.Time) time.Duration {
+	switch {
+	case now.Before(p.pause):
+		return p.pause.Sub(now)
+	case p.ahead <= p.skipped:
 		return 0
 	}
-	return turns(p.ahead)
+	return turns(p.ahead - p.skipped)
 }
 
 // remaining returns how long to wait until a service is looked at again, when so many others are
@@ -42,10 +53,11 @@ func (w *waitingTurns) remaining(service types.NamespacedName, ahead int) time.D
 	defer w.mu.Unlock()
 	now := time.Now()
 	p, known := w.places[service]
-	if !known || p.ahead != ahead {
-		p.ahead, p.since = ahead, now
-		w.set(service, p)
+	if !known {
+		p = place{ahead: ahead, since: now}
 	}
+	p = p.moved(ahead, now)
+	w.set(service, p)
 	return p.wait(now)
 }
 
@@ -53,9 +65,8 @@ func (w *waitingTurns) remaining(service types.NamespacedName, ahead int) time.D
 func (w *waitingTurns) pause(service types.NamespacedName, d time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := w.places[service]
-	p.since = time.Now()
-	p.pause = p.since.Add(d)
+	p, now := w.places[service], time.Now()
+	p.since, p.pause = now, now.Add(d)
 	w.set(service, p)
 	return d
 }

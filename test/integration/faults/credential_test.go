@@ -180,7 +180,7 @@ func TestOutageLongerThanATokensLife(t *testing.T) {
 	}
 }
 
-// A token is renewed once a fifth of its lifetime is over. The new one is stored for the next agent
+// A token is renewed when a fifth to a quarter of its lifetime is over. The new one is stored for the next agent
 // and used by the running one.
 func TestTokenIsRenewed(t *testing.T) {
 	f := clusterset(t)
@@ -221,7 +221,7 @@ func TestTokenIsRenewed(t *testing.T) {
 		return nil
 	})
 	stop()
-	old := unsignedToken(-15*time.Hour, 57*time.Hour) // 21 %
+	old := unsignedToken(-19*time.Hour, 53*time.Hour) // 26 %
 	credential, stop := renew(old)
 	defer stop()
 	harness.Eventually(t, "an older token is renewed and stored", func() error {

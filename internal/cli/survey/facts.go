@@ -235,7 +235,7 @@ func (c *Cluster) readVersion(out *doctor.Cluster) {
 
 // askBroker checks whether the broker accepts the credential of this member, and what it allows.
 func (c *Cluster) askBroker(ctx context.Context, out *doctor.Cluster, objectsOnly bool) {
-	b := OpenBroker(ctx, Connection{Config: c.Membership.Config()}, c.Membership.Namespace, "cluster "+c.ID)
+	b := OpenBroker(ctx, Connection{Config: c.brokerConfig()}, c.Membership.Namespace, "cluster "+c.ID)
 	out.AskedBroker = true
 	if b.Problem != nil {
 		out.BrokerProblem = b.Problem.Error()

@@ -85,8 +85,14 @@ func (r *ServiceReader) Read(ctx context.Context, key types.NamespacedName) expl
 	return r.input(ctx, key, read)
 }
 
-// Broker returns what of the broker all services have in common.
-func (r *ServiceReader) Broker() *explain.Broker { return &r.common }
+// Common returns what the services of each cluster have in common, and those of the broker.
+func (r *ServiceReader) Common() ([]explain.Cluster, explain.Broker) {
+	out := make([]explain.Cluster, len(r.clusters))
+	for i := range r.clusters {
+		out[i] = r.clusters[i].common
+	}
+	return out, r.common
+}
 
 func (r *ServiceReader) input(ctx context.Context, key types.NamespacedName, clusters []*explain.Cluster) explain.Input {
 	in := explain.Input{Namespace: key.Namespace, Name: key.Name, Broker: r.broker.readService(ctx, key, r.common), Now: metav1.NewTime(time.Now())}
@@ -191,15 +197,20 @@ func (c *serviceCluster) readService(ctx context.Context, key types.NamespacedNa
 // Ask asks the workloads of a cluster about a service whose objects were read: the agents what they
 // wait for, the proxies what they have programmed, and DNS for the name.
 func (c *Cluster) Ask(ctx context.Context, key types.NamespacedName, out *explain.Cluster, servers Servers) {
+	c.AskState(ctx, key, out)
+	if out.Problem == "" && out.Import != nil {
+		out.DNS = c.askDNS(ctx, objects.DNSName(key, cmp.Or(out.Zone, objects.DefaultZone)), servers.of(c))
+	}
+}
+
+// AskState is Ask without DNS, for which a connection to a pod may have to be opened.
+func (c *Cluster) AskState(ctx context.Context, key types.NamespacedName, out *explain.Cluster) {
 	if out.Problem != "" {
 		return
 	}
 	out.Waiting = c.askAgents(ctx, key)
 	if objects.DataPlaneOf(out.DataPlane).RunsProxy {
 		out.Proxies, out.ProxiesNotAsked = c.askProxies(ctx, key)
-	}
-	if out.Import != nil {
-		out.DNS = c.askDNS(ctx, objects.DNSName(key, cmp.Or(out.Zone, objects.DefaultZone)), servers.of(c))
 	}
 }
 

@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
@@ -170,6 +171,28 @@ func (b *rowBuilder) text() string {
 		out[i] = c.Char()
 	}
 	return string(out)
+}
+
+// Moved returns the row with other columns. Clusters without a column are left out.
+func (r *Row) Moved(from, to *Columns) *Row {
+	moved := *r
+	cells, sends := make([]byte, len(to.IDs)), make([]byte, len(to.IDs))
+	for i, id := range to.IDs {
+		cells[i], sends[i] = Cell{}.Char(), sendsToNil
+		if at, ok := from.Index(id); ok && at < len(r.Cells) {
+			cells[i], sends[i] = r.Cells[at], r.Sends[at]
+		}
+	}
+	moved.Cells, moved.Sends, moved.Exporters = string(cells), string(sends), nil
+	for _, at := range r.Exporters {
+		i, ok := to.Index(from.IDs[at])
+		if !ok {
+			moved.Sends = strings.Repeat(string(rune(sendsToNil)), len(to.IDs)) // positions of exporters are others
+			continue
+		}
+		moved.Exporters = append(moved.Exporters, i)
+	}
+	return &moved
 }
 
 // targets returns the clusters that a cluster sends to: those with ready endpoints in its imported

@@ -102,6 +102,20 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+func TestRowWithOtherColumns(t *testing.T) {
+	in, report, columns := fixture()
+	r := NewRow(&in, &report, columns, nil)
+	wider := NewColumns([]string{"alpha", "east", "north", "west"})
+	moved := r.Moved(columns, wider)
+	want := []Cell{{None, false, false}, {OK, true, true}, {OK, true, false}, {OK, false, true}}
+	if diff := cmp.Diff(want, cellsOf(moved)); diff != "" || !cmp.Equal(moved.Exporters, []int{2, 1}) || moved.Sends != "A"+r.Sends[:2]+r.Sends[3:] {
+		t.Errorf("exporters %v, sends %s, cells (-want +got):\n%s", moved.Exporters, moved.Sends, diff)
+	}
+	if without := r.Moved(columns, NewColumns([]string{"east", "west"})); !cmp.Equal(without.Exporters, []int{0}) || without.Sends != "AA" {
+		t.Errorf("north is gone: %+v", without)
+	}
+}
+
 func TestManyExporters(t *testing.T) {
 	r := &Row{Exporters: []int{0, 1, 2, 3, 4, 5, 6}, Sends: string([]byte{
 		sendChar([]int{0, 1, 2, 3, 4, 5, 6}, 7), sendChar([]int{3}, 7), sendChar(nil, 7),

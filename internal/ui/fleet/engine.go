@@ -126,7 +126,7 @@ func (e *engine) enqueue(ctx context.Context, todo *pending, reader *survey.Serv
 	common, onBroker := reader.Common()
 	alive := e.aliveMembers()
 	onBroker.Leases = nil // they change all the time
-	all := todo.all || !slices.EqualFunc(common, e.clusters, sameCommon) || onBroker.Problem != e.broker.Problem || e.newColumns()
+	all := e.newColumns() || todo.all || !slices.EqualFunc(common, e.clusters, sameCommon) || onBroker.Problem != e.broker.Problem
 	e.clusters, e.broker = common, onBroker
 	if all {
 		maps.Copy(e.queue, e.services(ctx, clusters, broker))
@@ -300,6 +300,7 @@ func (e *engine) keep(before, after *state.Snapshot) {
 	e.mu.Lock()
 	e.now = &same
 	e.mu.Unlock()
+	e.Publish(state.Delta{}, &same)
 }
 
 // complete reports whether all that answers was read.

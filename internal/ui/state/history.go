@@ -40,6 +40,9 @@ func (h *History) Restore() {
 // Now returns the newest snapshot.
 func (h *History) Now() *Snapshot { return h.now }
 
+// Refresh replaces the newest snapshot by one that differs in heartbeats and latencies only.
+func (h *History) Refresh(now *Snapshot) { h.now = now }
+
 // Add adds a difference that leads to a snapshot, and forgets what is too old or too much.
 func (h *History) Add(d Delta, after *Snapshot) {
 	h.Deltas = append(h.Deltas, d)

@@ -98,6 +98,11 @@ func (w *writer) scrub(text string) string {
 	for _, secret := range w.secrets {
 		text = strings.ReplaceAll(text, secret, removed)
 	}
+	return Clean(text)
+}
+
+// Clean removes from a text everything that looks like a secret.
+func Clean(text string) string {
 	for _, form := range secretForms {
 		text = form.ReplaceAllString(text, removed)
 	}

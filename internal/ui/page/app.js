@@ -97,11 +97,22 @@ function draw(order) {
     drawNotices();
     if (app.model) app.view?.draw(changed);
     timeline.draw();
-    document.documentElement.dataset.ready = app.model ? "true" : "false";
-    document.documentElement.dataset.seq = app.now ? String(app.now.seq) : "";
+    done();
   });
 }
 app.draw = draw;
+
+// done says what is drawn, and when it was: tests and measurements read it.
+function done() {
+  const root = document.documentElement.dataset, seq = app.now ? String(app.now.seq) : "";
+  if (app.model && root.ready !== "true") performance.mark("painted");
+  if (root.seq !== seq) {
+    performance.clearMarks("drawn");
+    performance.mark("drawn");
+  }
+  root.ready = app.model ? "true" : "false";
+  root.seq = seq;
+}
 
 function drawHeader() {
   const model = app.model;

@@ -29,9 +29,10 @@ func newUI(s *session) *cobra.Command {
 			"one. The page shows which services have trouble in which clusters, who reaches whom, what explain says about a\n" +
 			"service, and a timeline of what changed while it was open and in the hour before. It changes nothing.\n\n" +
 			"Name all clusters of interest with --contexts; it needs to list and watch there. Other members are shown as far\n" +
-			"as the broker knows them. With a FILE that the page saved, it shows that instead.",
+			"as the broker knows them. With a FILE that the page saved, or an archive of gather, it shows that instead.",
 		Example: "  seamark ui --contexts east,west\n" +
-			"  seamark ui seamark-20260110-140203.ui.gz",
+			"  seamark ui seamark-20260110-140203.ui.gz\n" +
+			"  seamark ui incident.tar.gz",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {

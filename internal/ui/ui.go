@@ -3,6 +3,7 @@
 package ui
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/cli/gather"
+	"github.com/seamark-dev/seamark/internal/ui/archive"
 	"github.com/seamark-dev/seamark/internal/ui/fleet"
 	"github.com/seamark-dev/seamark/internal/ui/server"
 	"github.com/seamark-dev/seamark/internal/ui/state"
@@ -57,14 +59,19 @@ func Show(ctx context.Context, o Options, file *state.File) error {
 	return s.Serve(ctx, o.Listener)
 }
 
-// Open reads a file that the page saved.
+// Open reads a file that the page saved, or an archive of seamark gather.
 func Open(path string) (*state.File, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the file: %w", errors.Unwrap(err))
 	}
 	defer file.Close() //nolint:errcheck // it was only read
-	opened, err := state.ReadFile(file)
+	content := bufio.NewReaderSize(file, 64<<10)
+	open := state.ReadFile
+	if archive.IsArchive(content) {
+		open = archive.Open
+	}
+	opened, err := open(content)
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be shown: %w", path, err)
 	}

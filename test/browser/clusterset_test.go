@@ -223,7 +223,7 @@ func TestFaults(t *testing.T) {
 	clusters := c.open("/clusters")
 	clusters.Shows("tr[data-cluster=east]", "alive")
 	clusters.Screenshot("clusters-real")
-	c.open("/service/"+ns+"/ports").Screenshot("service-real")
+	c.open("/service/" + ns + "/ports").Screenshot("service-real")
 }
 
 // notReady makes the endpoints of a service not ready.

@@ -47,6 +47,8 @@ func ReadService(ctx context.Context, clusters []*Cluster, b *Broker, key types.
 // ServiceReader reads the objects of services, one service after another. It reads only once what
 // all services have in common.
 type ServiceReader struct {
+	// At is when it was read; now if it is zero.
+	At       time.Time
 	broker   *Broker
 	common   explain.Broker
 	clusters []serviceCluster
@@ -95,7 +97,10 @@ func (r *ServiceReader) Common() ([]explain.Cluster, explain.Broker) {
 }
 
 func (r *ServiceReader) input(ctx context.Context, key types.NamespacedName, clusters []*explain.Cluster) explain.Input {
-	in := explain.Input{Namespace: key.Namespace, Name: key.Name, Broker: r.broker.readService(ctx, key, r.common), Now: metav1.NewTime(time.Now())}
+	in := explain.Input{Namespace: key.Namespace, Name: key.Name, Broker: r.broker.readService(ctx, key, r.common), Now: metav1.NewTime(r.At)}
+	if r.At.IsZero() {
+		in.Now = metav1.NewTime(time.Now())
+	}
 	for _, c := range clusters {
 		for i := range in.Broker.Members {
 			if m := &in.Broker.Members[i]; m.Name == c.ID {

@@ -78,7 +78,8 @@ func TestGatherHasNoSecrets(t *testing.T) {
 		"broker/clustersets.yaml", "broker/clusters.yaml", "broker/exportrecords.yaml", "broker/endpointslices.yaml",
 		"broker/serviceimports.yaml", "broker/leases.yaml",
 		"clusters/east/serviceexports.yaml", "clusters/west/serviceimports.yaml", "clusters/west/endpointslices.yaml",
-		"clusters/west/derived/services.yaml", "clusters/east/configmap-kube-system-coredns.yaml",
+		"clusters/west/derived/services.yaml", "clusters/east/exported/services.yaml", "clusters/east/exported/endpointslices.yaml",
+		"clusters/west/namespaces.yaml", "clusters/east/configmap-kube-system-coredns.yaml",
 		"clusters/east/clusterproperties.yaml", "clusters/east/seamark-system/pods.yaml",
 	} {
 		if files["seamark/"+name] == "" {

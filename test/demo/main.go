@@ -65,8 +65,9 @@ func run(ctx context.Context, dataPlane v1alpha1.DataPlane, keep bool) (err erro
 		"  make build && bin/seamark sandbox up     creates clusters for your own experiments\n" +
 		"  docs/                                    how it works, and how to install it on your clusters\n")
 	if keep {
-		fmt.Printf("\nThe clusters are running: export KUBECONFIG=%s\nRemove them with: %s sandbox down --name %s\n",
-			d.Kubeconfig(), d.CLI, sandboxName)
+		fmt.Printf("\nThe clusters are running: export KUBECONFIG=%s\nLook at them in a browser: %s ui --contexts %s\n"+
+			"Remove them with: %s sandbox down --name %s\n",
+			d.Kubeconfig(), d.CLI, strings.Join(d.Clusters(), ","), d.CLI, sandboxName)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -150,8 +151,12 @@ func (e *engine) enqueue(ctx context.Context, todo *pending, reader *survey.Serv
 	}
 }
 
-// sameCommon reports whether services of a cluster have the same in common as before.
-func sameCommon(a, b explain.Cluster) bool { return reflect.DeepEqual(a, b) }
+// sameCommon reports whether services of a cluster have the same in common as before. Clocks are left
+// out: how far they are ahead is measured all the time.
+func sameCommon(a, b explain.Cluster) bool {
+	a.ClockAhead, b.ClockAhead = metav1.Duration{}, metav1.Duration{}
+	return reflect.DeepEqual(a, b)
+}
 
 func (e *engine) aliveMembers() map[string]bool {
 	out := map[string]bool{}

@@ -51,6 +51,9 @@ function at() {
 
 app.announce = (text) => setText($("announce"), text);
 
+// READING is the problem of a cluster or broker whose first lists are not there yet.
+const READING = "it was not read yet";
+
 const views = { services: Matrix, clusters: Clusters, service: Service };
 let momentShown = "";
 
@@ -150,12 +153,14 @@ function drawNotices() {
     notices.push(h("p", { class: "notice moment" }, `This is the state of ${clock(model.at)}. `,
       h("button", { type: "button", "data-key": "back", click: () => app.set({ at: "" }, false) }, app.live ? "Back to live" : "Back to the end")));
   }
-  if (model?.broker?.problem) {
+  const reading = [...(model?.broker?.problem === READING ? ["the broker"] : []), ...(model?.clusters || []).filter((c) => c.problem === READING).map((c) => c.id)];
+  if (reading.length) notices.push(h("p", { class: "notice" }, `Reading ${reading.slice(0, 5).join(", ")}${reading.length > 5 ? " …" : ""} for the first time.`));
+  if (model?.broker?.problem && model.broker.problem !== READING) {
     const seen = model.broker.lastSeen ? `, last seen ${clock(model.broker.lastSeen)}` : "";
     notices.push(h("p", { class: "notice v4" }, `? The broker does not answer${seen}: what only it knows is unknown. Imported services keep working. `,
       h("span", { class: "detail" }, model.broker.problem)));
   }
-  const away = (model?.clusters || []).filter((c) => c.problem);
+  const away = (model?.clusters || []).filter((c) => c.problem && c.problem !== READING);
   if (away.length) {
     const seen = (c) => (c.lastSeen ? `${c.id} (last seen ${clock(c.lastSeen)})` : c.id);
     notices.push(h("p", { class: "notice v4" }, `? ${away.length === 1 ? "A cluster does" : `${away.length} clusters do`} not answer: ` +

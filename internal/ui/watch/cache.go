@@ -101,21 +101,28 @@ func (c *Cache) Get(ctx context.Context, key client.ObjectKey, obj client.Object
 	if err != nil {
 		return err
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	k, held, err := c.readable(gvk)
+	found, held, err := c.get(gvk, key)
 	switch {
 	case err != nil:
 		return err
 	case !held && c.Client != nil:
 		return c.Client.Get(ctx, key, obj, opts...)
-	case held:
-		if found, ok := k.objects[key]; ok {
-			reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(found).Elem())
-			return nil
-		}
+	case found != nil:
+		reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(found).Elem())
+		return nil
 	}
 	return apierrors.NewNotFound(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, key.String())
+}
+
+// get returns an object that is held; nil if there is none.
+func (c *Cache) get(gvk schema.GroupVersionKind, key types.NamespacedName) (found client.Object, held bool, err error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	k, held, err := c.readable(gvk)
+	if k == nil || err != nil {
+		return nil, held, err
+	}
+	return k.objects[key], true, nil
 }
 
 // List implements client.Reader. Of the options it supports namespaces and labels.
@@ -125,9 +132,7 @@ func (c *Cache) List(ctx context.Context, list client.ObjectList, opts ...client
 		return err
 	}
 	gvk.Kind = gvk.Kind[:len(gvk.Kind)-len("List")]
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	k, held, err := c.readable(gvk)
+	found, held, err := c.list(gvk, (&client.ListOptions{}).ApplyOptions(opts))
 	switch {
 	case err != nil:
 		return err
@@ -136,8 +141,18 @@ func (c *Cache) List(ctx context.Context, list client.ObjectList, opts ...client
 	case !held:
 		return &meta.NoKindMatchError{GroupKind: gvk.GroupKind(), SearchedVersions: []string{gvk.Version}}
 	}
-	options := (&client.ListOptions{}).ApplyOptions(opts)
-	return setItems(list, k.find(options.Namespace, options.LabelSelector))
+	return setItems(list, found)
+}
+
+// list returns the objects of a kind that is held.
+func (c *Cache) list(gvk schema.GroupVersionKind, o *client.ListOptions) (found []client.Object, held bool, err error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	k, held, err := c.readable(gvk)
+	if k == nil || err != nil {
+		return nil, held, err
+	}
+	return k.find(o.Namespace, o.LabelSelector), true, nil
 }
 
 // find returns the objects of a namespace, or of all if it is empty, that a selector matches; nil

@@ -164,7 +164,7 @@ function drawNotices() {
   if (away.length) {
     const seen = (c) => (c.lastSeen ? `${c.id} (last seen ${clock(c.lastSeen)})` : c.id);
     notices.push(h("p", { class: "notice v4" }, `? ${away.length === 1 ? "A cluster does" : `${away.length} clusters do`} not answer: ` +
-      `${away.slice(0, 5).map(seen).join(", ")}${away.length > 5 ? " …" : ""}. Their cells are unknown. `,
+      `${away.slice(0, 5).map(seen).join(", ")}${away.length > 5 ? " …" : ""}. ${away.length === 1 ? "Its" : "Their"} cells are unknown. `,
       h("span", { class: "detail" }, away[0].problem)));
   }
   const text = notices.map((n) => n.textContent).join("\n");

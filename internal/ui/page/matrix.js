@@ -29,7 +29,7 @@ export class Matrix {
     this.more = h("button", { type: "button", class: "more", click: () => this.app.set({ all: this.app.route.params.get("all") ? "" : "1" }) });
     this.canvas = h("canvas", { "aria-hidden": "true" });
     this.head = h("canvas", { "aria-hidden": "true" });
-    this.body = h("div", { class: "rows" }, this.canvas);
+    this.body = h("div", { class: "rows", role: "rowgroup" }, this.canvas);
     this.headBox = h("div", { class: "heads", role: "presentation" }, this.head);
     this.box = h("div", {
       class: "matrix", tabindex: "0", role: "grid", "aria-label": "Services and clusters", "aria-describedby": "matrix-help",

@@ -96,8 +96,9 @@ export class Service {
       if (hop === "merge" || hop === "address") return part.exports || part.imports;
       if (hop === "import") return part.imports;
       if (!part.imports) return false;
-      if (hop === "data plane") return !importer || !importer.programmed.startsWith("not asked");
-      return !importer || !importer.dns.startsWith("not asked");
+      if (!importer) return "not kept";
+      const says = hop === "data plane" ? importer.programmed : importer.dns;
+      return says.startsWith("not asked") ? "not asked" : true;
     };
     return h("tr", { "data-cluster": c.id },
       h("th", { scope: "row" }, h("span", { class: `v${part.verdict} shape`, "aria-hidden": "true" }, SHAPES[part.verdict]), ` ${c.id}`,
@@ -113,8 +114,8 @@ export class Service {
         " ", [...new Set(here.map((f) => f.code))].join(", "));
     }
     if (passes === null) return h("td", { class: "hop v4" }, "?", h("span", { class: "hidden" }, "unknown"));
-    return passes ? h("td", { class: "hop v1" }, h("span", { "aria-hidden": "true" }, "●"), h("span", { class: "hidden" }, "passed")) :
-      h("td", { class: "hop none" }, h("span", { "aria-hidden": "true" }, "–"), h("span", { class: "hidden" }, "no part"));
+    if (passes === true) return h("td", { class: "hop v1" }, h("span", { "aria-hidden": "true" }, "●"), h("span", { class: "hidden" }, "passed"));
+    return h("td", { class: "hop none" }, h("span", { "aria-hidden": "true" }, "–"), h("span", { class: "hidden" }, passes || "no part"));
   }
 
   findings(findings) {

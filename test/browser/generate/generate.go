@@ -76,7 +76,7 @@ func (f *Fleet) Input(i int) explain.Input {
 	ip := fmt.Sprintf("243.%d.%d.%d", i>>16, i>>8&255, i&255)
 	var imported []discoveryv1.EndpointSlice
 	for k := range min(exporters, f.Clusters) {
-		id := ClusterID((i*7 + k*(1+f.Clusters/exporters)) % f.Clusters)
+		id := ClusterID((i*7 + k*max(1, f.Clusters/exporters)) % f.Clusters)
 		port := int32(80)
 		if troubled && i/f.Trouble%3 == 1 && k == 1 {
 			port = 8080
@@ -114,7 +114,7 @@ func (f *Fleet) record(namespace, name, id, ip string, age int, port int32) v1al
 			ServiceNamespace: namespace, ServiceName: name, ClusterID: v1alpha1.ClusterID(id), Type: mcsv1beta1.ClusterSetIP,
 			ExportedAt: metav1.NewTime(f.Now.Add(-time.Hour * time.Duration(24-age))), ClusterSetIPs: []string{ip},
 			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: port}},
-			SessionAffinity: corev1.ServiceAffinityNone,
+			SessionAffinity: corev1.ServiceAffinityNone, UseClusterSetIP: true, RequestedClusterSetIP: true, MergeVersion: 1,
 		},
 	}
 }

@@ -36,7 +36,7 @@ func Follow(ctx context.Context, o Options, f fleet.Options) error {
 	hub := server.NewHub(state.NewHistory(&state.Snapshot{}))
 	f.Publish = hub.Publish
 	follower := fleet.New(f)
-	s := server.New(server.Options{Hub: hub, Token: o.Token, Live: true, Explain: follower.Service, Clean: gather.Clean})
+	s := server.New(server.Options{Hub: hub, Token: o.Token, Live: true, Explain: follower.Explain, Viewed: follower.View, Clean: gather.Clean})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var following sync.WaitGroup

@@ -131,17 +131,19 @@ func (f *Fleet) clusters() []*survey.Cluster {
 	return out
 }
 
-// Service explains one service from what was read and asked so far, and has its workloads asked
-// again soon. ok is false before anything was read.
-func (f *Fleet) Service(ctx context.Context, key types.NamespacedName) (report explain.Report, ok bool) {
+// View has the workloads of a service asked soon, because a viewer looks at it.
+func (f *Fleet) View(key types.NamespacedName) {
 	f.mu.Lock()
-	_, asked := f.viewed[key]
+	defer f.mu.Unlock()
 	f.viewed[key] = time.Now()
+}
+
+// Explain explains one service from what was read and asked so far. ok is false before anything was
+// read.
+func (f *Fleet) Explain(ctx context.Context, key types.NamespacedName) (report explain.Report, ok bool) {
+	f.mu.Lock()
 	reader := f.reader
 	f.mu.Unlock()
-	if !asked {
-		f.note(func(*pending) {})
-	}
 	if reader == nil {
 		return explain.Report{}, false
 	}

@@ -33,6 +33,8 @@ type Options struct {
 	Token string
 	// Explain explains a service from what is known now; ok is false if nothing is.
 	Explain func(ctx context.Context, service types.NamespacedName) (report explain.Report, ok bool)
+	// Viewed is called when a viewer looks at a service; it may be nil.
+	Viewed func(service types.NamespacedName)
 	// Live reports whether the page follows a clusterset, and does not show a file.
 	Live bool
 	// Clean removes secrets from texts that are saved.
@@ -171,7 +173,11 @@ func (s *Server) service(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "name must be NAMESPACE/NAME", http.StatusBadRequest)
 		return
 	}
-	report, ok := s.Explain(r.Context(), types.NamespacedName{Namespace: namespace, Name: name})
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	if s.Viewed != nil {
+		s.Viewed(key)
+	}
+	report, ok := s.Explain(r.Context(), key)
 	if !ok {
 		http.Error(w, "nothing is known about this service", http.StatusNotFound)
 		return

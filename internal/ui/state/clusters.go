@@ -124,7 +124,10 @@ func poolOf(blocks []string, used []netip.Addr) *Pool {
 	return &Pool{Used: inUse, Size: int(min(size, MaxPool))}
 }
 
-// NewPaths arranges who reaches whom: trouble first.
+// MaxPaths is how many paths are shown: where agents of many clusters were asked, those with trouble.
+const MaxPaths = 5000
+
+// NewPaths arranges who reaches whom: trouble first, and at most MaxPaths.
 func NewPaths(report *status.Report) []Path {
 	out := make([]Path, 0, len(report.Reachability))
 	for i := range report.Reachability {
@@ -135,5 +138,5 @@ func NewPaths(report *status.Report) []Path {
 		return cmp.Or(cmp.Compare(rank[a.State], rank[b.State]), cmp.Compare(a.From, b.From), cmp.Compare(a.Cluster, b.Cluster),
 			cmp.Compare(a.Family, b.Family))
 	})
-	return out
+	return out[:min(len(out), MaxPaths)]
 }

@@ -17,10 +17,12 @@ const (
 	MaxEntries = 20_000
 )
 
-// History is a snapshot of the past, and all differences since then.
+// History is a snapshot of the past, all differences since then, and the timeline. The timeline may
+// reach further back than the differences.
 type History struct {
 	Base    *Snapshot `json:"base"`
 	Deltas  []Delta   `json:"deltas"`
+	Log     []Entry   `json:"log"`
 	changes int
 	now     *Snapshot
 }
@@ -45,6 +47,8 @@ func (h *History) Refresh(now *Snapshot) { h.now = now }
 
 // Add adds a difference that leads to a snapshot, and forgets what is too old or too much.
 func (h *History) Add(d Delta, after *Snapshot) {
+	h.Log = append(h.Log, d.Entries...)
+	h.forget(d.At)
 	h.Deltas = append(h.Deltas, d)
 	h.changes += d.size()
 	h.now = after
@@ -58,6 +62,15 @@ func (h *History) Add(d Delta, after *Snapshot) {
 		h.Deltas[0] = Delta{} // its rows can be freed
 		h.Deltas = h.Deltas[1:]
 	}
+}
+
+// forget drops entries of the timeline that are too old or too many.
+func (h *History) forget(now time.Time) {
+	first := max(0, len(h.Log)-MaxEntries)
+	for first < len(h.Log) && now.Sub(h.Log[first].At) > MinHistory {
+		first++
+	}
+	h.Log = h.Log[first:]
 }
 
 // size is how many rows a difference holds.
@@ -98,12 +111,7 @@ func (h *History) Since(seq int64) (deltas []Delta, ok bool) {
 	return h.Deltas[from:], true
 }
 
-// Entries returns the timeline, the oldest entry first, and at most the newest MaxEntries.
+// Entries returns the timeline, the oldest entry first.
 func (h *History) Entries() []Entry {
-	var out []Entry
-	for i := range h.Deltas {
-		out = append(out, h.Deltas[i].Entries...)
-	}
-	slices.SortStableFunc(out, func(a, b Entry) int { return a.At.Compare(b.At) })
-	return out[max(0, len(out)-MaxEntries):]
+	return slices.SortedStableFunc(slices.Values(h.Log), func(a, b Entry) int { return a.At.Compare(b.At) })
 }

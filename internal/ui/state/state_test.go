@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -387,6 +388,15 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 	if len(h.Deltas) != 1 {
 		t.Errorf("%d differences are kept", len(h.Deltas))
+	}
+	h.Add(Delta{Seq: 5, At: noon, Rows: rows, Entries: []Entry{{At: noon.Add(-time.Minute), Text: "earlier"}, {At: noon, Text: "now"}}}, snapshot(5))
+	h.Add(Delta{Seq: 6, At: noon, Rows: rows, Entries: slices.Repeat([]Entry{{At: noon}}, MaxEntries-1)}, snapshot(6))
+	if got := h.Entries(); len(got) != MaxEntries || got[0].Text != "now" {
+		t.Errorf("the timeline outlives the differences, within its own bounds: %d entries, the first is %+v", len(got), got[0])
+	}
+	h.Add(Delta{Seq: 7, At: noon.Add(MinHistory + time.Hour)}, snapshot(7))
+	if got := h.Entries(); len(got) != 0 {
+		t.Errorf("%d old entries are kept", len(got))
 	}
 }
 

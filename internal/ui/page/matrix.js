@@ -136,7 +136,7 @@ export class Matrix {
     this.box.style.setProperty("--cells", `${this.width * count}px`);
     this.box.style.setProperty("--row", `${this.height}px`);
     this.headBox.style.height = `${this.headHeight}px`;
-    this.body.style.minWidth = `${this.names + this.width * count + (narrow ? 0 : 160)}px`;
+    this.body.style.minWidth = this.headBox.style.minWidth = `${this.names + this.width * count + (narrow ? 0 : 160)}px`;
   }
 
   // paint draws what is visible.
@@ -157,6 +157,7 @@ export class Matrix {
       const text = h("span", { class: "text" });
       const el = h("div", { class: "row", role: "row" }, h("span", { role: "rowheader", class: "head" }, name), h("span", { role: "gridcell", class: "says" }, text));
       name.addEventListener("click", (e) => {
+        e.stopPropagation(); // a click elsewhere in the row selects it
         if (e.ctrlKey || e.metaKey || e.shiftKey) return;
         e.preventDefault();
         this.app.openService(name.textContent);
@@ -204,8 +205,8 @@ export class Matrix {
   colours() {
     const css = getComputedStyle(document.documentElement);
     const get = (name) => css.getPropertyValue(name).trim();
-    return { text: get("--text"), muted: get("--muted"), select: get("--select"), ink: get("--ink"), line: get("--mark"),
-      fill: [get("--v0"), get("--v1"), get("--v2"), get("--v3"), get("--v4")] };
+    return { text: get("--text"), muted: get("--muted"), select: get("--select"), line: get("--mark"),
+      ink: [get("--text"), get("--ink1"), get("--ink2"), get("--ink3"), get("--text")], fill: [get("--v0"), get("--v1"), get("--v2"), get("--v3"), get("--v4")] };
   }
 
   paintCells(first, last) {
@@ -254,7 +255,7 @@ export class Matrix {
     if (box.w >= 60) {
       const to = targets(row, at);
       const text = to === null ? "→ some" : to.length ? `→ ${list(to.map((t) => this.model.clusters[t].id), 3)}` : imports ? "→ none" : "";
-      ctx.fillStyle = verdict === UNKNOWN ? colours.text : colours.ink;
+      ctx.fillStyle = colours.ink[verdict];
       ctx.font = "11px system-ui, sans-serif";
       ctx.textBaseline = "middle";
       ctx.fillText(text, x + 20, y + box.h / 2 + 0.5, box.w - 22);
@@ -263,7 +264,7 @@ export class Matrix {
 
   // paintShape draws the verdict as a shape, for those who do not tell the colours apart.
   paintShape(ctx, colours, verdict, x, y, r) {
-    ctx.strokeStyle = ctx.fillStyle = verdict === UNKNOWN ? colours.text : colours.ink;
+    ctx.strokeStyle = ctx.fillStyle = colours.ink[verdict];
     ctx.lineWidth = r > 3 ? 2 : 1;
     ctx.beginPath();
     if (verdict === FAIL) {

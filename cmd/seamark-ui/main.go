@@ -49,7 +49,7 @@ func command() *cobra.Command {
 		Use:   "seamark-ui",
 		Short: "Serve the page about the clusterset on the pod's loopback interface",
 		Long: "seamark-ui serves the page of seamark ui from inside a member: what this cluster, its broker and its workloads show.\n" +
-			"It listens on the loopback interface only, so that whoever may forward a port to its pod reaches it. Its log has\n" +
+			"It listens on the loopback interface only, so that users who may forward a port to its pod reach it. Its log has\n" +
 			"the address to open, with a token that is new at each start.",
 		Args:          cobra.NoArgs,
 		Version:       version.String(),

@@ -56,7 +56,7 @@ type engine struct {
 	// is to count, the less often.
 	assessed    time.Time
 	assessEvery time.Duration
-	// settled reports whether all was read once. What is found before is no change.
+	// settled reports whether all was read once. Until then, nothing that is found counts as a change.
 	settled bool
 	started time.Time
 }

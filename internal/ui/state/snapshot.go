@@ -1,8 +1,8 @@
 // Package state is what the page shows: one snapshot of a clusterset, the differences between
 // snapshots, and the timeline that follows from them.
 //
-// It is pure. What is wrong with services and clusters was found by packages explain, status and
-// doctor; this package only arranges it.
+// It is pure. Packages explain, status and doctor find what is wrong with services and clusters;
+// this package only arranges it.
 package state
 
 import (

@@ -268,6 +268,25 @@ func TestObserveServices(t *testing.T) {
 	}
 }
 
+// Findings of a cluster that does not answer are not over, and neither is any when the broker does
+// not answer.
+func TestObserveNothingIsOver(t *testing.T) {
+	row := &Row{Name: "shop/web", Groups: []Group{{Code: "import-missing", Clusters: []string{"west"}}, {Code: "no-clusterset-ip"}}}
+	before, after := snapshot(1, row), snapshot(2, &Row{Name: "shop/web", Groups: row.Groups[1:]})
+	if got := texts(Observe(before, after)); !cmp.Equal(got, []string{"good shop/web: import-missing in west is over"}) {
+		t.Errorf("%q", got)
+	}
+	after.Clusters[3].Problem = "timeout"
+	if got := texts(Observe(before, after)); !cmp.Equal(got, []string{"fail the API server of west does not answer: timeout"}) {
+		t.Errorf("%q", got)
+	}
+	away := snapshot(2, &Row{Name: "shop/web"})
+	away.Broker.Problem = "timeout"
+	if got := texts(Observe(before, away)); !cmp.Equal(got, []string{"fail the broker does not answer: timeout"}) {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestObserveManyServices(t *testing.T) {
 	var before, after []*Row
 	for _, name := range []string{"shop/a", "shop/b", "shop/c", "shop/d"} {

@@ -223,10 +223,16 @@ func (o *observer) groups(old, now *Row) {
 	for i := range old.Groups {
 		g := &old.Groups[i]
 		over, all := clustersWithout(g, now.Groups)
-		if all || len(over) > 0 {
+		over = slices.DeleteFunc(over, func(id string) bool { return o.unknown(id) })
+		if o.after.Broker.Problem == "" && (len(over) > 0 || (all && len(g.Clusters) == 0)) {
 			o.addService(change{severity: explain.Good, cluster: only(over), after: fmt.Sprintf(": %s%s is over", g.Code, in(over))}, now.Name)
 		}
 	}
+}
+
+// unknown reports whether a cluster does not answer now: its findings are neither there nor over.
+func (o *observer) unknown(id string) bool {
+	return slices.ContainsFunc(o.after.Clusters, func(c Cluster) bool { return c.ID == id && c.Problem != "" })
 }
 
 // clustersWithout returns the clusters of a group for which others have no finding of its code.

@@ -31,10 +31,8 @@ func Launch(flags ...cd.ExecAllocatorOption) (ctx context.Context, stop func(), 
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s is not installed: run make setup", program)
 	}
-	options := []cd.ExecAllocatorOption{cd.ExecPath(path), cd.DisableGPU, cd.WindowSize(1280, 800)}
-	for _, flag := range []string{"disable-component-update", "disable-background-networking", "disable-sync", "disable-quic"} {
-		options = append(options, cd.Flag(flag, true))
-	}
+	options := append(cd.DefaultExecAllocatorOptions[:], cd.ExecPath(path), cd.DisableGPU, cd.WindowSize(1280, 800),
+		cd.Flag("disable-component-update", true), cd.Flag("disable-quic", true))
 	allocator, free := cd.NewExecAllocator(context.Background(), append(options, flags...)...)
 	ctx, cancel := cd.NewContext(allocator)
 	stop = func() { cancel(); free() }
@@ -79,6 +77,9 @@ func OpenIn(t testing.TB, parent context.Context, address string) *Tab {
 	ctx, cancel := cd.NewContext(parent, cd.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	tab := &Tab{t: t, ctx: ctx}
+	if err := cd.Do(ctx); err != nil { // the tab lives as long as the context of its first action
+		t.Fatal(err)
+	}
 	tab.Do(cd.EmulateViewport(1280, 800))
 	console := cd.Console(ctx)
 	go tab.listen(console)

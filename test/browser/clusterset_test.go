@@ -193,37 +193,40 @@ func TestFaults(t *testing.T) {
 	c.named(tab, ns, "web", "dns-not-forwarded")
 	tab.Screenshot("faults")
 
-	t.Run("agent dead", func(*testing.T) {
-		east.Stop()
-		c.named(tab, ns, "web", "agent-silent")
-		tab.Shows("#timeline li", "the heartbeat of east has stopped")
-		if err := east.Start(); err != nil {
-			t.Fatal(err)
-		}
-		tab.Shows("#timeline li", "the heartbeat of east reaches the broker")
-	})
-	t.Run("cluster cut off", func(*testing.T) {
-		west.CP.CutOff()
-		tab.Shows("#notices", "A cluster does not answer: west (last seen ")
-		tab.Shows(".row .text", "unknown in west")
-		tab.Screenshot("cluster-cut-off")
-		west.CP.Reconnect()
-		tab.Until("the notice goes", `!document.getElementById("notices").textContent.includes("west")`)
-	})
-	t.Run("broker away", func(*testing.T) {
-		f.Broker.CutOff()
-		tab.Shows("#notices", "The broker does not answer, last seen ")
-		if n := len(rows(tab)); n < 5 {
-			t.Errorf("%d services are shown", n)
-		}
-		f.Broker.Reconnect()
-		tab.Until("the notice goes", `!document.getElementById("notices").textContent.includes("broker")`)
-		tab.Shows("#timeline li", "the broker answers")
-	})
+	faultsOfClusters(c, tab, ns)
 	clusters := c.open("/clusters")
 	clusters.Shows("tr[data-cluster=east]", "alive")
 	clusters.Screenshot("clusters-real")
 	c.open("/service/" + ns + "/ports").Screenshot("service-real")
+}
+
+// faultsOfClusters stops an agent, cuts a cluster off, and then the broker.
+func faultsOfClusters(c *clusterset, tab *browser.Tab, ns string) {
+	c.t.Helper()
+	east, west := c.fleet.Members[0], c.fleet.Members[1]
+	east.Stop()
+	c.named(tab, ns, "web", "agent-silent")
+	tab.Shows("#timeline li", "the heartbeat of east has stopped")
+	if err := east.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	tab.Shows("#timeline li", "the heartbeat of east reaches the broker")
+
+	west.CP.CutOff()
+	tab.Shows("#notices", "A cluster does not answer: west (last seen ")
+	tab.Shows(".row .text", "unknown in west")
+	tab.Screenshot("cluster-cut-off")
+	west.CP.Reconnect()
+	tab.Until("the notice goes", `!document.getElementById("notices").textContent.includes("west")`)
+
+	c.fleet.Broker.CutOff()
+	tab.Shows("#notices", "The broker does not answer, last seen ")
+	if n := count(tab); n < 5 {
+		c.t.Errorf("%d services are shown", n)
+	}
+	c.fleet.Broker.Reconnect()
+	tab.Until("the notice goes", `!document.getElementById("notices").textContent.includes("broker")`)
+	tab.Shows("#timeline li", "the broker answers")
 }
 
 // notReady makes the endpoints of a service not ready.

@@ -31,7 +31,8 @@ type environment struct {
 	fleet   *fleet.Fleet
 	broker  *simulated.Broker
 	planes  []*controlplane.ControlPlane
-	invited int // simulated members that were invited so far
+	binary  string // the agent's
+	invited int    // simulated members that were invited so far
 	// closers end everything that was started, in reverse order.
 	closers []func()
 }
@@ -92,15 +93,15 @@ func (e *environment) start(ctx context.Context, dir string) error {
 
 // startReal starts the agents of the real members.
 func (e *environment) startReal(ctx context.Context, dir string) error {
-	binary, err := fleet.BuildAgent(dir)
-	if err != nil {
+	var err error
+	if e.binary, err = fleet.BuildAgent(dir); err != nil {
 		return err
 	}
 	for _, m := range e.fleet.Members {
 		if err := m.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: teamName(0)}}); err != nil {
 			return err
 		}
-		if err := m.StartBinary(binary); err != nil {
+		if err := m.StartBinary(e.binary); err != nil {
 			return err
 		}
 		e.closers = append(e.closers, m.Kill)

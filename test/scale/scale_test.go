@@ -25,7 +25,7 @@ func TestScenarios(t *testing.T) {
 		real              []string
 		members, services int
 	}{
-		{"idle,churn,rollout,join,restart,loss", []string{"east", "west"}, 25, 100},
+		{"idle,churn,rollout,join,restart,loss,elsewhere", []string{"east", "west"}, 25, 100},
 		// Imports stay as they are for a minute after the broker was set back, so this runs apart.
 		{"setback", nil, 10, 20},
 	} {

@@ -98,6 +98,18 @@ chart: ## Package the Helm chart into bin/
 	@mkdir -p bin
 	go run ./cmd/seamark chart package bin
 
+# The program has the version that it releases. The platforms are all, or those in PLATFORMS.
+RELEASE = go run -trimpath -ldflags "-X github.com/seamark-dev/seamark/internal/daemon/version.version=$(VERSION)" ./build/release \
+  -o bin/release $(if $(PLATFORMS),-platforms $(PLATFORMS))
+
+.PHONY: release
+release: ## Make a release of the tag of this commit into bin/release (docs/releasing.md)
+	$(RELEASE)
+
+.PHONY: release-verify
+release-verify: ## Build the release again in another folder with an empty cache, and compare
+	$(RELEASE) -verify $(VERIFY)
+
 .PHONY: generate
 generate: $(TOOLBIN)/controller-gen $(TOOLBIN)/crd-ref-docs ## Generate deepcopy code, CRDs and the API reference
 	rm -f deploy/crds/*.yaml

@@ -77,12 +77,13 @@ func (r release) sbom(binaries []binary) ([]byte, error) {
 	return encodeBOM(bom)
 }
 
-// encodeBOM writes a document with a serial number that depends on its content only.
+// encodeBOM writes a document with a serial number that depends on its content only. Version 1.6 of
+// CycloneDX is the newest that common scanners read.
 func encodeBOM(bom *cdx.BOM) ([]byte, error) {
 	var out bytes.Buffer
 	for range 2 {
 		out.Reset()
-		if err := cdx.NewBOMEncoder(&out, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom); err != nil {
+		if err := cdx.NewBOMEncoder(&out, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6); err != nil {
 			return nil, fmt.Errorf("write the SBOM: %w", err)
 		}
 		if bom.SerialNumber == "" {

@@ -125,7 +125,10 @@ lint: setup $(TOOLBIN)/golangci-lint ## Run gofmt, go vet and golangci-lint
 # Not part of lint: the first run compiles all dependencies for both systems, which takes minutes.
 .PHONY: vet-platforms
 vet-platforms: ## Run go vet for the command line on macOS and Windows
-	for os in darwin windows; do GOOS=$$os CGO_ENABLED=0 go vet -trimpath ./cmd/seamark $$(GOOS=$$os go list -deps ./cmd/seamark | grep '^github.com/seamark-dev/'); done
+	for os in darwin windows; do \
+	  export CGO_ENABLED=0 GOOS=$$os GOARCH=arm64; [[ $$os == darwin ]] || GOARCH=amd64; \
+	  go vet -trimpath $$(go list -deps ./cmd/seamark | grep '^github.com/seamark-dev/'); \
+	done
 
 .PHONY: kube
 kube: ## Build Kubernetes for the tests into the cache (about ten minutes, once)

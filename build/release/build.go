@@ -112,8 +112,8 @@ func (r release) writeArchive(path string, p image.Platform, files []entry) erro
 	return nil
 }
 
-// writeImage builds the image of the daemons for the platforms of Linux, and returns the programs in
-// it. Without such a platform there is no image.
+// writeImage builds the image of the daemons for the platforms of Linux, and returns the programs
+// in it. Without such a platform there is no image.
 func (r release) writeImage(ctx context.Context, dir string) (programs []binary, err error) {
 	recipe, err := image.Daemons(r.root)
 	if err != nil {

@@ -2,7 +2,7 @@
 // image, the chart, manifests, an SBOM, a krew manifest and checksums. It needs Go, and git for the
 // time of the commit, and no other program. `make release` calls it with the version:
 //
-//	go run -trimpath -ldflags "-X …/internal/daemon/version.version=v1.2.3" ./build/release -o bin/release
+//	go run -ldflags "-X …/internal/daemon/version.version=v1.2.3" ./build/release -o bin/release
 //
 // The version is that of this program, because the chart and the manifests are embedded in it. Two
 // builds of one commit with one version of Go are the same, byte for byte. With -verify the program

@@ -61,7 +61,8 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// TestChartHasTheTimeOfTheCommit checks that two packages are equal, and that the time changes them.
+// TestChartHasTheTimeOfTheCommit checks that two packages are equal, and that the time changes
+// them.
 func TestChartHasTheTimeOfTheCommit(t *testing.T) {
 	packaged := func(modified time.Time) []byte {
 		dir := t.TempDir()

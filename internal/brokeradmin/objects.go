@@ -12,7 +12,8 @@ import (
 )
 
 // NewBrokerObjects returns what Deploy creates on an API server without a broker, in order, but not
-// the CRDs: package internal/install/crds has them. It fails as Deploy does if an option is invalid.
+// the CRDs: package internal/install/crds has them. It fails if an option is invalid, as Deploy
+// does.
 func NewBrokerObjects(o DeployOptions) ([]client.Object, error) {
 	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
 	if err := o.check(); err != nil {

@@ -19,7 +19,8 @@ func TestVersionsOfModules(t *testing.T) {
 	}
 }
 
-// TestVersionOfTests checks that a build without a version has one that the chart and images accept.
+// TestVersionOfTests checks that a build without a version is called dev, and that the linker
+// decides otherwise.
 func TestVersionOfTests(t *testing.T) {
 	if got := String(); got != dev {
 		t.Errorf("got %q", got)

@@ -151,8 +151,8 @@ func absentID(number int) string { return fmt.Sprintf("absent-%d", number) }
 
 // inviteAbsent invites a cluster and returns where its block of clusterset IPs begins.
 func (e *environment) inviteAbsent(ctx context.Context, id string) (begin netip.Addr, err error) {
-	_, err = brokeradmin.Invite(ctx, e.fleet.Admin, id, brokeradmin.InviteOptions{Server: e.broker.Config.Host, CAData: e.broker.Config.CAData, Renew: true})
-	if err != nil {
+	options := brokeradmin.InviteOptions{Server: e.broker.Config.Host, CAData: e.broker.Config.CAData, Renew: true}
+	if _, err := brokeradmin.Invite(ctx, e.fleet.Admin, id, options); err != nil {
 		return begin, err
 	}
 	cluster := &v1alpha1.Cluster{}

@@ -123,7 +123,7 @@ func TestSlowServerIsNotOverrun(t *testing.T) {
 	for range clients {
 		all.Go(func() {
 			for range writes {
-				for !put() { //nolint:revive // until it succeeds
+				for !put() {
 				}
 			}
 		})

@@ -63,6 +63,9 @@ func TestUnknownSelectionsAreRefused(t *testing.T) {
 	if got, err := selectScenarios("loss,churn"); err != nil || len(got) != 2 || got[0].name != "churn" {
 		t.Errorf("loss,churn: %v, %v", got, err)
 	}
+	if got, err := selectScenarios(""); err != nil || len(got) != len(scenarios)-1 {
+		t.Errorf("without a list: %v, %v", got, err)
+	}
 	if _, err := selectScenarios("flood"); err == nil {
 		t.Error("-scenario flood was accepted")
 	}

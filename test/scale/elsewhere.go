@@ -7,6 +7,7 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -149,14 +150,19 @@ func (e *environment) copyServices(ctx context.Context, from *template, first, n
 
 func absentID(number int) string { return fmt.Sprintf("absent-%d", number) }
 
-// inviteAbsent invites a cluster and returns where its block of clusterset IPs begins.
+// inviteAbsent invites a cluster, unless it is a member, and returns where its block of clusterset
+// IPs begins.
 func (e *environment) inviteAbsent(ctx context.Context, id string) (begin netip.Addr, err error) {
-	options := brokeradmin.InviteOptions{Server: e.broker.Config.Host, CAData: e.broker.Config.CAData, Renew: true}
-	if _, err := brokeradmin.Invite(ctx, e.fleet.Admin, id, options); err != nil {
-		return begin, err
+	cluster, key := &v1alpha1.Cluster{}, client.ObjectKey{Namespace: objects.DefaultNamespace, Name: id}
+	err = e.fleet.Admin.Get(ctx, key, cluster)
+	if apierrors.IsNotFound(err) {
+		options := brokeradmin.InviteOptions{Server: e.broker.Config.Host, CAData: e.broker.Config.CAData}
+		if _, err := brokeradmin.Invite(ctx, e.fleet.Admin, id, options); err != nil {
+			return begin, err
+		}
+		err = e.fleet.Admin.Get(ctx, key, cluster)
 	}
-	cluster := &v1alpha1.Cluster{}
-	if err := e.fleet.Admin.Get(ctx, client.ObjectKey{Namespace: objects.DefaultNamespace, Name: id}, cluster); err != nil {
+	if err != nil {
 		return begin, err
 	}
 	block, err := netip.ParsePrefix(string(cluster.Spec.ClusterSetIPBlocks[0]))

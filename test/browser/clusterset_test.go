@@ -121,13 +121,19 @@ func (c *clusterset) named(tab *browser.Tab, ns, name, code string) {
 	tab.Until("the matrix names "+code, fmt.Sprintf(
 		`[...document.querySelectorAll(".row:not([hidden])")].some((r) => r.querySelector(".name").textContent === %q && r.querySelector(".text").textContent.includes(%q))`,
 		ns+"/"+name, code))
-	took := time.Since(found)
-	c.t.Logf("%s: on the page %s after explain found it", code, took.Round(10*time.Millisecond))
-	if took > limit(c.t) {
-		c.t.Errorf("%s was on the page after %s", code, took)
-	}
+	c.inTime(code, found)
 	view := c.open("/service/" + ns + "/" + name)
 	view.Shows(".finding[data-code="+code+"] .cure", "do: ")
+}
+
+// inTime checks how long after a moment a fault was on the page.
+func (c *clusterset) inTime(fault string, since time.Time) {
+	c.t.Helper()
+	took := time.Since(since)
+	c.t.Logf("%s: on the page after %s", fault, took.Round(10*time.Millisecond))
+	if took > limit(c.t) {
+		c.t.Errorf("%s was on the page after %s", fault, took)
+	}
 }
 
 // healthy waits until the page shows a service without trouble.
@@ -212,15 +218,19 @@ func faultsOfClusters(c *clusterset, tab *browser.Tab, ns string) {
 	}
 	tab.Shows("#timeline li", "the heartbeat of east reaches the broker")
 
+	cut := time.Now() // requests that get no answer are all there is to notice
 	west.CP.CutOff()
 	tab.Shows("#notices", "A cluster does not answer: west (last seen ")
 	tab.Shows(".row .text", "unknown in west")
+	c.inTime("cluster cut off", cut)
 	tab.Screenshot("cluster-cut-off")
 	west.CP.Reconnect()
 	tab.Until("the notice goes", `!document.getElementById("notices").textContent.includes("west")`)
 
+	cut = time.Now()
 	c.fleet.Broker.CutOff()
 	tab.Shows("#notices", "The broker does not answer, last seen ")
+	c.inTime("broker away", cut)
 	if n := count(tab); n < 5 {
 		c.t.Errorf("%d services are shown", n)
 	}

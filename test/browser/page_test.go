@@ -76,7 +76,7 @@ func (f *fixture) explain(_ context.Context, key types.NamespacedName) (explain.
 func (f *fixture) publish() {
 	after := f.fleet.Snapshot(f.now.Seq + 1)
 	d := state.Diff(f.now, after)
-	d.Entries = state.Observe(f.now, after)
+	d.Entries = state.NewObserver().Observe(f.now, after)
 	f.hub.Publish(d, after)
 	f.now = after
 }

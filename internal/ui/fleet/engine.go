@@ -57,14 +57,15 @@ type engine struct {
 	assessed    time.Time
 	assessEvery time.Duration
 	// settled reports whether all was read once. Until then, nothing that is found counts as a change.
-	settled bool
-	started time.Time
+	settled  bool
+	observer *state.Observer
+	started  time.Time
 }
 
 func (f *Fleet) engine(ctx context.Context) {
 	e := &engine{
 		Fleet: f, rows: map[string]*state.Row{}, columns: state.NewColumns(nil), queue: map[types.NamespacedName]bool{},
-		alive: map[string]bool{}, started: time.Now(),
+		alive: map[string]bool{}, observer: state.NewObserver(), started: time.Now(),
 	}
 	for ctx.Err() == nil {
 		if len(e.queue) == 0 {
@@ -278,7 +279,7 @@ func (e *engine) publish(entries []state.Entry, clusters []*survey.Cluster) {
 	delta := state.Diff(before, after)
 	switch {
 	case e.settled:
-		delta.Entries = append(state.Observe(before, after), entries...)
+		delta.Entries = append(e.observer.Observe(before, after), entries...)
 	case e.complete(clusters):
 		e.settled = true
 		delta.Entries = append(e.past(clusters), entries...)

@@ -31,10 +31,10 @@ import (
 
 // Times of a connection.
 const (
-	// pingEvery and pingTimeout bound the time until an API server that does not answer is noticed: a
-	// watch alone would not show that for half a minute.
+	// pingEvery and pingTimeout bound the time until an API server that does not answer is noticed to
+	// less than five seconds: a watch alone would not show that for half a minute.
 	pingEvery   = 2 * time.Second
-	pingTimeout = 3 * time.Second
+	pingTimeout = 2500 * time.Millisecond
 	// requestTimeout is for all other requests, and syncTimeout for the first lists of all kinds.
 	requestTimeout = 5 * time.Second
 	syncTimeout    = 2 * time.Minute

@@ -158,9 +158,11 @@ func (b *rowBuilder) addFindings(findings []explain.Finding) {
 				b.whole = worse(b.whole, verdict)
 				continue
 			}
-			if cell := &b.cells[at]; cell.Verdict != Unknown {
-				cell.Verdict = worse(cell.Verdict, verdict)
+			if b.cells[at].Verdict == Unknown { // found elsewhere, such as on the broker
+				b.whole = worse(b.whole, verdict)
+				continue
 			}
+			b.cells[at].Verdict = worse(b.cells[at].Verdict, verdict)
 		}
 	}
 }

@@ -177,6 +177,11 @@ func TestUnknownCells(t *testing.T) {
 	if r.Verdict != OK {
 		t.Error("a cluster that does not answer does not make every service trouble")
 	}
+	report.Findings = []explain.Finding{{Code: "type-conflict", Severity: explain.Fail, Cluster: "west"}} // the broker has the records
+	if r := NewRow(&in, &report, columns, before); r.Verdict != Fail || r.Cell(3).Verdict != Unknown {
+		t.Errorf("with a finding about the cluster: %v, its cell %+v", r.Verdict, r.Cell(3))
+	}
+	report.Findings = nil
 	in, report, _ = fixture()
 	in.Broker.Problem = "no answer"
 	report.Findings = []explain.Finding{{Code: "broker-unreachable", Severity: explain.Fail}}
@@ -250,20 +255,20 @@ func TestObserveServices(t *testing.T) {
 		"warn shop/web: endpoints are left out in west (stale-endpoints-dropped)",
 		"note west sends shop/web to north, before to east, north",
 	}
-	if diff := cmp.Diff(want, texts(Observe(before, after))); diff != "" {
+	if diff := cmp.Diff(want, texts(NewObserver().Observe(before, after))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	want = []string{
 		"good shop/web: stale-endpoints-dropped in west is over",
 		"note west sends shop/web to east, north, before to north",
 	}
-	if diff := cmp.Diff(want, texts(Observe(after, before))); diff != "" {
+	if diff := cmp.Diff(want, texts(NewObserver().Observe(after, before))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := texts(Observe(snapshot(1), before)); !cmp.Equal(got, []string{"note shop/web is new in the clusterset"}) {
+	if got := texts(NewObserver().Observe(snapshot(1), before)); !cmp.Equal(got, []string{"note shop/web is new in the clusterset"}) {
 		t.Errorf("%q", got)
 	}
-	if got := texts(Observe(before, snapshot(2))); !cmp.Equal(got, []string{"note shop/web is no longer in the clusterset"}) {
+	if got := texts(NewObserver().Observe(before, snapshot(2))); !cmp.Equal(got, []string{"note shop/web is no longer in the clusterset"}) {
 		t.Errorf("%q", got)
 	}
 }
@@ -273,17 +278,64 @@ func TestObserveServices(t *testing.T) {
 func TestObserveNothingIsOver(t *testing.T) {
 	row := &Row{Name: "shop/web", Groups: []Group{{Code: "import-missing", Clusters: []string{"west"}}, {Code: "no-clusterset-ip"}}}
 	before, after := snapshot(1, row), snapshot(2, &Row{Name: "shop/web", Groups: row.Groups[1:]})
-	if got := texts(Observe(before, after)); !cmp.Equal(got, []string{"good shop/web: import-missing in west is over"}) {
+	if got := texts(NewObserver().Observe(before, after)); !cmp.Equal(got, []string{"good shop/web: import-missing in west is over"}) {
 		t.Errorf("%q", got)
 	}
 	after.Clusters[3].Problem = "timeout"
-	if got := texts(Observe(before, after)); !cmp.Equal(got, []string{"fail the API server of west does not answer: timeout"}) {
+	if got := texts(NewObserver().Observe(before, after)); !cmp.Equal(got, []string{"fail the API server of west does not answer: timeout"}) {
 		t.Errorf("%q", got)
 	}
 	away := snapshot(2, &Row{Name: "shop/web"})
 	away.Broker.Problem = "timeout"
-	if got := texts(Observe(before, away)); !cmp.Equal(got, []string{"fail the broker does not answer: timeout"}) {
+	if got := texts(NewObserver().Observe(before, away)); !cmp.Equal(got, []string{"fail the broker does not answer: timeout"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// A finding that was there before a cluster or the broker stopped to answer is not new afterwards. One
+// that ended meanwhile is over.
+func TestObserveFindingsOutliveOutages(t *testing.T) {
+	groups := []Group{{Code: "import-missing", Clusters: []string{"east", "west"}}, {Code: "no-clusterset-ip", Title: "it has no address"}}
+	good := snapshot(1, &Row{Name: "shop/web", Groups: groups})
+	cut := snapshot(2, &Row{Name: "shop/web", Groups: []Group{{Code: "import-missing", Clusters: []string{"east"}}, groups[1]}})
+	cut.Clusters[3].Problem = "timeout"
+	away := snapshot(3, &Row{Name: "shop/web"})
+	away.Broker.Problem = "timeout"
+	back := snapshot(4, &Row{Name: "shop/web", Groups: groups[:1]})
+	o := NewObserver()
+	for i, step := range []struct {
+		before, after *Snapshot
+		want          []string
+	}{
+		{good, cut, []string{"fail the API server of west does not answer: timeout"}},
+		{cut, away, []string{"fail the broker does not answer: timeout", "good the API server of west answers"}},
+		{away, back, []string{"good the broker answers", "good shop/web: no-clusterset-ip is over"}},
+		{back, snapshot(5, &Row{Name: "shop/web"}), []string{"good shop/web: import-missing in east, west is over"}},
+	} {
+		if diff := cmp.Diff(step.want, texts(o.Observe(step.before, step.after))); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+// A new service passes through findings on its way. Those that stay are said once it had its time.
+func TestObserveNewService(t *testing.T) {
+	missing := []Group{{Code: "import-missing", Title: "it is not imported", Severity: explain.Fail, Clusters: []string{"west"}}}
+	rows := map[int64][]*Row{
+		1: nil, 2: {{Name: "shop/a", Groups: missing}, {Name: "shop/b", Groups: missing}}, 3: {{Name: "shop/a"}, {Name: "shop/b", Groups: missing}},
+		5: {{Name: "shop/a"}, {Name: "shop/b", Groups: missing}}, 6: {{Name: "shop/a"}, {Name: "shop/b"}},
+	}
+	want := map[int64][]string{
+		2: {"note shop/a is new in the clusterset", "note shop/b is new in the clusterset"},
+		5: {"fail shop/b: it is not imported in west (import-missing)"}, 6: {"good shop/b: import-missing in west is over"},
+	}
+	o, before := NewObserver(), snapshot(1)
+	for _, seq := range []int64{2, 3, 5, 6} {
+		after := snapshot(seq, rows[seq]...)
+		if diff := cmp.Diff(want[seq], texts(o.Observe(before, after))); diff != "" {
+			t.Errorf("snapshot %d (-want +got):\n%s", seq, diff)
+		}
+		before = after
 	}
 }
 
@@ -293,7 +345,7 @@ func TestObserveManyServices(t *testing.T) {
 		before = append(before, &Row{Name: name, Exporters: []int{0}})
 		after = append(after, &Row{Name: name, Exporters: []int{0, 1}})
 	}
-	got := texts(Observe(snapshot(1, before...), snapshot(2, after...)))
+	got := texts(NewObserver().Observe(snapshot(1, before...), snapshot(2, after...)))
 	if !cmp.Equal(got, []string{"note north exports 4 services"}) {
 		t.Errorf("%q", got)
 	}
@@ -319,7 +371,7 @@ func TestObserveClusters(t *testing.T) {
 		"warn cluster west is no longer a member",
 		"fail east unreachable from west (IPv4)",
 	}
-	if diff := cmp.Diff(want, texts(Observe(before, after))); diff != "" {
+	if diff := cmp.Diff(want, texts(NewObserver().Observe(before, after))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	want = []string{
@@ -327,7 +379,7 @@ func TestObserveClusters(t *testing.T) {
 		"good agent in south is over", "note cluster west was added (alive)", "warn cluster zoo is no longer a member",
 		"good east reachable from west (IPv4)",
 	}
-	if diff := cmp.Diff(want, texts(Observe(after, before))); diff != "" {
+	if diff := cmp.Diff(want, texts(NewObserver().Observe(after, before))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -423,7 +475,7 @@ func TestSaveAndOpen(t *testing.T) {
 	h := NewHistory(snapshot(1))
 	after := snapshot(2, &Row{Name: "shop/web", Cells: "EAAA", Sends: "AAAA", Groups: []Group{{Code: "x", Detail: "token eyJsecret"}}})
 	d := Diff(h.Now(), after)
-	d.Entries = Observe(h.Now(), after)
+	d.Entries = NewObserver().Observe(h.Now(), after)
 	h.Add(d, after)
 	var file bytes.Buffer
 	saved := &File{Version: "v1", SavedAt: noon, History: h, Reports: map[string]explain.Report{"shop/web": {Name: "web"}}}

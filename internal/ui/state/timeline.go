@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -39,21 +40,41 @@ type Entry struct {
 	Cluster string `json:"cluster,omitempty"`
 }
 
-// Observe returns what changed between two snapshots, in words. Changes that many services have in
-// common are one entry.
-func Observe(before, after *Snapshot) []Entry {
-	o := &observer{before: before, after: after, columns: NewColumns(before.IDs()), joint: map[change][]string{}}
-	o.broker()
-	o.clusters()
-	o.paths()
-	o.rows()
-	for i := range o.entries {
-		o.entries[i].Seq, o.entries[i].At, o.entries[i].Source = after.Seq, after.At, Seen
-	}
-	return o.entries
+// Observer finds what changed from snapshot to snapshot. It remembers what a snapshot cannot show.
+type Observer struct {
+	// born is when services came. An export passes through findings on its way: what is wrong with a
+	// new service is said when it stays wrong.
+	born map[string]time.Time
+	// kept are findings, by service, that are neither in its row nor over: their cluster or the broker
+	// does not answer.
+	kept map[string][]Group
 }
 
-type observer struct {
+// settles is how long a new service is given until its findings count as changes.
+const settles = 3 * time.Second
+
+// NewObserver returns an observer that has seen nothing.
+func NewObserver() *Observer {
+	return &Observer{born: map[string]time.Time{}, kept: map[string][]Group{}}
+}
+
+// Observe returns what changed between two snapshots, in words. Changes that many services have in
+// common are one entry. Each snapshot is the one before of the next call.
+func (o *Observer) Observe(before, after *Snapshot) []Entry {
+	n := &observation{Observer: o, before: before, after: after, columns: NewColumns(before.IDs()), joint: map[change][]string{}}
+	n.broker()
+	n.clusters()
+	n.paths()
+	n.rows()
+	for i := range n.entries {
+		n.entries[i].Seq, n.entries[i].At, n.entries[i].Source = after.Seq, after.At, Seen
+	}
+	return n.entries
+}
+
+// observation is the work of one call of Observe.
+type observation struct {
+	*Observer
 	before, after *Snapshot
 	// columns are those of before.
 	columns *Columns
@@ -71,18 +92,18 @@ type change struct {
 	before, after string
 }
 
-func (o *observer) add(severity explain.Severity, cluster, format string, args ...any) {
+func (o *observation) add(severity explain.Severity, cluster, format string, args ...any) {
 	o.entries = append(o.entries, Entry{Severity: severity, Cluster: cluster, Text: fmt.Sprintf(format, args...)})
 }
 
-func (o *observer) addService(c change, service string) {
+func (o *observation) addService(c change, service string) {
 	if _, known := o.joint[c]; !known {
 		o.order = append(o.order, c)
 	}
 	o.joint[c] = append(o.joint[c], service)
 }
 
-func (o *observer) broker() {
+func (o *observation) broker() {
 	switch was, is := o.before.Broker.Problem, o.after.Broker.Problem; {
 	case was == "" && is != "":
 		o.add(explain.Fail, "", "the broker does not answer: %s", is)
@@ -91,7 +112,7 @@ func (o *observer) broker() {
 	}
 }
 
-func (o *observer) clusters() {
+func (o *observation) clusters() {
 	was := map[string]*Cluster{}
 	for i := range o.before.Clusters {
 		was[o.before.Clusters[i].ID] = &o.before.Clusters[i]
@@ -123,7 +144,7 @@ var memberStates = map[status.MemberState]struct {
 	status.Invited: {explain.Note, "cluster %s is invited"},
 }
 
-func (o *observer) cluster(old, is *Cluster) {
+func (o *observation) cluster(old, is *Cluster) {
 	if next, said := memberStates[is.State]; said && is.State != old.State && old.State != status.Unknown {
 		o.add(next.severity, is.ID, next.text, is.ID)
 	}
@@ -165,7 +186,7 @@ var reachTexts = map[objects.ReachState]struct {
 	objects.ReachabilityUnknown: {explain.Note, "not known whether %s is reachable from %s (%s)"},
 }
 
-func (o *observer) paths() {
+func (o *observation) paths() {
 	type end struct{ from, to, family string }
 	was := map[end]objects.ReachState{}
 	for i := range o.before.Paths {
@@ -182,20 +203,29 @@ func (o *observer) paths() {
 	}
 }
 
-func (o *observer) rows() {
+func (o *observation) rows() {
 	walk(o.before.Rows, o.after.Rows, func(old, now *Row) {
 		switch {
 		case old == nil:
 			o.addService(change{severity: explain.Note, after: " is new in the clusterset"}, now.Name)
-			o.groups(&Row{}, now)
+			o.born[now.Name] = o.after.At
 		case now == nil:
 			o.addService(change{severity: explain.Note, after: " is no longer in the clusterset"}, old.Name)
+			delete(o.born, old.Name)
+			delete(o.kept, old.Name)
+		case !o.born[now.Name].IsZero(): // it settles
 		default:
 			o.groups(old, now)
 			o.exporters(old, now)
 			o.sends(old, now)
 		}
 	})
+	for _, name := range slices.Sorted(maps.Keys(o.born)) {
+		if row := o.after.Row(name); o.after.At.Sub(o.born[name]) >= settles && row != nil {
+			delete(o.born, name)
+			o.groups(&Row{}, row)
+		}
+	}
 	const named = 3 // services that an entry names
 	for _, c := range o.order {
 		services := o.joint[c]
@@ -212,26 +242,39 @@ func (o *observer) rows() {
 }
 
 // groups adds which findings are new and which are over.
-func (o *observer) groups(old, now *Row) {
+func (o *observation) groups(old, now *Row) {
+	known := slices.Concat(old.Groups, o.kept[now.Name])
 	for i := range now.Groups {
 		g := &now.Groups[i]
-		added, all := clustersWithout(g, old.Groups)
+		added, all := clustersWithout(g, known)
 		if all || len(added) > 0 {
 			o.addService(change{severity: g.Severity, cluster: only(added), after: fmt.Sprintf(": %s%s (%s)", g.Title, in(added), g.Code)}, now.Name)
 		}
 	}
-	for i := range old.Groups {
-		g := &old.Groups[i]
-		over, all := clustersWithout(g, now.Groups)
-		over = slices.DeleteFunc(over, func(id string) bool { return o.unknown(id) })
-		if o.after.Broker.Problem == "" && (len(over) > 0 || (all && len(g.Clusters) == 0)) {
+	delete(o.kept, now.Name)
+	for i := range known {
+		g := &known[i]
+		gone, all := clustersWithout(g, now.Groups)
+		whole, away := len(g.Clusters) == 0 && all, o.after.Broker.Problem != ""
+		var over, unknown []string
+		for _, id := range gone {
+			if away || o.unknown(id) {
+				unknown = append(unknown, id)
+			} else {
+				over = append(over, id)
+			}
+		}
+		if (whole && away) || len(unknown) > 0 {
+			o.kept[now.Name] = append(o.kept[now.Name], Group{Code: g.Code, Clusters: unknown})
+		}
+		if (whole && !away) || len(over) > 0 {
 			o.addService(change{severity: explain.Good, cluster: only(over), after: fmt.Sprintf(": %s%s is over", g.Code, in(over))}, now.Name)
 		}
 	}
 }
 
 // unknown reports whether a cluster does not answer now: its findings are neither there nor over.
-func (o *observer) unknown(id string) bool {
+func (o *observation) unknown(id string) bool {
 	return slices.ContainsFunc(o.after.Clusters, func(c Cluster) bool { return c.ID == id && c.Problem != "" })
 }
 
@@ -249,7 +292,7 @@ func clustersWithout(g *Group, others []Group) (clusters []string, all bool) {
 }
 
 // exporters adds which clusters export the service now, or no longer.
-func (o *observer) exporters(old, now *Row) {
+func (o *observation) exporters(old, now *Row) {
 	was, is := names(old.Exporters, o.before), names(now.Exporters, o.after)
 	for _, id := range is {
 		if !slices.Contains(was, id) {
@@ -264,7 +307,7 @@ func (o *observer) exporters(old, now *Row) {
 }
 
 // sends adds which clusters send to others than before.
-func (o *observer) sends(old, now *Row) {
+func (o *observation) sends(old, now *Row) {
 	for i := range o.after.Clusters {
 		id := o.after.Clusters[i].ID
 		j, ok := o.columns.Index(id)
@@ -287,7 +330,7 @@ func (o *observer) sends(old, now *Row) {
 const nowhere = "no cluster"
 
 // targets returns the clusters that one sends to, in words.
-func (o *observer) targets(r *Row, s *Snapshot, i int) string {
+func (o *observation) targets(r *Row, s *Snapshot, i int) string {
 	positions, exact := r.Targets(i)
 	if !exact {
 		return fmt.Sprintf("some of %d clusters", len(r.Exporters))

@@ -162,7 +162,7 @@ func (p *page) change(i, size int) {
 	p.fleet.Refresh(indexes...)
 	after := p.fleet.Snapshot(p.now.Seq + 1)
 	d := state.Diff(p.now, after)
-	d.Entries = state.Observe(p.now, after)
+	d.Entries = state.NewObserver().Observe(p.now, after)
 	p.now = after
 	p.hub.Publish(d, after)
 }

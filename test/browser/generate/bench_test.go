@@ -27,7 +27,7 @@ func BenchmarkDiff(b *testing.B) {
 	b.ResetTimer()
 	for range b.N {
 		d := state.Diff(before, after)
-		d.Entries = state.Observe(before, after)
+		d.Entries = state.NewObserver().Observe(before, after)
 		if d.Empty() {
 			b.Fatal("no difference")
 		}

@@ -32,23 +32,17 @@ export class Clusters {
 
   table(clusters) {
     if (!clusters.length) return h("p", { class: "empty" }, "No cluster.");
-    const head = ["Cluster", "State", "Heartbeat", "Agent", "Kubernetes", "Data plane", "Exports", "Imports", "Endpoints ready", "Clusterset IPs used", "What is wrong"];
+    const head = ["Cluster", "State", "Heartbeat", "Agent", "Kubernetes", "Data plane", "Exports", "Imports", "Endpoints ready", "Clusterset IPs used"];
     return h("div", { class: "wide", tabindex: "0", "data-key": "clusters", role: "region", "aria-label": "Table of clusters" }, h("table", {},
       h("thead", {}, h("tr", {}, ...head.map((t) => h("th", { scope: "col" }, t)))),
-      h("tbody", {}, ...clusters.map((c) => this.cluster(c)))));
+      h("tbody", {}, ...clusters.flatMap((c) => this.cluster(c)))));
   }
 
+  // cluster returns the line of a cluster, and one with what is wrong.
   cluster(c) {
     const state = c.problem ? `unknown${c.lastSeen ? `, last seen ${clock(c.lastSeen)}` : ""}` : c.state;
     const unknown = c.state === "unknown";
-    const wrong = [];
-    if (c.problem) wrong.push(h("p", {}, c.problem));
-    for (const check of c.checks || []) {
-      wrong.push(h("details", { "data-key": `${c.id} ${check.code}` }, h("summary", {}, `${SHAPES[check.status === "fail" ? 3 : 2]} ${check.code}`),
-        h("p", {}, check.detail), check.fix && h("p", {}, `do: ${check.fix}`)));
-    }
-    if (wrong.length) wrong.push(copyButton(`seamark doctor${c.context ? ` --context ${c.context}` : ""}`, "copy: seamark doctor"));
-    return h("tr", { "data-cluster": c.id },
+    const line = h("tr", { "data-cluster": c.id },
       h("th", { scope: "row" }, h("span", { class: `v${c.verdict} shape`, "aria-hidden": "true" }, SHAPES[c.verdict]),
         h("span", { class: "hidden" }, `${VERDICTS[c.verdict]}: `), " ",
         h("button", { type: "button", class: "link", "data-key": `paths ${c.id}`, click: () => this.app.set({ cluster: c.id }) }, c.id)),
@@ -56,8 +50,26 @@ export class Clusters {
       h("td", {}, unknown && !c.lastHeartbeat ? "–" : ago(c.lastHeartbeat)), h("td", {}, c.agentVersion || "–"), h("td", {}, c.kubernetes || "–"),
       h("td", {}, c.dataPlane || "–"), h("td", { class: "n" }, String(c.exports)), h("td", { class: "n" }, c.imports ?? "–"),
       h("td", { class: "n" }, `${c.readyEndpoints} of ${c.endpoints}`),
-      h("td", { class: "n" }, c.pool ? `${c.pool.used} of ${c.pool.size.toLocaleString("en")}` : "–"),
-      h("td", { class: "wrong" }, ...wrong));
+      h("td", { class: "n" }, c.pool ? `${c.pool.used} of ${c.pool.size.toLocaleString("en")}` : "–"));
+    const wrong = this.wrong(c);
+    return wrong.length ? [line, h("tr", { class: "wrong", "data-cluster": c.id }, h("td", { colspan: "10" }, ...wrong))] : [line];
+  }
+
+  wrong(c) {
+    const out = [];
+    if (c.problem) out.push(h("p", {}, c.problem));
+    for (const check of c.checks || []) {
+      const v = check.status === "fail" ? 3 : 2;
+      out.push(h("details", { "data-key": `${c.id} ${check.code}` },
+        h("summary", {}, h("span", { class: `v${v} shape`, "aria-hidden": "true" }, SHAPES[v]), h("span", { class: "hidden" }, `${VERDICTS[v]}: `),
+          ` ${check.code}: ${check.detail}`),
+        check.fix && h("p", { class: "cure" }, `do: ${check.fix} `, copyButton(check.fix))));
+    }
+    if (out.length) {
+      const command = `seamark doctor${c.context ? ` --context ${c.context}` : ""}`;
+      out.push(copyButton(command, `copy: ${command}`));
+    }
+    return out;
   }
 
   paths(paths) {
@@ -67,8 +79,8 @@ export class Clusters {
       h("thead", {}, h("tr", {}, ...head.map((t) => h("th", { scope: "col" }, t)))),
       h("tbody", {}, ...paths.slice(0, MAX_PATHS).map((p) => {
         const [sign, verdict] = REACH[p.state] || REACH.unknown;
-        return h("tr", {}, h("th", { scope: "row" }, p.from), h("td", {}, p.cluster), h("td", {}, p.family),
-          h("td", {}, h("span", { class: `v${verdict} shape`, "aria-hidden": "true" }, sign), ` ${p.state}`), h("td", {}, ago(p.since)),
+        return h("tr", {}, h("th", { scope: "row" }, p.from), h("td", { class: "short" }, p.cluster), h("td", {}, p.family),
+          h("td", { class: "short" }, h("span", { class: `v${verdict} shape`, "aria-hidden": "true" }, sign), ` ${p.state}`), h("td", { class: "short" }, ago(p.since)),
           h("td", { class: "n" }, p.latencySeconds ? `${(p.latencySeconds * 1000).toFixed(1)} ms` : "–"), h("td", { class: "n" }, `${p.answering} of ${p.beacons}`),
           h("td", {}, p.why));
       }))), paths.length > MAX_PATHS && h("p", {}, `${plural(paths.length - MAX_PATHS, "path")} more without trouble: choose a cluster.`));

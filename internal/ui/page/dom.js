@@ -56,8 +56,10 @@ export function ago(time) {
   return `${Math.floor(s / 86400)} days ago`;
 }
 
+// clock returns the time of day, with the date of another day: a file may be old.
 export function clock(time) {
-  return new Date(time).toLocaleTimeString("en-GB");
+  const at = new Date(time), text = at.toLocaleTimeString("en-GB");
+  return at.toDateString() === new Date().toDateString() ? text : `${at.toLocaleDateString("en-CA")} ${text}`;
 }
 
 // copyButton returns a button that copies a text.

@@ -94,22 +94,31 @@ export class Matrix {
     this.all.checked = params.get("all") !== "1";
   }
 
-  // draw draws the matrix. The service at the top of the view stays there when others come or go above it.
+  // anchors returns the services of the view, that which should stay where it is first: the selected one if it
+  // is in sight, or else that at the top. The others stand in for one that goes.
+  anchors() {
+    const first = Math.floor(this.box.scrollTop / this.height);
+    const last = Math.floor((this.box.scrollTop + this.box.clientHeight - this.headHeight) / this.height);
+    const seen = this.shown.slice(first, last).map((name, i) => ({ name, top: (first + i) * this.height - this.box.scrollTop }));
+    const selected = this.selectedName();
+    return [...seen.filter((s) => s.name === selected), ...seen];
+  }
+
+  // draw draws the matrix. What the user looks at stays in its place when other services come or go above it.
   draw(order) {
     const { model } = this.app;
     this.drawFilters();
     this.layout();
     if (order || this.model !== model) {
-      const top = Math.floor(this.box.scrollTop / this.height);
-      const anchor = this.box.scrollTop > 0 ? this.shown[top] : null;
-      const rest = this.box.scrollTop - top * this.height;
+      const anchors = this.box.scrollTop > 0 ? this.anchors() : [];
       const selected = this.selectedName();
       Object.assign(this, this.filter());
       this.index = new Map(this.shown.map((name, i) => [name, i]));
       this.model = model;
       this.layout();
       this.body.style.height = `${this.shown.length * this.height}px`;
-      if (anchor && this.index.has(anchor)) this.box.scrollTop = this.index.get(anchor) * this.height + rest;
+      const anchor = anchors.find((a) => this.index.has(a.name));
+      if (anchor) this.box.scrollTop = this.index.get(anchor.name) * this.height - anchor.top;
       this.row = this.index.get(selected);
       this.column = this.columns.includes(model.columns.get(this.app.route.params.get("col"))) ? model.columns.get(this.app.route.params.get("col")) : null;
       this.box.setAttribute("aria-rowcount", this.shown.length);
@@ -252,14 +261,22 @@ export class Matrix {
     if (exports) ctx.fillRect(x, y, box.w, edge);
     if (imports) ctx.fillRect(x, y + box.h - edge, box.w, edge);
     this.paintShape(ctx, colours, verdict, x + Math.min(box.w, 20) / 2, y + box.h / 2, Math.min(5, box.w / 2 - 0.5));
-    if (box.w >= 60) {
-      const to = targets(row, at);
-      const text = to === null ? "→ some" : to.length ? `→ ${list(to.map((t) => this.model.clusters[t].id), 3)}` : imports ? "→ none" : "";
+    if (box.w >= 44) {
       ctx.fillStyle = colours.ink[verdict];
       ctx.font = "11px system-ui, sans-serif";
       ctx.textBaseline = "middle";
-      ctx.fillText(text, x + 20, y + box.h / 2 + 0.5, box.w - 22);
+      const text = this.sends(row, at, imports).find((text) => ctx.measureText(text).width <= box.w - 22);
+      if (text) ctx.fillText(text, x + 20, y + box.h / 2 + 0.5);
     }
+  }
+
+  // sends returns texts about the clusters that one sends to, the longest first.
+  sends(row, at, imports) {
+    const to = targets(row, at);
+    if (to === null) return ["→ some"];
+    if (!to.length) return imports ? ["→ none"] : [];
+    const names = to.map((t) => this.model.clusters[t].id);
+    return [`→ ${names.join(", ")}`, `→ ${list(names, 2)}`, `→ ${plural(names.length, "cluster")}`, `→ ${names.length}`];
   }
 
   // paintShape draws the verdict as a shape, for those who do not tell the colours apart.
@@ -277,6 +294,9 @@ export class Matrix {
       ctx.moveTo(x, y - r);
       ctx.lineTo(x + r, y + r);
       ctx.lineTo(x - r, y + r);
+      ctx.fill();
+    } else if (verdict === OK && r > 3) {
+      ctx.arc(x, y, r - 1.5, 0, 2 * Math.PI);
       ctx.fill();
     } else if (verdict === UNKNOWN && r > 2) {
       ctx.font = "bold 11px system-ui, sans-serif";

@@ -1,5 +1,7 @@
 // The state of the page as the server sends it: snapshots and differences, and what cells mean.
 
+import { clock } from "./dom.js";
+
 export const NONE = 0, OK = 1, WARN = 2, FAIL = 3, UNKNOWN = 4;
 export const VERDICTS = ["no part", "ok", "warning", "broken", "unknown"];
 // Each verdict has a shape of its own beside its colour.
@@ -102,7 +104,7 @@ export class Model {
     }
     const codes = (row.f || []).filter((f) => (f.clusters || []).includes(c.id)).map((f) => f.code);
     let text = `${c.id}: ${VERDICTS[verdict]}`;
-    if (verdict === UNKNOWN) text += c.lastSeen ? `, last seen ${new Date(c.lastSeen).toLocaleTimeString("en-GB")}` : ", not seen yet";
+    if (verdict === UNKNOWN) text += c.lastSeen ? `, last seen ${clock(c.lastSeen)}` : ", not seen yet";
     if (codes.length) text += ` (${codes.join(", ")})`;
     if (parts.length) text += `; ${parts.join(", ")}`;
     return text;

@@ -231,7 +231,7 @@ func (f *Fleet) checkLoop(ctx context.Context) {
 	every := max(checkEvery, time.Duration(len(f.links))*checkPerMember)
 	for first := true; ctx.Err() == nil; first = false {
 		if first {
-			pause(ctx, settleTimeout)
+			pause(ctx, firstCheck)
 		} else {
 			pause(ctx, every)
 		}

@@ -144,7 +144,7 @@ func (l *brokerLink) ping(ctx context.Context, live client.Reader, namespace str
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	if err := live.List(ctx, &v1alpha1.ClusterSetList{}, client.InNamespace(namespace), client.Limit(1)); err != nil {
-		return errors.New("the broker does not answer: " + objects.ErrorText(err))
+		return errors.New(objects.ErrorText(err))
 	}
 	return nil
 }

@@ -31,8 +31,11 @@ const (
 	gatherChanges = 100 * time.Millisecond
 	// budget bounds the time for explaining services before what is known is published.
 	budget = 400 * time.Millisecond
-	// settleTimeout is how long the first look waits for clusters that do not answer.
-	settleTimeout = 3 * time.Second
+	// settleTimeout is how long nothing counts as a change because clusters are read for the first time.
+	// One that does not answer has failed long before.
+	settleTimeout = 30 * time.Second
+	// firstCheck is when clusters are examined first.
+	firstCheck = 3 * time.Second
 	// pastWindow is how far conditions are looked at that changed before the page was started, and
 	// maxPast bounds how many.
 	pastWindow = time.Hour

@@ -128,7 +128,7 @@ func (l *link) session(ctx context.Context) error {
 	if c.Problem != nil {
 		return c.Problem
 	}
-	cache := watch.New(c.Client, l.fleet.scheme, l.changed)
+	cache := watch.New(c.Client, l.fleet.scheme, func(obj client.Object) { l.changed(c.Name(), obj) })
 	config := watch.Guard(l.target.Config, l.fleet.Questions)
 	config.Timeout = 0 // it would end watches
 	done, err := cache.Feed(ctx, config, memberKinds())
@@ -296,15 +296,15 @@ func memberKinds() []watch.Kind {
 	}
 }
 
-// changed notes what an object of the cluster means for services.
-func (l *link) changed(obj client.Object) {
+// changed notes what an object of the cluster with an id means for services.
+func (l *link) changed(id string, obj client.Object) {
 	key := client.ObjectKeyFromObject(obj)
 	service := func(key types.NamespacedName) {
 		l.fleet.note(func(p *pending) { p.services[key] = true })
 	}
 	switch typed := obj.(type) {
 	case *corev1.Event:
-		if entry, ok := state.FromEvent(l.cluster().Name(), typed, time.Now().Add(-time.Hour)); ok {
+		if entry, ok := state.FromEvent(id, typed, time.Now().Add(-time.Hour)); ok {
 			l.fleet.note(func(p *pending) { p.entries = append(p.entries, entry) })
 		}
 	case *mcsv1beta1.ServiceExport, *mcsv1beta1.ServiceImport:

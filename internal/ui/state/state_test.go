@@ -384,6 +384,16 @@ func TestObserveClusters(t *testing.T) {
 	}
 }
 
+// A cluster that was never read has the name of its context: it does not go when its id is known.
+func TestObserveFirstRead(t *testing.T) {
+	before, after := snapshot(1), snapshot(2)
+	before.Clusters = append(before.Clusters, Cluster{Member: status.Member{ID: "context-of-zoo", Problem: "timeout"}})
+	after.Clusters = append(after.Clusters, Cluster{Member: status.Member{ID: "zoo", State: status.Alive}})
+	if got := texts(NewObserver().Observe(before, after)); !cmp.Equal(got, []string{"note cluster zoo was added (alive)"}) {
+		t.Errorf("%q", got)
+	}
+}
+
 // A difference leads from one snapshot to the next, and heartbeats and latencies are none.
 func TestDiffAndApply(t *testing.T) {
 	a, b, c := &Row{Name: "shop/a", Cells: "AAAA"}, &Row{Name: "shop/b", Cells: "AAAA"}, &Row{Name: "shop/c", Cells: "AAAA"}

@@ -127,8 +127,10 @@ func (o *observation) clusters() {
 		}
 		o.cluster(old, is)
 	}
-	for _, c := range o.before.Clusters {
-		if was[c.ID] != nil {
+	for i := range o.before.Clusters {
+		c := &o.before.Clusters[i]
+		unread := c.Problem != "" && c.LastSeen == nil // it is known by its context only
+		if was[c.ID] != nil && !unread {
 			o.add(explain.Warn, c.ID, "cluster %s is no longer a member", c.ID)
 		}
 	}

@@ -94,7 +94,7 @@ bench-ui: setup ## Measure the page with 250 clusters and 5,000 services (two mi
 	cd test/browser && go run ./bench $(BENCH)
 
 .PHONY: demo
-demo: setup ## Show Seamark on three real clusters with pods (needs root; DEMO=--keep leaves them running)
+demo: setup ## Show Seamark on three real clusters with pods (needs root; DEMO=--keep leaves them running, with a page about them)
 	@go run ./test/demo $(DEMO)
 
 .PHONY: images

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -47,6 +48,9 @@ type page struct {
 }
 
 func run(o options) error {
+	if o.services < 100 {
+		return errors.New("changes are measured with 100 services or more")
+	}
 	begin := time.Now()
 	f := generate.New(o.services, o.clusters, 100)
 	f.Refresh(f.All()...)
@@ -60,7 +64,7 @@ func run(o options) error {
 	defer stop()
 	fmt.Printf("%d services × %d clusters\n\n| what | p50 | worst |\n|---|---|---|\n", o.services, o.clusters)
 	fmt.Printf("| explain one service for all clusters | %s | |\n", (explained / time.Duration(o.services)).Round(time.Microsecond))
-	ctx, close, err := browser.Launch()
+	ctx, close, err := browser.Launch(cd.Flag("enable-precise-memory-info", true))
 	if err != nil {
 		return err
 	}
@@ -132,7 +136,7 @@ func (p *page) changes(parent context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := cd.Run(ctx, cd.Poll[bool](`document.getElementById("live").textContent === "live"`)); err != nil {
+	if _, err := cd.Run(ctx, cd.Poll[bool](`document.getElementById("live").textContent === "live"`, cd.WithPollingTimeout(time.Minute))); err != nil {
 		return err
 	}
 	for _, size := range []int{1, p.fleet.Services} {
@@ -147,17 +151,23 @@ func (p *page) changes(parent context.Context, n int) error {
 			}
 			took = append(took, at-float64(published.UnixMicro())/1000)
 		}
-		report(fmt.Sprintf("change of %d services drawn", size), "ms", took)
+		report(fmt.Sprintf("change drawn, rows that differ: %d", size), "ms", took)
 	}
 	return nil
 }
 
-// change makes some services have trouble, or none.
+// change makes one service have trouble, or have it no more; or it makes a cluster stop to answer, or
+// answer again, which changes all services.
 func (p *page) change(i, size int) {
-	p.fleet.Trouble = 100 - 50*(i%2)
 	indexes := p.fleet.All()
-	if size < len(indexes) {
-		indexes = indexes[50 : 50+size] // one whose trouble changes
+	switch {
+	case size < len(indexes):
+		indexes = indexes[50 : 50+size]
+		p.fleet.Trouble = 50 + 50*(i%2) // it was 100, so the first is a change too
+	case i%2 == 0:
+		p.fleet.Problem[generate.ClusterID(0)] = "no answer in time"
+	default:
+		delete(p.fleet.Problem, generate.ClusterID(0))
 	}
 	p.fleet.Refresh(indexes...)
 	after := p.fleet.Snapshot(p.now.Seq + 1)

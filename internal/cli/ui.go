@@ -104,8 +104,8 @@ func (s *session) servePage(cmd *cobra.Command, port int, noBrowser bool, serve 
 	return serve(cmd.Context(), ui.Options{Listener: l, Token: token})
 }
 
-// openBrowser opens an address in the user's browser, if there is one. The address was printed, so a
-// failure is no error.
+// openBrowser opens an address in the user's browser, if there is one. The address was printed, so
+// a failure is no error.
 func openBrowser(ctx context.Context, address string) {
 	var command []string
 	switch runtime.GOOS {

@@ -125,7 +125,8 @@ func clusterSources() []source {
 		{&mcsv1beta1.ServiceExport{}, func() client.ObjectList { return &mcsv1beta1.ServiceExportList{} }, []string{"serviceexports"}},
 		{&mcsv1beta1.ServiceImport{}, func() client.ObjectList { return &mcsv1beta1.ServiceImportList{} }, []string{"serviceimports"}},
 		{&aboutv1beta1.ClusterProperty{}, func() client.ObjectList { return &aboutv1beta1.ClusterPropertyList{} }, []string{"clusterproperties"}},
-		{&corev1.Service{}, func() client.ObjectList { return &corev1.ServiceList{} }, []string{"exported/services", "derived/services", own + "/services"}},
+		{&corev1.Service{}, func() client.ObjectList { return &corev1.ServiceList{} },
+			[]string{"exported/services", "derived/services", own + "/services"}},
 		{&discoveryv1.EndpointSlice{}, func() client.ObjectList { return &discoveryv1.EndpointSliceList{} },
 			[]string{"exported/endpointslices", "endpointslices"}},
 		{&corev1.Namespace{}, func() client.ObjectList { return &corev1.NamespaceList{} }, []string{"namespaces"}},
@@ -197,7 +198,8 @@ func readCluster(f *files, id string) (*survey.Cluster, error) {
 		Context: id, ID: id, Connection: survey.Connection{Client: cache, Config: &rest.Config{Host: "archive/" + id}},
 		MembershipProblem: "an archive has no credentials",
 	}
-	set, err := survey.GetIfServed(context.Background(), cache, types.NamespacedName{Name: aboutv1beta1.PropertyClusterSet}, &aboutv1beta1.ClusterProperty{})
+	property := types.NamespacedName{Name: aboutv1beta1.PropertyClusterSet}
+	set, err := survey.GetIfServed(context.Background(), cache, property, &aboutv1beta1.ClusterProperty{})
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +225,8 @@ func readBroker(f *files) (*survey.Broker, error) {
 		return &survey.Broker{Problem: errors.New("it has no ClusterSet")}, nil
 	}
 	return &survey.Broker{
-		Connection: survey.Connection{Client: cache, Config: &rest.Config{Host: "archive"}}, Namespace: sets.Items[0].Namespace, ClusterSet: &sets.Items[0],
+		Connection: survey.Connection{Client: cache, Config: &rest.Config{Host: "archive"}}, Namespace: sets.Items[0].Namespace,
+		ClusterSet: &sets.Items[0],
 	}, nil
 }
 
@@ -270,8 +273,9 @@ func judge(at time.Time, clusters []*survey.Cluster, broker *survey.Broker) *sta
 		facts.Read[c.Name()] = at
 	}
 	s := &state.Snapshot{
-		Seq: 1, At: at.UTC(), ClusterSet: report.ClusterSet, Broker: state.Broker{Broker: report.Broker}, Clusters: state.NewClusters(&report, facts, nil),
-		Paths: state.NewPaths(&report),
+		Seq: 1, At: at.UTC(), ClusterSet: report.ClusterSet, Broker: state.Broker{Broker: report.Broker},
+		Clusters: state.NewClusters(&report, facts, nil),
+		Paths:    state.NewPaths(&report),
 	}
 	columns := state.NewColumns(s.IDs())
 	reader := survey.NewServiceReader(ctx, clusters, broker)

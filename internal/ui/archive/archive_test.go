@@ -48,14 +48,17 @@ func incident() map[string]string {
 		"README.txt":                     "Written by seamark gather.",
 		"clusters/east/logs/agent/a.log": "a line",
 		"broker/clustersets.yaml":        "items:\n- metadata: {name: prod, namespace: seamark-broker}\n",
-		"broker/clusters.yaml":           "items:\n- metadata: {name: east, namespace: seamark-broker}\n- metadata: {name: west, namespace: seamark-broker}\n",
-		"broker/leases.yaml":             "items:\n" + lease("east") + lease("west"),
-		"broker/exportrecords.yaml":      "items:\n" + record,
-		"broker/endpointslices.yaml":     "items:\n" + slice("seamark-broker", "web.shop.east.abc", onBroker),
-		"clusters/east/serviceexports.yaml": "items:\n- metadata: {name: web, namespace: shop, generation: 1, creationTimestamp: '2026-01-10T10:00:00Z'}\n" +
+		"broker/clusters.yaml": "items:\n- metadata: {name: east, namespace: seamark-broker}\n" +
+			"- metadata: {name: west, namespace: seamark-broker}\n",
+		"broker/leases.yaml":         "items:\n" + lease("east") + lease("west"),
+		"broker/exportrecords.yaml":  "items:\n" + record,
+		"broker/endpointslices.yaml": "items:\n" + slice("seamark-broker", "web.shop.east.abc", onBroker),
+		"clusters/east/serviceexports.yaml": "items:\n" +
+			"- metadata: {name: web, namespace: shop, generation: 1, creationTimestamp: '2026-01-10T10:00:00Z'}\n" +
 			"  status: {conditions: [{type: Valid, status: 'True', reason: Valid, observedGeneration: 1}, " +
 			"{type: Ready, status: 'True', reason: Ready, observedGeneration: 1}]}\n",
-		"clusters/east/exported/services.yaml":       "items:\n- metadata: {name: web, namespace: shop}\n  spec: {clusterIP: 10.0.0.1, ports: [{name: http, port: 80, protocol: TCP}]}\n",
+		"clusters/east/exported/services.yaml": "items:\n- metadata: {name: web, namespace: shop}\n" +
+			"  spec: {clusterIP: 10.0.0.1, ports: [{name: http, port: 80, protocol: TCP}]}\n",
 		"clusters/east/exported/endpointslices.yaml": "items:\n" + slice("shop", "web-abc", "kubernetes.io/service-name: web"),
 		"clusters/east/namespaces.yaml":              "items:\n- metadata: {name: shop}\n",
 		"clusters/east/clusterproperties.yaml":       member,
@@ -72,7 +75,8 @@ const (
 )
 
 func lease(name string) string {
-	return "- metadata: {name: " + name + ", namespace: seamark-broker}\n  spec: {renewTime: '2026-01-10T11:59:58.000000Z', leaseDurationSeconds: 20}\n"
+	return "- metadata: {name: " + name + ", namespace: seamark-broker}\n" +
+		"  spec: {renewTime: '2026-01-10T11:59:58.000000Z', leaseDurationSeconds: 20}\n"
 }
 
 func slice(namespace, name, labels string) string {
@@ -97,7 +101,8 @@ func TestOpen(t *testing.T) {
 	if east, west := row.Cell(0), row.Cell(1); !east.Exports || west.Verdict != state.Fail {
 		t.Errorf("east %+v, west %+v", east, west)
 	}
-	if report := file.Reports["shop/web"]; report.Merged == nil || report.Exporters[0].Heartbeat != "alive" || report.Exporters[0].State != "published" {
+	report := file.Reports["shop/web"]
+	if report.Merged == nil || report.Exporters[0].Heartbeat != "alive" || report.Exporters[0].State != "published" {
 		t.Errorf("%+v", report)
 	}
 }

@@ -31,8 +31,8 @@ const (
 	gatherChanges = 100 * time.Millisecond
 	// budget bounds the time for explaining services before what is known is published.
 	budget = 400 * time.Millisecond
-	// settleTimeout is how long nothing counts as a change because clusters are read for the first time.
-	// One that does not answer has failed long before.
+	// settleTimeout is how long nothing counts as a change because clusters are read for the first
+	// time. One that does not answer has failed long before.
 	settleTimeout = 30 * time.Second
 	// firstCheck is when clusters are examined first.
 	firstCheck = 3 * time.Second
@@ -155,8 +155,8 @@ func (e *engine) enqueue(ctx context.Context, todo *pending, reader *survey.Serv
 	}
 }
 
-// sameCommon reports whether services of a cluster have the same in common as before. Clocks are left
-// out: how far they are ahead is measured all the time.
+// sameCommon reports whether services of a cluster have the same in common as before. Clocks are
+// left out: how far they are ahead is measured all the time.
 func sameCommon(a, b explain.Cluster) bool {
 	a.ClockAhead, b.ClockAhead = metav1.Duration{}, metav1.Duration{}
 	return reflect.DeepEqual(a, b)

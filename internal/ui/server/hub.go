@@ -30,8 +30,8 @@ type viewer struct {
 // NewHub returns a hub whose history begins with a snapshot.
 func NewHub(h *state.History) *Hub { return &Hub{history: h, viewers: map[*viewer]bool{}} }
 
-// Publish adds a difference that leads to a snapshot, and sends it to all viewers. An empty one only
-// replaces the newest snapshot.
+// Publish adds a difference that leads to a snapshot, and sends it to all viewers. An empty one
+// only replaces the newest snapshot.
 func (h *Hub) Publish(d state.Delta, after *state.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,14 +136,11 @@ func (h *Hub) entries() []state.Entry {
 	return h.history.Entries()
 }
 
-// at returns the snapshot with a number; the newest for a negative one.
-func (h *Hub) at(seq int64) (*state.Snapshot, bool) {
+// now returns the newest snapshot.
+func (h *Hub) now() *state.Snapshot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if seq < 0 {
-		return h.history.Now(), true
-	}
-	return h.history.At(seq)
+	return h.history.Now()
 }
 
 // copyHistory returns a history that does not change any more.

@@ -241,7 +241,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 
 // beat returns a message with what changes all the time: heartbeats and latencies.
 func (s *Server) beat() []byte {
-	now, _ := s.Hub.at(-1)
+	now := s.Hub.now()
 	heartbeats := map[string]*time.Time{}
 	for i := range now.Clusters {
 		heartbeats[now.Clusters[i].ID] = now.Clusters[i].LastHeartbeat

@@ -48,13 +48,16 @@ func served(t *testing.T) (*httptest.Server, *Hub, *Server) {
 }
 
 func publish(hub *Hub, seq int64, cells string) {
-	before, _ := hub.at(-1)
+	before := hub.now()
 	after := snapshot(seq, cells)
 	hub.Publish(state.Diff(before, after), after)
 }
 
+// reply is a response whose body is closed at the end of the test.
+type reply struct{ *http.Response }
+
 // request sends a request with the token, after change has changed it.
-func request(t *testing.T, method, url string, change func(*http.Request)) *http.Response {
+func request(t *testing.T, method, url string, change func(*http.Request)) reply {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
@@ -69,11 +72,11 @@ func request(t *testing.T, method, url string, change func(*http.Request)) *http
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { resp.Body.Close() })
-	return resp
+	t.Cleanup(func() { _ = resp.Body.Close() }) // it was read, or does not matter
+	return reply{resp}
 }
 
-func body(t *testing.T, resp *http.Response) string {
+func body(t *testing.T, resp reply) string {
 	t.Helper()
 	content, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -82,7 +85,8 @@ func body(t *testing.T, resp *http.Response) string {
 	return string(content)
 }
 
-var paths = []string{"/", "/services", "/clusters", "/service/shop/web", "/assets/app.js", "/api/state", "/api/timeline", "/api/service?name=shop/web",
+var paths = []string{"/", "/services", "/clusters", "/service/shop/web", "/assets/app.js", "/api/state", "/api/timeline",
+	"/api/service?name=shop/web",
 	"/api/stream", "/api/save", "/nothing"}
 
 // A site whose name was made to point to this machine sends that name as the Host. It gets nothing,
@@ -90,7 +94,8 @@ var paths = []string{"/", "/services", "/clusters", "/service/shop/web", "/asset
 func TestOtherHostsAreRefused(t *testing.T) {
 	server, _, _ := served(t)
 	for _, path := range paths {
-		for _, host := range []string{"attacker.example", "attacker.example:80", "localhost.attacker.example", "127.0.0.1.attacker.example", "", "10.0.0.1",
+		for _, host := range []string{"attacker.example", "attacker.example:80", "localhost.attacker.example", "127.0.0.1.attacker.example", "",
+			"10.0.0.1",
 			"0.0.0.0", "[::]", "localhost@attacker.example", "127.0.0.1:80:80", "[fe80::1%lo]", "2130706433"} {
 			resp := request(t, http.MethodGet, server.URL+path, func(r *http.Request) {
 				r.Host = host
@@ -116,7 +121,8 @@ func TestDataNeedsTheToken(t *testing.T) {
 		if !strings.HasPrefix(path, apiPath) {
 			continue
 		}
-		for _, header := range []string{"", "Bearer", "Bearer ", "Bearer x", "Bearer " + token + "x", "Bearer " + token[1:], "Basic " + token, token} {
+		for _, header := range []string{"", "Bearer", "Bearer ", "Bearer x", "Bearer " + token + "x", "Bearer " + token[1:],
+			"Basic " + token, token} {
 			resp := request(t, http.MethodGet, server.URL+path, func(r *http.Request) { r.Header.Set("Authorization", header) })
 			if resp.StatusCode != http.StatusUnauthorized || strings.Contains(body(t, resp), "shop") {
 				t.Errorf("%s with %q: %s", path, header, resp.Status)
@@ -141,7 +147,8 @@ func TestOnlyReading(t *testing.T) {
 	server, _, _ := served(t)
 	for _, path := range paths {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, "TRACE", "X"} {
-			if resp := request(t, method, server.URL+path, nil); resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, HEAD" {
+			resp := request(t, method, server.URL+path, nil)
+			if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, HEAD" {
 				t.Errorf("%s %s: %s", method, path, resp.Status)
 			}
 		}
@@ -190,13 +197,15 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 
 func TestAssetsStayInsideThePage(t *testing.T) {
 	server, _, _ := served(t)
-	for _, path := range []string{"/assets/../server.go", "/assets/%2e%2e/server.go", "/assets/page.go", "/assets/..%2fserver.go", "/assets/", "/etc/passwd"} {
+	for _, path := range []string{"/assets/../server.go", "/assets/%2e%2e/server.go", "/assets/page.go", "/assets/..%2fserver.go", "/assets/",
+		"/etc/passwd"} {
 		if resp := request(t, http.MethodGet, server.URL+path, nil); resp.StatusCode == http.StatusOK {
 			t.Errorf("%s: %s", path, resp.Status)
 		}
 	}
 	for path, kind := range map[string]string{"/services": "text/html", "/assets/app.js": "text/javascript", "/assets/style.css": "text/css"} {
-		if resp := request(t, http.MethodGet, server.URL+path, nil); resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), kind) {
+		resp := request(t, http.MethodGet, server.URL+path, nil)
+		if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), kind) {
 			t.Errorf("%s: %s %s", path, resp.Status, resp.Header.Get("Content-Type"))
 		}
 	}
@@ -243,7 +252,8 @@ func TestStateOfAMoment(t *testing.T) {
 func TestService(t *testing.T) {
 	server, _, _ := served(t)
 	for query, want := range map[string]int{
-		"?name=shop/web": http.StatusOK, "?name=shop/db": http.StatusNotFound, "": http.StatusBadRequest, "?name=shop": http.StatusBadRequest, "?name=/": http.StatusBadRequest,
+		"?name=shop/web": http.StatusOK, "?name=shop/db": http.StatusNotFound, "": http.StatusBadRequest,
+		"?name=shop": http.StatusBadRequest, "?name=/": http.StatusBadRequest,
 	} {
 		if resp := request(t, http.MethodGet, server.URL+"/api/service"+query, nil); resp.StatusCode != want {
 			t.Errorf("service%s: %s", query, resp.Status)

@@ -124,7 +124,8 @@ func poolOf(blocks []string, used []netip.Addr) *Pool {
 	return &Pool{Used: inUse, Size: int(min(size, MaxPool))}
 }
 
-// MaxPaths is how many paths are shown: where agents of many clusters were asked, those with trouble.
+// MaxPaths is how many paths are shown: where agents of many clusters were asked, those with
+// trouble.
 const MaxPaths = 5000
 
 // NewPaths arranges who reaches whom: trouble first, and at most MaxPaths.

@@ -135,7 +135,10 @@ func TestManyExporters(t *testing.T) {
 func TestFindingsColourTheirCells(t *testing.T) {
 	in, report, columns := fixture()
 	report.Findings = []explain.Finding{
-		{Code: "import-missing", Title: "the service is not imported", Severity: explain.Fail, Hop: explain.HopImport, Cluster: "south", Cure: "do this"},
+		{
+			Code: "import-missing", Title: "the service is not imported", Severity: explain.Fail, Hop: explain.HopImport, Cluster: "south",
+			Cure: "do this",
+		},
 		{Code: "port-conflict", Title: "the exports have different ports", Severity: explain.Warn, Hop: explain.HopMerge, Cluster: "east, north"},
 		{Code: "cluster-unreachable", Severity: explain.Note, Cluster: "west"},
 	}
@@ -292,8 +295,8 @@ func TestObserveNothingIsOver(t *testing.T) {
 	}
 }
 
-// A finding that was there before a cluster or the broker stopped to answer is not new afterwards. One
-// that ended meanwhile is over.
+// A finding that was there before a cluster or the broker stopped to answer is not new afterwards.
+// One that ended meanwhile is over.
 func TestObserveFindingsOutliveOutages(t *testing.T) {
 	groups := []Group{{Code: "import-missing", Clusters: []string{"east", "west"}}, {Code: "no-clusterset-ip", Title: "it has no address"}}
 	good := snapshot(1, &Row{Name: "shop/web", Groups: groups})
@@ -353,7 +356,8 @@ func TestObserveManyServices(t *testing.T) {
 
 func TestObserveClusters(t *testing.T) {
 	path := func(state objects.ReachState) []Path {
-		return []Path{{Path: status.Path{From: "west", Reachability: objects.Reachability{Cluster: "east", Family: corev1.IPv4Protocol, State: state}}}}
+		reached := objects.Reachability{Cluster: "east", Family: corev1.IPv4Protocol, State: state}
+		return []Path{{Path: status.Path{From: "west", Reachability: reached}}}
 	}
 	before, after := snapshot(1), snapshot(2)
 	before.Paths, after.Paths = path(objects.Reachable), path(objects.Unreachable)

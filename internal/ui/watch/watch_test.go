@@ -56,7 +56,8 @@ func filled(t *testing.T, changed func(client.Object), objs ...client.Object) (*
 }
 
 func TestCacheAnswersLikeAnAPIServer(t *testing.T) {
-	c, into := filled(t, nil, slice("shop", "web-2", "web"), slice("shop", "web-1", "web"), slice("shop", "db-1", "db"), slice("other", "web-1", "web"))
+	c, into := filled(t, nil, slice("shop", "web-2", "web"), slice("shop", "web-1", "web"), slice("shop", "db-1", "db"),
+		slice("other", "web-1", "web"))
 	web := client.MatchingLabels{discoveryv1.LabelServiceName: "web"}
 	if got := sliceNames(t, c); got != "other/web-1 shop/db-1 shop/web-1 shop/web-2" {
 		t.Errorf("all: %s", got)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -26,7 +27,7 @@ func TestPageWorksWithItsRole(t *testing.T) {
 	b.must("broker deploy --context east")
 	b.join("east", "east", "--no-dns --set ui.enabled=true")
 	b.runAgent("east")
-	b.namespace("east", "shop")
+	b.create("east", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	svc := fleet.NewService("shop", "web")
 	b.create("east", svc, fleet.NewSlice(svc, "abc", "10.1.2.3"),
 		&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})

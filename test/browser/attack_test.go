@@ -42,7 +42,8 @@ func TestRebinding(t *testing.T) {
 	}
 	for _, path := range []string{"/api/state", "/api/stream", "/api/save", "/assets/app.js"} {
 		got := browser.Eval[string](tab, fmt.Sprintf(
-			`fetch(%q, {headers: {Authorization: "Bearer %s", "Last-Event-ID": "0"}}).then((r) => r.status + " " + r.headers.get("content-type"), String)`, path, token))
+			`fetch(%q, {headers: {Authorization: "Bearer %s", "Last-Event-ID": "0"}}).then((r) =>
+				r.status + " " + r.headers.get("content-type"), String)`, path, token))
 		if !strings.HasPrefix(got, "403 ") {
 			t.Errorf("%s: %s", path, got)
 		}
@@ -67,13 +68,16 @@ func TestOtherSite(t *testing.T) {
 	for _, text := range []string{"frame-ancestors", "CORS", "net::ERR", "403", "405", "blocked", "Refused to", "404"} {
 		tab.Expect(text)
 	}
-	for _, options := range []string{`{}`, `{credentials: "include"}`, fmt.Sprintf(`{headers: {Authorization: "Bearer %s"}}`, token), `{method: "POST"}`} {
-		got := browser.Eval[string](tab, fmt.Sprintf(`fetch("http://%s/api/state", %s).then((r) => r.text(), (err) => "failed: " + err)`, f.address, options))
+	for _, options := range []string{`{}`, `{credentials: "include"}`, `{method: "POST"}`,
+		fmt.Sprintf(`{headers: {Authorization: "Bearer %s"}}`, token)} {
+		got := browser.Eval[string](tab, fmt.Sprintf(`fetch("http://%s/api/state", %s).then((r) => r.text(), (err) => "failed: " + err)`,
+			f.address, options))
 		if !strings.HasPrefix(got, "failed: ") {
 			t.Errorf("with %s the other site reads: %.100s", options, got)
 		}
 	}
-	opaque := browser.Eval[string](tab, fmt.Sprintf(`fetch("http://%s/api/state", {mode: "no-cors"}).then((r) => r.type + r.status, (err) => "failed: " + err)`, f.address))
+	opaque := browser.Eval[string](tab, fmt.Sprintf(`fetch("http://%s/api/state", {mode: "no-cors"}).then((r) =>
+		r.type + r.status, (err) => "failed: " + err)`, f.address))
 	if opaque != "opaque0" && !strings.HasPrefix(opaque, "failed: ") {
 		t.Errorf("without CORS: %s", opaque)
 	}
@@ -103,7 +107,9 @@ func TestDataIsText(t *testing.T) {
 		// The policy stops scripts that are put into the page in other ways.
 		tab.Expect("Content Security Policy")
 		tab.Expect("TrustedHTML")
-		if got := browser.Eval[string](tab, `(() => { try { document.body.insertAdjacentHTML("beforeend", "<b>x</b>"); return "inserted"; } catch (err) { return err.name; } })()`); got != "TypeError" {
+		got := browser.Eval[string](tab, `(() => { try { document.body.insertAdjacentHTML("beforeend", "<b>x</b>"); return "inserted"; }
+			catch (err) { return err.name; } })()`)
+		if got != "TypeError" {
 			t.Errorf("markup can be inserted: %s", got)
 		}
 	}

@@ -155,7 +155,8 @@ func (tab *Tab) Until(what, expression string) {
 	tab.t.Helper()
 	ctx, cancel := context.WithTimeout(tab.ctx, timeout)
 	defer cancel()
-	if _, err := cd.Run(ctx, cd.Poll[bool]("Boolean("+expression+")", cd.WithPollingInterval(20*time.Millisecond), cd.WithPollingTimeout(timeout))); err != nil {
+	poll := cd.Poll[bool]("Boolean("+expression+")", cd.WithPollingInterval(20*time.Millisecond), cd.WithPollingTimeout(timeout))
+	if _, err := cd.Run(ctx, poll); err != nil {
 		tab.t.Fatalf("%s: %v; the page shows:\n%s", what, err, tab.Text("body"))
 	}
 }
@@ -170,7 +171,8 @@ func (tab *Tab) Ready() {
 func (tab *Tab) Shows(selector, text string) {
 	tab.t.Helper()
 	tab.Until(fmt.Sprintf("%s shows %q", selector, text),
-		fmt.Sprintf(`[...document.querySelectorAll(%s)].some((el) => el.checkVisibility() && el.textContent.includes(%s))`, quote(selector), quote(text)))
+		fmt.Sprintf(`[...document.querySelectorAll(%s)].some((el) => el.checkVisibility() && el.textContent.includes(%s))`,
+			quote(selector), quote(text)))
 }
 
 // Text returns the text of an element.
@@ -248,8 +250,8 @@ func (tab *Tab) DownloadTo(dir string) {
 	})
 }
 
-// Screenshot keeps a picture of the page in the folder that SEAMARK_SCREENSHOTS names, or in one for
-// temporary files.
+// Screenshot keeps a picture of the page in the folder that SEAMARK_SCREENSHOTS names, or in one
+// for temporary files.
 func (tab *Tab) Screenshot(name string) {
 	tab.t.Helper()
 	dir := os.Getenv("SEAMARK_SCREENSHOTS")

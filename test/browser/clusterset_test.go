@@ -105,8 +105,8 @@ func limit(t testing.TB) time.Duration {
 	return time.Duration(factor * 5 * float64(time.Second))
 }
 
-// named waits until explain finds a code, and then until the page names it, in the matrix and in the
-// view of the service.
+// named waits until explain finds a code, and then until the page names it, in the matrix and in
+// the view of the service.
 func (c *clusterset) named(tab *browser.Tab, ns, name, code string) {
 	c.t.Helper()
 	harness.Eventually(c.t, "explain finds "+code, func() error {
@@ -119,7 +119,8 @@ func (c *clusterset) named(tab *browser.Tab, ns, name, code string) {
 	})
 	found := time.Now()
 	tab.Until("the matrix names "+code, fmt.Sprintf(
-		`[...document.querySelectorAll(".row:not([hidden])")].some((r) => r.querySelector(".name").textContent === %q && r.querySelector(".text").textContent.includes(%q))`,
+		`[...document.querySelectorAll(".row:not([hidden])")].some((r) =>
+			r.querySelector(".name").textContent === %q && r.querySelector(".text").textContent.includes(%q))`,
 		ns+"/"+name, code))
 	c.inTime(code, found)
 	view := c.open("/service/" + ns + "/" + name)
@@ -139,7 +140,8 @@ func (c *clusterset) inTime(fault string, since time.Time) {
 // healthy waits until the page shows a service without trouble.
 func healthy(tab *browser.Tab, ns, name string) {
 	tab.Until(name+" is healthy", fmt.Sprintf(
-		`[...document.querySelectorAll(".row:not([hidden])")].some((r) => r.querySelector(".name").textContent === %q && r.dataset.verdict === "1")`, ns+"/"+name))
+		`[...document.querySelectorAll(".row:not([hidden])")].some((r) =>
+			r.querySelector(".name").textContent === %q && r.dataset.verdict === "1")`, ns+"/"+name))
 }
 
 // The faults that an engineer meets, made on a real clusterset, are on the page by name soon after

@@ -22,8 +22,8 @@ import (
 	"github.com/seamark-dev/seamark/test/nodeproxy"
 )
 
-// Faults of a member with the data plane nftables, a real seamark-proxy and a block of two clusterset
-// IPs.
+// Faults of a member with the data plane nftables, a real seamark-proxy and a block of two
+// clusterset IPs.
 func TestDataPlaneFaults(t *testing.T) {
 	cps := harness.Fresh(t, 2)
 	f, err := fleet.New(t.Context(), cps[0], cps[1:], fleet.Options{
@@ -86,7 +86,8 @@ func startProxy(t testing.TB, m *fleet.Member) *netbed.Node {
 	name := metav1.ObjectMeta{Name: programmed.ReaderAccount}
 	labels := map[string]string{"app.kubernetes.io/name": "seamark", "app.kubernetes.io/component": "proxy"}
 	template := corev1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.org/none"}}},
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.org/none"}}},
 	}
 	proxies := &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: objects.AgentNamespace, Name: "seamark-proxy"},

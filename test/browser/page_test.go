@@ -136,7 +136,8 @@ func TestServices(t *testing.T) {
 func TestRowsSayWhatCellsShow(t *testing.T) {
 	f := newFixture(t, 20, 6, 10)
 	tab := f.open("/services?all=1")
-	got := browser.Eval[[][]string](tab, `[...document.querySelectorAll(".row:not([hidden])")].map((r) => [r.querySelector(".name").textContent, r.querySelector(".text").textContent])`)
+	got := browser.Eval[[][]string](tab, `[...document.querySelectorAll(".row:not([hidden])")].map((r) =>
+		[r.querySelector(".name").textContent, r.querySelector(".text").textContent])`)
 	ids := f.now.IDs()
 	for _, pair := range got {
 		row := f.now.Row(pair[0])
@@ -164,7 +165,9 @@ func TestKeyboard(t *testing.T) {
 	tab.Until("the address has the selection", `location.search.includes("sel=") && location.search.includes("col=")`)
 	selected := rows(tab)[2]
 	tab.Shows("#announce", selected+" in "+f.now.IDs()[1])
-	if active := browser.Eval[string](tab, `document.getElementById(document.querySelector(".matrix").getAttribute("aria-activedescendant")).textContent`); !strings.Contains(active, selected) {
+	active := browser.Eval[string](tab, `document.getElementById(
+		document.querySelector(".matrix").getAttribute("aria-activedescendant")).textContent`)
+	if !strings.Contains(active, selected) {
 		t.Errorf("the active row is %s", active)
 	}
 	tab.Keys(kb.Enter)
@@ -361,7 +364,8 @@ func TestAccessible(t *testing.T) {
 	f.fleet.Problem["north-001"] = "connection refused"
 	f.fleet.Refresh(f.fleet.All()...)
 	f.publish()
-	views := map[string]string{"services": "/services?all=1", "clusters": "/clusters", "service": "/service/" + generate.ServiceName(0), "moment": "/services?at=1"}
+	views := map[string]string{"services": "/services?all=1", "clusters": "/clusters", "moment": "/services?at=1"}
+	views["service"] = "/service/" + generate.ServiceName(0)
 	for _, name := range []string{"services", "clusters", "service", "moment"} {
 		for _, scheme := range []string{"light", "dark"} {
 			for width, label := range map[int64]string{1280: "wide", 390: "phone"} {
@@ -383,7 +387,8 @@ func TestAccessible(t *testing.T) {
 func TestAccessibleFindsFaults(t *testing.T) {
 	f := newFixture(t, 5, 3, 0)
 	tab := f.open("/services")
-	browser.Eval[any](tab, `document.querySelector("#find").removeAttribute("aria-label"); document.querySelector("#find").placeholder = ""; document.querySelector("#find").removeAttribute("id")`)
+	browser.Eval[any](tab, `document.querySelector("#find").removeAttribute("aria-label");
+		document.querySelector("#find").placeholder = ""; document.querySelector("#find").removeAttribute("id")`)
 	probe := &recorder{TB: t}
 	tab.AccessibleFor(probe, "the page with a fault")
 	if !probe.failed {
@@ -398,8 +403,8 @@ type recorder struct {
 
 func (r *recorder) Errorf(string, ...any) { r.failed = true }
 
-// A hidden tab closes its stream, since a browser opens only six connections to a server. It catches
-// up when it is shown again.
+// A hidden tab closes its stream, since a browser opens only six connections to a server. It
+// catches up when it is shown again.
 func TestHiddenTab(t *testing.T) {
 	f := newFixture(t, 30, 6, 0)
 	tab := f.open("/services")

@@ -87,9 +87,9 @@ var secretForms = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)bearer\s+[A-Za-z0-9._~+/=-]{8,}`),
 }
 
-// secretFields matches fields of JSON, YAML and logs whose value is a secret, or may be one. A quote
-// at the end is part of the value only if one is at its beginning: it may belong to the text around
-// the field, which must stay valid YAML.
+// secretFields matches fields of JSON, YAML and logs whose value is a secret, or may be one. A
+// quote at the end is part of the value only if one is at its beginning: it may belong to the text
+// around the field, which must stay valid YAML.
 var secretFields = regexp.MustCompile(`(?im)((?:"|\\"|\b)` +
 	`(?:token|password|passwd|secret|clientsecret|client-key-data|client-certificate-data|` +
 	`certificate-authority-data|cadata|cabundle|authorization)` +

@@ -136,7 +136,8 @@ func (p *page) changes(parent context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := cd.Run(ctx, cd.Poll[bool](`document.getElementById("live").textContent === "live"`, cd.WithPollingTimeout(time.Minute))); err != nil {
+	live := cd.Poll[bool](`document.getElementById("live").textContent === "live"`, cd.WithPollingTimeout(time.Minute))
+	if _, err := cd.Run(ctx, live); err != nil {
 		return err
 	}
 	for _, size := range []int{1, p.fleet.Services} {
@@ -144,7 +145,8 @@ func (p *page) changes(parent context.Context, n int) error {
 		for i := range max(2, n/size) {
 			p.change(i, size)
 			published := time.Now()
-			expression := fmt.Sprintf(`Number(document.documentElement.dataset.seq) >= %d && performance.timeOrigin + performance.getEntriesByName("drawn").at(-1).startTime`, p.now.Seq)
+			expression := fmt.Sprintf(`Number(document.documentElement.dataset.seq) >= %d &&
+				performance.timeOrigin + performance.getEntriesByName("drawn").at(-1).startTime`, p.now.Seq)
 			at, err := cd.Run(ctx, cd.Poll[float64](expression, cd.WithPollingInterval(5*time.Millisecond), cd.WithPollingTimeout(time.Minute)))
 			if err != nil {
 				return err
@@ -156,8 +158,8 @@ func (p *page) changes(parent context.Context, n int) error {
 	return nil
 }
 
-// change makes one service have trouble, or have it no more; or it makes a cluster stop to answer, or
-// answer again, which changes all services.
+// change makes one service have trouble, or have it no more; or it makes a cluster stop to answer,
+// or answer again, which changes all services.
 func (p *page) change(i, size int) {
 	indexes := p.fleet.All()
 	switch {

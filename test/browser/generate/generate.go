@@ -43,7 +43,8 @@ const exporters = 3
 
 // New returns a clusterset.
 func New(services, clusters, trouble int) *Fleet {
-	f := &Fleet{Services: services, Clusters: clusters, Trouble: trouble, Problem: map[string]string{}, Now: time.Now().UTC(), rows: map[string]*state.Row{}}
+	f := &Fleet{Services: services, Clusters: clusters, Trouble: trouble, Problem: map[string]string{}, Now: time.Now().UTC()}
+	f.rows = map[string]*state.Row{}
 	ids := make([]string, clusters)
 	for i := range ids {
 		ids[i] = ClusterID(i)
@@ -84,7 +85,9 @@ func (f *Fleet) Input(i int) explain.Input {
 		in.Broker.Records = append(in.Broker.Records, f.record(namespace, name, id, ip, k, port))
 		slice := f.slice(namespace, name, id, k)
 		in.Broker.Slices = append(in.Broker.Slices, slice)
-		slice.Labels = map[string]string{mcsv1beta1.LabelSourceCluster: id, mcsv1beta1.LabelServiceName: name, discoveryv1.LabelManagedBy: objects.ManagedBy}
+		slice.Labels = map[string]string{
+			mcsv1beta1.LabelSourceCluster: id, mcsv1beta1.LabelServiceName: name, discoveryv1.LabelManagedBy: objects.ManagedBy,
+		}
 		imported = append(imported, slice)
 	}
 	si := importOf(namespace, name, ip)
@@ -93,7 +96,8 @@ func (f *Fleet) Input(i int) explain.Input {
 	}}}
 	for c := range f.Clusters {
 		id := ClusterID(c)
-		cluster := explain.Cluster{ID: id, Context: id, Member: true, DataPlane: v1alpha1.DataPlaneService, Import: si, Derived: derived, Imported: imported,
+		cluster := explain.Cluster{
+			ID: id, Context: id, Member: true, DataPlane: v1alpha1.DataPlaneService, Import: si, Derived: derived, Imported: imported,
 			Agent: &explain.Workload{Ready: 2, Want: 2}, Problem: f.Problem[id]}
 		if troubled && i/f.Trouble%3 == 0 && c == (i*13)%f.Clusters {
 			cluster.Import, cluster.Derived, cluster.Imported = nil, nil, nil
@@ -109,11 +113,13 @@ func (f *Fleet) Input(i int) explain.Input {
 func (f *Fleet) record(namespace, name, id, ip string, age int, port int32) v1alpha1.ExportRecord {
 	key := objects.Labels(types.NamespacedName{Namespace: namespace, Name: name}, id)
 	return v1alpha1.ExportRecord{
-		ObjectMeta: metav1.ObjectMeta{Name: objects.RecordName(types.NamespacedName{Namespace: namespace, Name: name}, id), Namespace: objects.DefaultNamespace, Labels: key},
+		ObjectMeta: metav1.ObjectMeta{Name: objects.RecordName(types.NamespacedName{Namespace: namespace, Name: name}, id),
+			Namespace: objects.DefaultNamespace, Labels: key},
 		Spec: v1alpha1.ExportRecordSpec{
 			ServiceNamespace: namespace, ServiceName: name, ClusterID: v1alpha1.ClusterID(id), Type: mcsv1beta1.ClusterSetIP,
 			ExportedAt: metav1.NewTime(f.Now.Add(-time.Hour * time.Duration(24-age))), ClusterSetIPs: []string{ip},
-			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Ports: []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: port}},
+			IPFamilies:      []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:           []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: port}},
 			SessionAffinity: corev1.ServiceAffinityNone, UseClusterSetIP: true, RequestedClusterSetIP: true, MergeVersion: 1,
 		},
 	}
@@ -121,11 +127,13 @@ func (f *Fleet) record(namespace, name, id, ip string, age int, port int32) v1al
 
 func (f *Fleet) slice(namespace, name, id string, k int) discoveryv1.EndpointSlice {
 	s := discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%s", name, id), Labels: objects.Labels(types.NamespacedName{Namespace: namespace, Name: name}, id)}, AddressType: discoveryv1.AddressTypeIPv4,
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%s", name, id),
+			Labels: objects.Labels(types.NamespacedName{Namespace: namespace, Name: name}, id)}, AddressType: discoveryv1.AddressTypeIPv4,
 	}
 	for e := range 3 {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{fmt.Sprintf("10.%d.0.%d", k, e+1)}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}, Zone: ptr.To(string(rune('a' + e))),
+			Addresses: []string{fmt.Sprintf("10.%d.0.%d", k, e+1)}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+			Zone: ptr.To(string(rune('a' + e))),
 		})
 	}
 	return s
@@ -169,7 +177,8 @@ func (f *Fleet) Snapshot(seq int64) *state.Snapshot {
 	for i := range f.Clusters {
 		id := ClusterID(i)
 		c := state.Cluster{Member: status.Member{
-			ID: id, Context: id, State: status.Alive, LastHeartbeat: &f.Now, AgentVersion: "v1.0.0", DataPlane: "service", Exports: f.Services * exporters / f.Clusters,
+			ID: id, Context: id, State: status.Alive, LastHeartbeat: &f.Now, AgentVersion: "v1.0.0", DataPlane: "service",
+			Exports: f.Services * exporters / f.Clusters,
 			Imports: ptr.To(f.Services), Endpoints: 60, ReadyEndpoints: 60, Blocks: []string{}, Namespaces: []string{}, Problem: f.Problem[id],
 		}, Verdict: state.OK, Read: true, Kubernetes: "v1.36.3", Pool: &state.Pool{Used: 60, Size: 16382}}
 		if c.Problem != "" {
@@ -194,7 +203,8 @@ func (f *Fleet) paths() []state.Path {
 				continue
 			}
 			r := objects.Reachability{
-				Cluster: ClusterID(k), Family: corev1.IPv4Protocol, State: objects.Reachable, Reason: objects.ReachBeaconsAnswer, Since: f.Now.Add(-time.Hour),
+				Cluster: ClusterID(k), Family: corev1.IPv4Protocol, State: objects.Reachable, Reason: objects.ReachBeaconsAnswer,
+				Since:   f.Now.Add(-time.Hour),
 				Latency: 0.0021, Beacons: 3, Answering: 3,
 			}
 			if f.Problem[r.Cluster] != "" {

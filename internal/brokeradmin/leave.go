@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -48,7 +49,7 @@ type LeaveResult struct {
 	Exports        int `json:"serviceExportsIdle"`
 }
 
-// Leave undoes Join. The credential is deleted first, which stops the agent. Then the cluster's
+// Leave undoes Join. The invitation and the credential are deleted first, which stops the agent. Then the cluster's
 // exports are withdrawn from the broker, if the broker can be reached, and the imports in this
 // cluster are deleted. The identity objects that make the cluster a member and the policies that
 // guard them are deleted last, so that running an interrupted Leave again completes it. The cluster
@@ -59,7 +60,7 @@ func Leave(ctx context.Context, c client.Client) (LeaveResult, error) {
 	if err != nil {
 		return result, err
 	}
-	result.Member = local.ClusterSet != "" || local.Secret != nil
+	result.Member = local.isMember()
 	result.ClusterID, result.ClusterSet = local.ClusterID, local.ClusterSet
 	if m := local.Membership; m != nil {
 		result.ClusterID, result.ClusterSet = m.ClusterID, m.ClusterSet
@@ -68,8 +69,11 @@ func Leave(ctx context.Context, c client.Client) (LeaveResult, error) {
 	if err != nil {
 		return result, err
 	}
-	if local.Secret != nil {
-		if _, err := deleteObject(ctx, c, local.Secret); err != nil {
+	for _, secret := range []*corev1.Secret{local.Invitation, local.Secret} {
+		if secret == nil {
+			continue
+		}
+		if _, err := deleteObject(ctx, c, secret); err != nil {
 			return result, err
 		}
 	}
@@ -251,13 +255,20 @@ func setExportsNotMember(ctx context.Context, c client.Client) (int, error) {
 	var errs []error
 	for i := range exports.Items {
 		export := &exports.Items[i]
-		if !meta.SetStatusCondition(&export.Status.Conditions, metav1.Condition{
-			Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionFalse, ObservedGeneration: export.Generation,
-			Reason: string(v1alpha1.ServiceExportReasonNotMember), Message: LeftMessage,
-		}) {
-			continue
-		}
-		if err := c.Status().Update(ctx, export); err != nil && !absent(err) {
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // an agent that still runs writes it too
+			if !meta.SetStatusCondition(&export.Status.Conditions, metav1.Condition{
+				Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionFalse, ObservedGeneration: export.Generation,
+				Reason: string(v1alpha1.ServiceExportReasonNotMember), Message: LeftMessage,
+			}) {
+				return nil
+			}
+			err := c.Status().Update(ctx, export)
+			if apierrors.IsConflict(err) {
+				return errors.Join(err, c.Get(ctx, client.ObjectKeyFromObject(export), export))
+			}
+			return err
+		})
+		if err != nil && !absent(err) {
 			errs = append(errs, fmt.Errorf("update status of ServiceExport %s/%s: %w", export.Namespace, export.Name, err))
 		}
 	}

@@ -29,7 +29,7 @@ import (
 
 const (
 	// ReleaseName is the name of the release in each member. A cluster has one release.
-	ReleaseName = "seamark"
+	ReleaseName = objects.ReleaseName
 	// Namespace is the namespace of the release.
 	Namespace = objects.AgentNamespace
 

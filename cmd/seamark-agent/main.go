@@ -37,6 +37,8 @@ func command() *cobra.Command {
 	flags.BoolVar(&options.LeaderElection, "leader-elect", false, "run several replicas of which one is active")
 	flags.BoolVar(&options.CreateNamespaces, "create-namespaces", false,
 		"create missing namespaces for imported services instead of leaving those services out")
+	flags.BoolVar(&options.ConfigureClusterDNS, "configure-cluster-dns", false,
+		"make the cluster's DNS forward the clusterset's names to seamark-dns (ConfigMap kube-system/coredns)")
 	flags.StringVar(&dataPlane, "dataplane", "",
 		fmt.Sprintf("how imported services are reached here: %s (default: as the membership says)", objects.DataPlaneNames()))
 	flags.BoolVar(&use, "enable-clusterset-ip", true,

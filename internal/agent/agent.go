@@ -62,6 +62,8 @@ type Options struct {
 	LeaderElection bool
 	// CreateNamespaces creates missing namespaces instead of leaving their services out.
 	CreateNamespaces bool
+	// ConfigureClusterDNS makes the cluster's DNS forward the clusterset's names to seamark-dns.
+	ConfigureClusterDNS bool
 	// DataPlane and UseClusterSetIP, when set, win over the membership's.
 	DataPlane       v1alpha1.DataPlane
 	UseClusterSetIP *bool
@@ -375,6 +377,11 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 // addRunnables adds the tasks that run beside the reconcilers: the heartbeat in all replicas, the
 // others on the leader only.
 func (a *agent) addRunnables(context.Context) error {
+	if a.ConfigureClusterDNS {
+		if err := a.manager.Add(manager.RunnableFunc(a.configureClusterDNS)); err != nil {
+			return err
+		}
+	}
 	return errors.Join(
 		a.manager.Add(manager.RunnableFunc(a.broker.Start)),
 		a.manager.Add(a.heartbeat),

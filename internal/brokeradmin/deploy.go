@@ -63,15 +63,7 @@ type DeployResult struct {
 func Deploy(ctx context.Context, c client.Client, o DeployOptions) (DeployResult, error) {
 	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
 	result := DeployResult{Namespace: o.Namespace}
-	if o.ClusterSet != "" {
-		if err := CheckClusterSetName(o.ClusterSet); err != nil {
-			return result, err
-		}
-	}
-	if err := CheckNamespaces([]string{o.Namespace}); err != nil {
-		return result, err
-	}
-	if _, err := ParseRanges(cidrs(o.Ranges)); err != nil {
+	if err := checkDeploy(o); err != nil {
 		return result, err
 	}
 	// Decide before anything is written: a refusal leaves the API server as it was.

@@ -20,6 +20,7 @@ import (
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/install/adopt"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/install/policies"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -287,19 +288,22 @@ func install(ctx context.Context, c client.Client, invitation, m objects.Members
 		return steps, err
 	}
 	steps = append(steps, step)
-	for _, secret := range []*corev1.Secret{invitation.Invitation(), m.Secret()} {
-		objects.AllowHelm(secret) // the chart creates both too
-		data := secret.Data
-		step, err = ensure(ctx, c, secret, func(have *corev1.Secret) bool {
-			changed := objects.ClearRemoved(have) || !equality.Semantic.DeepEqual(have.Data, data)
-			have.Data = data
-			return changed
-		})
-		if err != nil {
-			return steps, err
-		}
-		steps = append(steps, step)
+	if step, err = writeInvitation(ctx, c, invitation); err != nil {
+		return steps, err
 	}
+	steps = append(steps, step)
+	secret := m.Secret()
+	data := secret.Data
+	objects.AllowHelm(secret) // the chart creates it too, without data
+	step, err = ensure(ctx, c, secret, func(have *corev1.Secret) bool {
+		changed := objects.ClearRemoved(have) || !equality.Semantic.DeepEqual(have.Data, data)
+		have.Data = data
+		return changed
+	})
+	if err != nil {
+		return steps, err
+	}
+	steps = append(steps, step)
 	for _, obj := range objects.Identity(m) {
 		want := objects.IdentityValue(obj)
 		var step Step
@@ -314,6 +318,26 @@ func install(ctx context.Context, c client.Client, invitation, m objects.Members
 	}
 	rules, err := installPolicies(ctx, c, crds.Member, policies.Member)
 	return append(steps, rules...), err
+}
+
+// writeInvitation writes the Secret that the chart writes from its value.
+func writeInvitation(ctx context.Context, c client.Client, invitation objects.Membership) (Step, error) {
+	want := invitation.Invitation()
+	step := Step{Object: describe(c, want), Action: Updated}
+	have, err := readSecret(ctx, c, want.Name)
+	switch {
+	case err != nil:
+		return step, err
+	case have == nil:
+		step.Action = Created
+	case equality.Semantic.DeepEqual(have.Data, want.Data):
+		step.Action = Unchanged
+		return step, nil
+	}
+	if err := adopt.Apply(ctx, c, want); err != nil {
+		return step, fmt.Errorf("%s: %w", step.Object, err)
+	}
+	return step, nil
 }
 
 // ensureAgentNamespace creates the agent's namespace. If an earlier Leave is still deleting it,

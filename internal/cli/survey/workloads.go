@@ -25,7 +25,7 @@ import (
 )
 
 // DNSServer is the name of the Deployment, the Service and the ConfigMap of seamark-dns.
-const DNSServer = "seamark-dns"
+const DNSServer = objects.DNSService
 
 // The other workloads of Seamark in a member, as the chart names them.
 const (

@@ -237,6 +237,11 @@ func TestOptions(t *testing.T) {
 					t.Errorf("the policy of the beacons opens %s", got)
 				}
 			}},
+		{"clusterDNS.configure=false", exists("Role seamark-agent-cluster-dns", "RoleBinding seamark-agent-cluster-dns"),
+			exists("no Role seamark-agent-cluster-dns", "no RoleBinding seamark-agent-cluster-dns")},
+		{"clusterDNS.configure=false", holds("Deployment seamark-agent", agentContainer+"/args", "--configure-cluster-dns"),
+			lacks("Deployment seamark-agent", agentContainer+"/args", "cluster-dns")},
+		{"clusterDNS=null", exists(), exists("no Role seamark-agent-cluster-dns")}, // helm upgrade --reuse-values
 		{"admissionPolicies=false", exists("ValidatingAdmissionPolicy seamark-identity"),
 			exists("no ValidatingAdmissionPolicy seamark-identity")},
 	} {

@@ -1,0 +1,45 @@
+package gitops_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// drift returns what a GitOps tool would report: objects that server-side apply, as a dry run by
+// another field manager and without force, would change or could not write.
+func drift(t *testing.T, c client.Client, objs []*unstructured.Unstructured) (changes []string) {
+	t.Helper()
+	const another = "another-tool"
+	for _, obj := range objs {
+		name := obj.GetKind() + " " + obj.GetName()
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(obj.GroupVersionKind())
+		if err := c.Get(context.Background(), client.ObjectKeyFromObject(obj), live); err != nil {
+			changes = append(changes, fmt.Sprintf("%s: %v", name, err))
+			continue
+		}
+		planned := obj.DeepCopy()
+		err := c.Patch(context.Background(), planned, client.Apply, client.FieldOwner(another), client.DryRunAll) //nolint:staticcheck // see below
+		// client.Client.Apply has no dry run that returns the object.
+		if apierrors.IsConflict(err) {
+			changes = append(changes, fmt.Sprintf("%s: %v", name, err))
+			continue
+		}
+		if err != nil {
+			t.Fatalf("dry run of %s: %v", name, err)
+		}
+		for _, o := range []*unstructured.Unstructured{live, planned} {
+			o.SetManagedFields(nil)
+		}
+		if diff := cmp.Diff(live.Object, planned.Object); diff != "" {
+			changes = append(changes, name+": "+diff)
+		}
+	}
+	return changes
+}

@@ -77,6 +77,12 @@ func decodeSecret(text []byte) (objects.Membership, error) {
 	if err := yaml.Unmarshal(text, secret); err != nil {
 		return objects.Membership{}, fmt.Errorf("the Secret cannot be read: %w", err)
 	}
+	if secret.Data == nil {
+		secret.Data = map[string][]byte{}
+	}
+	for key, value := range secret.StringData {
+		secret.Data[key] = []byte(value)
+	}
 	m, err := objects.MembershipFrom(secret)
 	if err != nil {
 		return m, fmt.Errorf("the Secret is no invitation (a sealed one must be unsealed first): %w", err)

@@ -89,6 +89,9 @@ func Leave(ctx context.Context, c client.Client) (LeaveResult, error) {
 // withdrawExports deletes this cluster's exports on the broker with the member's own credential.
 func (l *LeaveResult) withdrawExports(ctx context.Context, local Local, leader string) {
 	m := local.Membership
+	if invited, err := objects.MembershipFrom(local.Invitation); m == nil && err == nil {
+		m = &invited // the agent has not taken it up, or its Secret was deleted
+	}
 	if m == nil {
 		l.Problem = "this cluster has no usable credential for the broker any more"
 		return

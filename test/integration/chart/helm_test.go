@@ -126,7 +126,9 @@ func checkInvitationValue(t *testing.T, b *fixture) {
 		p := &aboutv1beta1.ClusterProperty{}
 		return b.client("east").Get(t.Context(), types.NamespacedName{Name: aboutv1beta1.PropertyClusterSet}, p)
 	})
-	token := func(name string) string { return string(get(b, "east", chart.Namespace, name, &corev1.Secret{}).Data["token"]) }
+	token := func(name string) string {
+		return string(get(b, "east", chart.Namespace, name, &corev1.Secret{}).Data["token"])
+	}
 	first := token(objects.MembershipSecret)
 	if first == "" || first != token(objects.InvitationSecret) {
 		t.Errorf("the agent stored another token than the invitation's")

@@ -80,6 +80,7 @@ func TestAppliedManifestsMakeAClusterset(t *testing.T) {
 	_, stopWest := runAgent(t, cps[2])
 	west.AwaitImport(t, ns, "web", map[string][]string{"east": {"10.1.0.1"}})
 	t.Run("cluster DNS", func(t *testing.T) { checkClusterDNS(t, east) })
+	t.Run("health", func(t *testing.T) { checkHealth(t, b, east, ns) })
 
 	events(t, cps, ns, east, west)
 	stop()

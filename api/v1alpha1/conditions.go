@@ -38,8 +38,8 @@ const (
 
 // ServiceExportConditionStalled is a condition of a ServiceExport that is present only while it is
 // True: the service is not exported, and will not be before a user does something about it. Its
-// reason and message are those of Valid or Ready. Tools that judge objects with kstatus take such an
-// export for failed, and any other that is not ready for one in progress.
+// reason and message are those of Valid or Ready. Tools that judge objects with kstatus take such
+// an export for failed, and any other that is not ready for one in progress.
 const ServiceExportConditionStalled mcsv1beta1.ServiceExportConditionType = "Stalled"
 
 // ServiceExportReasonClusterSetIPConflict is a reason of Conflict=True on a ServiceExport: the

@@ -38,8 +38,8 @@ func localCache() cache.Options {
 	}
 }
 
-// invitationCache returns the options of a cache of the invitation. It is a cache of its own, because
-// a watch can select one name only, and the agent may not read other Secrets.
+// invitationCache returns the options of a cache of the invitation. It is a cache of its own,
+// because a watch can select one name only, and the agent may not read other Secrets.
 func invitationCache(scheme *runtime.Scheme) cache.Options {
 	return cache.Options{
 		Scheme: scheme, Mapper: newMapper(), DefaultTransform: stripMeta,

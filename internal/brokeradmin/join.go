@@ -42,8 +42,8 @@ type Local struct {
 	ClusterSet string
 	// Membership is nil when there is none, or when its Secret is invalid.
 	Membership *objects.Membership
-	// Secret holds the membership, and Invitation is what the user applied. Either is nil when there is
-	// none. The Secret may be empty, as the chart creates it.
+	// Secret holds the membership, and Invitation is what the user applied. Either is nil when there
+	// is none. The Secret may be empty, as the chart creates it.
 	Secret, Invitation *corev1.Secret
 }
 
@@ -138,9 +138,10 @@ type JoinResult struct {
 
 // Join makes the cluster a member. It installs the CRDs, the invitation and what the agent takes up
 // of it, the identity objects (with the name of the clusterset last) and the policies that guard
-// them. Without Join, the chart and the agent write the same objects. Before it writes anything it checks that the cluster may join, that the broker accepts the credential, and
-// that no other cluster uses the id. Joining again writes only what differs, and never replaces a
-// token by an older one.
+// them. Without Join, the chart and the agent write the same objects. Before it writes anything it
+// checks that the cluster may join, that the broker accepts the credential, and that no other
+// cluster uses the id. Joining again writes only what differs, and never replaces a token by an
+// older one.
 func Join(ctx context.Context, c client.Client, m objects.Membership, o JoinOptions) (JoinResult, error) {
 	if err := m.Validate(); err != nil {
 		return JoinResult{}, err

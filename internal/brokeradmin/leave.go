@@ -49,11 +49,11 @@ type LeaveResult struct {
 	Exports        int `json:"serviceExportsIdle"`
 }
 
-// Leave undoes Join. The invitation and the credential are deleted first, which stops the agent. Then the cluster's
-// exports are withdrawn from the broker, if the broker can be reached, and the imports in this
-// cluster are deleted. The identity objects that make the cluster a member and the policies that
-// guard them are deleted last, so that running an interrupted Leave again completes it. The cluster
-// id stays. CRDs and ServiceExports stay too, because they belong to the user.
+// Leave undoes Join. The invitation and the credential are deleted first, which stops the agent.
+// Then the cluster's exports are withdrawn from the broker, if the broker can be reached, and the
+// imports in this cluster are deleted. The identity objects that make the cluster a member and the
+// policies that guard them are deleted last, so that running an interrupted Leave again completes
+// it. The cluster id stays. CRDs and ServiceExports stay too, because they belong to the user.
 func Leave(ctx context.Context, c client.Client) (LeaveResult, error) {
 	var result LeaveResult
 	local, err := ReadLocal(ctx, c)

@@ -62,7 +62,8 @@ func newChartRender(s *session) *cobra.Command {
 	return cmd
 }
 
-// readValues reads values of the chart as helm does: later files win, and KEY=VALUE wins over files.
+// readValues reads values of the chart as helm does: later files win, and KEY=VALUE wins over
+// files.
 func readValues(files, set []string) (map[string]any, error) {
 	values := map[string]any{}
 	for _, file := range files {

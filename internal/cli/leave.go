@@ -83,9 +83,9 @@ func newLeave(s *session) *cobra.Command {
 	return cmd
 }
 
-// takeDown undoes join in the order that disturbs clients least: first nothing new is imported, then
-// the names are no longer resolved, which the agent would undo, then the imports are deleted, and with them the rules of
-// the proxies, and at last the workloads and the namespace.
+// takeDown undoes join in the order that disturbs clients least: first nothing new is imported,
+// then the names are no longer resolved, which the agent would undo, then the imports are deleted,
+// and with them the rules of the proxies, and at last the workloads and the namespace.
 func takeDown(ctx context.Context, local survey.Connection, timeout time.Duration) (result left, err error) {
 	if err := chart.StopAgent(ctx, local.Client, timeout); err != nil {
 		return result, err

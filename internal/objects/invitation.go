@@ -13,11 +13,11 @@ import (
 // TakeUp returns what an agent has to store of the invitation that the user applied, given what it
 // has stored before. stored is nil before the first invitation.
 //
-// The token is the one that the broker issued last, by the broker's own clock. So an invitation that
-// is applied again changes nothing, however old it is, and a new one is taken up. If the agent has
-// renewed its token since that one was issued, the agent's own cannot be the one that it revoked.
-// Everything else is as in the invitation, because the address of the broker may have changed.
-// Settings that the invitation does not mention stay.
+// The token is the one that the broker issued last, by the broker's own clock. So an invitation
+// that is applied again changes nothing, however old it is, and a new one is taken up. If the agent
+// has renewed its token since that one was issued, the agent's own cannot be the one that it
+// revoked. Everything else is as in the invitation, because the address of the broker may have
+// changed. Settings that the invitation does not mention stay.
 //
 // TakeUp fails for an invitation to another clusterset, under another id or from another broker.
 func TakeUp(invitation Membership, stored *Membership) (Membership, error) {
@@ -38,8 +38,8 @@ func TakeUp(invitation Membership, stored *Membership) (Membership, error) {
 	return taken, nil
 }
 
-// sameMember reports whether two memberships are those of one cluster at one broker. A broker can get
-// another address or another CA, but not both at once.
+// sameMember reports whether two memberships are those of one cluster at one broker. A broker can
+// get another address or another CA, but not both at once.
 func (m Membership) sameMember(o Membership) bool {
 	return m.ClusterID == o.ClusterID && m.ClusterSet == o.ClusterSet && m.Namespace == o.Namespace &&
 		(m.Server == o.Server || bytes.Equal(m.CAData, o.CAData))
@@ -57,8 +57,8 @@ func issued(token string) time.Time {
 }
 
 // TokenTimes reads when a token was issued and when it expires, by the clock of the API server that
-// issued it. Both are zero for a token that does not say so. The signature is not checked: the times
-// only decide which of the member's own tokens is used, and when it is renewed.
+// issued it. Both are zero for a token that does not say so. The signature is not checked: the
+// times only decide which of the member's own tokens is used, and when it is renewed.
 func TokenTimes(token string) (issued, expires time.Time) {
 	var claims struct {
 		Issued  int64 `json:"iat"`

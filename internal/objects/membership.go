@@ -12,9 +12,9 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// Secrets in the agent's namespace. Users, the chart and `seamark join` write the invitation, and the
-// agent only reads it. The agent writes the membership: what it has taken up of the invitation, with
-// the token as it renewed it last.
+// Secrets in the agent's namespace. Users, the chart and `seamark join` write the invitation, and
+// the agent only reads it. The agent writes the membership: what it has taken up of the invitation,
+// with the token as it renewed it last.
 const (
 	InvitationSecret = "seamark-invitation"
 	MembershipSecret = "seamark-broker"

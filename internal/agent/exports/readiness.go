@@ -69,8 +69,8 @@ var stalling = []mcsv1beta1.ServiceExportConditionReason{
 	mcsv1beta1.ServiceExportReasonTypeConflict, mcsv1beta1.ServiceExportReasonIPFamilyConflict,
 }
 
-// stalledBy returns the Stalled condition of an export whose Valid or Ready condition is False for a
-// reason that only a user can remove.
+// stalledBy returns the Stalled condition of an export whose Valid or Ready condition is False for
+// a reason that only a user can remove.
 func stalledBy(conditions ...metav1.Condition) (metav1.Condition, bool) {
 	for _, c := range conditions {
 		reason := mcsv1beta1.ServiceExportConditionReason(c.Reason)

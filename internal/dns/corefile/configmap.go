@@ -31,8 +31,8 @@ func AddTo(config *corev1.ConfigMap, f Forward) (text, left string) {
 	return edit(config, func(text string) (string, error) { return Add(text, f) })
 }
 
-// RemoveFrom returns the Corefile of a ConfigMap without the block, or why the ConfigMap must be left
-// as it is.
+// RemoveFrom returns the Corefile of a ConfigMap without the block, or why the ConfigMap must be
+// left as it is.
 func RemoveFrom(config *corev1.ConfigMap) (text, left string) { return edit(config, Remove) }
 
 func edit(config *corev1.ConfigMap, change func(string) (string, error)) (text, left string) {

@@ -173,9 +173,9 @@ func Render(values map[string]any) (string, error) {
 // RenderOptions are what RenderAll leaves out.
 type RenderOptions struct{ SkipCRDs, SkipNamespace bool }
 
-// RenderAll returns everything that makes up an installation, as YAML documents in an order in which
-// they can be applied: the CRDs, the namespace with the pod security standard that its pods need, and
-// what Render returns.
+// RenderAll returns everything that makes up an installation, as YAML documents in an order in
+// which they can be applied: the CRDs, the namespace with the pod security standard that its pods
+// need, and what Render returns.
 func RenderAll(values map[string]any, o RenderOptions) (string, error) {
 	c, err := Load()
 	if err != nil {

@@ -53,10 +53,10 @@ type Release struct {
 }
 
 // Install installs the chart or upgrades the release. Values of an earlier installation stay unless
-// values overrides them. If nothing would change and every object exists, nothing is written.
-// An earlier installation that has the invitation among its values gets the given one: otherwise it
-// would put the old one back. Install does not install CRDs; package internal/install/crds does. It does not wait for pods;
-// Wait does.
+// values overrides them. If nothing would change and every object exists, nothing is written. An
+// earlier installation that has the invitation among its values gets the given one: otherwise it
+// would put the old one back. Install does not install CRDs; package internal/install/crds does. It
+// does not wait for pods; Wait does.
 func Install(ctx context.Context, config *rest.Config, values, invitation map[string]any) (Release, error) {
 	result := Release{Name: ReleaseName, Namespace: Namespace}
 	c, err := Load()

@@ -125,8 +125,8 @@ func kindOf(object client.Object) (string, error) {
 	return "", fmt.Errorf("%s is a %T: want a policy or a binding", object.GetName(), object)
 }
 
-// applyAsHelm writes an object of the release as helm does, if it differs or is not marked for helm.
-// apply then removes what other clients added, which server-side apply leaves.
+// applyAsHelm writes an object of the release as helm does, if it differs or is not marked for
+// helm. apply then removes what other clients added, which server-side apply leaves.
 func applyAsHelm(ctx context.Context, c client.Client, desired client.Object) (Action, error) {
 	existing := desired.DeepCopyObject().(client.Object)
 	err := c.Get(ctx, client.ObjectKeyFromObject(desired), existing)

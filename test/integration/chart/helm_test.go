@@ -113,8 +113,8 @@ func TestInstallWithHelm(t *testing.T) {
 	})
 }
 
-// checkInvitationValue checks that helm with an invitation as a value makes the cluster a member, that
-// upgrades with the same value change nothing, and that join replaces the value.
+// checkInvitationValue checks that helm with an invitation as a value makes the cluster a member,
+// that upgrades with the same value change nothing, and that join replaces the value.
 func checkInvitationValue(t *testing.T, b *fixture) {
 	invitation := b.must("broker invite east --context west --file -").Stdout
 	values := map[string]any{"invitation": invitation}

@@ -184,8 +184,8 @@ func TestOutageLongerThanATokensLife(t *testing.T) {
 	}
 }
 
-// A token is renewed when a fifth to a quarter of its lifetime is over. The new one is stored for the next agent
-// and used by the running one.
+// A token is renewed when a fifth to a quarter of its lifetime is over. The new one is stored for
+// the next agent and used by the running one.
 func TestTokenIsRenewed(t *testing.T) {
 	f := clusterset(t)
 	north := f.Members[2]

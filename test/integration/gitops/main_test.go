@@ -81,8 +81,8 @@ func asSecret(t *testing.T, m objects.Membership) []*unstructured.Unstructured {
 	return decode(t, text)
 }
 
-// apply applies objects by server-side apply, in their order and without force. It retries until the
-// API server serves the kinds that are among them.
+// apply applies objects by server-side apply, in their order and without force. It retries until
+// the API server serves the kinds that are among them.
 func apply(t *testing.T, c client.Client, objs []*unstructured.Unstructured) {
 	t.Helper()
 	for _, obj := range objs {
@@ -176,8 +176,8 @@ func containsAll(text string, parts ...string) bool {
 	return true
 }
 
-// runAgent runs the agent of a cluster as the chart does, with the permissions of its ServiceAccount,
-// until stop is called or the test ends.
+// runAgent runs the agent of a cluster as the chart does, with the permissions of its
+// ServiceAccount, until stop is called or the test ends.
 func runAgent(t *testing.T, cp *controlplane.ControlPlane) (log *logLines, stop func()) {
 	t.Helper()
 	admin, err := brokeradmin.NewClient(cp.Config())

@@ -247,8 +247,8 @@ func (a *agent) readMembership(ctx context.Context) error {
 	return member.CheckSecret(secret, a.membership)
 }
 
-func (a *agent) memberships() member.Memberships {
-	return member.Memberships{Client: a.localDirect, Log: a.Log.WithName("membership")}
+func (a *agent) memberships() *member.Memberships {
+	return &member.Memberships{Client: a.localDirect, Log: a.Log.WithName("membership")}
 }
 
 // connect creates the manager of this cluster and the connection to the broker.

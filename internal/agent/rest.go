@@ -24,6 +24,10 @@ import (
 // restInterval is how often a resting agent looks whether its cluster joined again.
 const restInterval = 2 * time.Second
 
+// waitingExportsInterval is how often an agent that waits for an invitation looks for ServiceExports
+// that do not say so yet.
+const waitingExportsInterval = 30 * time.Second
+
 // errJoinedAgain ends the rest.
 var errJoinedAgain = errors.New("this cluster joined again")
 
@@ -56,12 +60,16 @@ func waitForInvitation(ctx context.Context, o Options, reason *member.NotMemberE
 	var current atomic.Pointer[member.NotMemberError]
 	current.Store(reason)
 	ready := func(*http.Request) error { return current.Load() }
-	reported := ""
+	memberships := &member.Memberships{Client: c, Log: o.Log}
 	err = idle(ctx, o, telemetry.NewWaiting(), ready, func(ctx context.Context) error {
+		logged, exportsAt := "", time.Time{}
 		for {
-			if current.Store(reason); reason.Error() != reported {
-				reported = reason.Error()
-				o.Log.Info("waiting for an invitation", "reason", reported)
+			if current.Store(reason); reason.Error() != logged {
+				logged = reason.Error()
+				o.Log.Info("waiting for an invitation", "reason", logged)
+			}
+			if now := time.Now(); now.Sub(exportsAt) >= waitingExportsInterval {
+				exportsAt = now
 				if err := member.SetExportsNotMember(ctx, c, reason); err != nil && ctx.Err() == nil {
 					o.Log.Error(err, "cannot report on the ServiceExports that this cluster is no member")
 				}
@@ -71,7 +79,7 @@ func waitForInvitation(ctx context.Context, o Options, reason *member.NotMemberE
 				return nil
 			case <-time.After(restInterval):
 			}
-			_, _, err := member.Memberships{Client: c, Log: o.Log}.TakeUp(ctx)
+			_, _, err := memberships.TakeUp(ctx)
 			switch {
 			case err == nil:
 				return errJoinedAgain
@@ -127,7 +135,7 @@ func idle(ctx context.Context, o Options, metrics *telemetry.Metrics, ready heal
 
 // withdrawAndWait withdraws, retrying what fails, until the membership Secret is no longer marked.
 func withdrawAndWait(ctx context.Context, o Options, c client.Client, removed *member.RemovedError) error {
-	memberships := member.Memberships{Client: c, Log: o.Log}
+	memberships := &member.Memberships{Client: c, Log: o.Log}
 	withdrawn := false
 	for {
 		if !withdrawn {

@@ -253,7 +253,7 @@ func (r *Renewal) renewWith(ctx context.Context, broker client.Client) error {
 // By its times the current token is the newer one, but the clock of the broker may have been wrong
 // when it was issued.
 func (r *Renewal) tryInvitation(ctx context.Context) {
-	invitation, _, err := Memberships{Client: r.Local, Log: r.Log}.invitation(ctx)
+	invitation, _, err := (&Memberships{Client: r.Local, Log: r.Log}).invitation(ctx)
 	if err != nil || invitation == nil || invitation.Token == r.tried || invitation.Token == r.Credential.held.Load().text {
 		return
 	}

@@ -34,12 +34,14 @@ func notMember(format string, args ...any) error {
 type Memberships struct {
 	Client client.Client // uncached
 	Log    logr.Logger
+
+	reported string // what was logged about the invitation last
 }
 
 // TakeUp returns the membership of this cluster, after it has stored what an invitation changes. A
 // cluster without a membership gets a NotMemberError. Any replica may call it: the second one finds
 // nothing to write.
-func (s Memberships) TakeUp(ctx context.Context) (secret *corev1.Secret, m objects.Membership, err error) {
+func (s *Memberships) TakeUp(ctx context.Context) (secret *corev1.Secret, m objects.Membership, err error) {
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		secret, m, err = s.takeUp(ctx)
 		return err
@@ -47,7 +49,7 @@ func (s Memberships) TakeUp(ctx context.Context) (secret *corev1.Secret, m objec
 	return secret, m, err
 }
 
-func (s Memberships) takeUp(ctx context.Context) (*corev1.Secret, objects.Membership, error) {
+func (s *Memberships) takeUp(ctx context.Context) (*corev1.Secret, objects.Membership, error) {
 	var none objects.Membership
 	secret, err := s.read(ctx, objects.MembershipSecret)
 	if err != nil {
@@ -91,14 +93,20 @@ func (s Memberships) takeUp(ctx context.Context) (*corev1.Secret, objects.Member
 }
 
 // report logs what is wrong with an invitation while the agent goes on without it.
-func (s Memberships) report(problem error) {
+// It does so once for each problem.
+func (s *Memberships) report(problem error) {
+	text := ""
 	if problem != nil {
+		text = problem.Error()
+	}
+	if text != "" && text != s.reported {
 		s.Log.Error(problem, "not using the invitation; the membership stays as it was", "secret", objects.InvitationSecret)
 	}
+	s.reported = text
 }
 
 // invitation reads what the user applied, or what is wrong with it. Both are nil without one.
-func (s Memberships) invitation(ctx context.Context) (m *objects.Membership, problem, err error) {
+func (s *Memberships) invitation(ctx context.Context) (m *objects.Membership, problem, err error) {
 	secret, err := s.read(ctx, objects.InvitationSecret)
 	if apierrors.IsForbidden(err) { // the role is that of a chart without invitations
 		return nil, err, nil
@@ -113,7 +121,7 @@ func (s Memberships) invitation(ctx context.Context) (m *objects.Membership, pro
 	return &invitation, nil, nil
 }
 
-func (s Memberships) store(ctx context.Context, secret *corev1.Secret, m objects.Membership) (*corev1.Secret, objects.Membership, error) {
+func (s *Memberships) store(ctx context.Context, secret *corev1.Secret, m objects.Membership) (*corev1.Secret, objects.Membership, error) {
 	secret.Data = m.Secret().Data
 	if err := s.Client.Update(ctx, secret); err != nil {
 		return nil, m, fmt.Errorf("store the membership in secret %s/%s: %w", secret.Namespace, secret.Name, err)
@@ -123,7 +131,7 @@ func (s Memberships) store(ctx context.Context, secret *corev1.Secret, m objects
 }
 
 // read returns a Secret of the agent's namespace, nil if it does not exist.
-func (s Memberships) read(ctx context.Context, name string) (*corev1.Secret, error) {
+func (s *Memberships) read(ctx context.Context, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := s.Client.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, secret)
 	if apierrors.IsNotFound(err) {
@@ -137,7 +145,7 @@ func (s Memberships) read(ctx context.Context, name string) (*corev1.Secret, err
 
 // checkIdentity fails if a cluster that has no membership yet has another identity already: other
 // tools may rely on it.
-func (s Memberships) checkIdentity(ctx context.Context, m objects.Membership) error {
+func (s *Memberships) checkIdentity(ctx context.Context, m objects.Membership) error {
 	for _, check := range []struct{ property, want string }{
 		{aboutv1beta1.PropertyClusterSet, m.ClusterSet}, {aboutv1beta1.PropertyClusterID, m.ClusterID},
 	} {

@@ -52,7 +52,7 @@ func (r *Renewal) WatchMembership(ctx context.Context, c cache.Cache) error {
 // WatchInvitation stores what a new or changed invitation says. WatchMembership then uses it. An
 // invitation that is deleted changes nothing. It is run in all replicas: a replica that is not the
 // leader may be the only one that runs.
-func (s Memberships) WatchInvitation(ctx context.Context, c cache.Cache) error {
+func (s *Memberships) WatchInvitation(ctx context.Context, c cache.Cache) error {
 	changed := make(chan struct{}, 1)
 	stop, err := watchSecrets(ctx, c, func(secret *corev1.Secret) {
 		if secret != nil {

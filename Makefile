@@ -98,6 +98,18 @@ chart: ## Package the Helm chart into bin/
 	@mkdir -p bin
 	go run ./cmd/seamark chart package bin
 
+# The program has the version that it releases. The platforms are all, or those in PLATFORMS.
+RELEASE = go run -trimpath -ldflags "-X github.com/seamark-dev/seamark/internal/daemon/version.version=$(VERSION)" ./build/release \
+  -o bin/release $(if $(PLATFORMS),-platforms $(PLATFORMS))
+
+.PHONY: release
+release: ## Make a release of the tag of this commit into bin/release (docs/releasing.md)
+	$(RELEASE)
+
+.PHONY: release-verify
+release-verify: ## Build the release again in another folder with an empty cache, and compare
+	$(RELEASE) -verify $(VERIFY)
+
 .PHONY: generate
 generate: $(TOOLBIN)/controller-gen $(TOOLBIN)/crd-ref-docs ## Generate deepcopy code, CRDs and the API reference
 	rm -f deploy/crds/*.yaml
@@ -109,6 +121,14 @@ lint: setup $(TOOLBIN)/golangci-lint ## Run gofmt, go vet and golangci-lint
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [[ -z "$$unformatted" ]] || { echo "not gofmt'ed: $$unformatted"; exit 1; }
 	go vet ./...
 	$(TOOLBIN)/golangci-lint run ./...
+
+# Not part of lint: the first run compiles all dependencies for both systems, which takes minutes.
+.PHONY: vet-platforms
+vet-platforms: ## Run go vet for the command line on macOS and Windows
+	for os in darwin windows; do \
+	  export CGO_ENABLED=0 GOOS=$$os GOARCH=arm64; [[ $$os == darwin ]] || GOARCH=amd64; \
+	  go vet -trimpath $$(go list -deps ./cmd/seamark | grep '^github.com/seamark-dev/'); \
+	done
 
 .PHONY: kube
 kube: ## Build Kubernetes for the tests into the cache (about ten minutes, once)

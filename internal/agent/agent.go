@@ -343,7 +343,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	}
 	a.usages = &usages{
 		own: a.membership.ClusterID, importsChanged: a.importPush.Push, exportsChanged: a.exportPush.Push,
-		byMember: map[string]*limits.Usage{}, waiting: map[types.NamespacedName]bool{},
+		byMember: map[string]*limits.Usage{}, publishing: map[string]struct{}{}, waiting: map[types.NamespacedName]bool{},
 	}
 	a.clusters, err = member.WatchClusters(
 		ctx, a.broker.GetCache(), a.membership.ClusterID, a.clusterChanged, a.rangesChanged, liveness.ObserveDemoted)

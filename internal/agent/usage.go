@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -24,6 +26,9 @@ type usages struct {
 
 	mu       sync.Mutex
 	byMember map[string]*limits.Usage
+	// publishing are the other clusters that publish something: few of many members, because an agent
+	// reads only what concerns its cluster.
+	publishing map[string]struct{}
 	// waiting are exports of this cluster that are not published because of its limits.
 	waiting map[types.NamespacedName]bool
 }
@@ -50,15 +55,10 @@ func (u *usages) admitsOwn(service types.NamespacedName) bool {
 }
 
 // members returns the other clusters that publish something.
-func (u *usages) members() (ids []string) {
+func (u *usages) members() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for id, usage := range u.byMember {
-		if id != u.own && !usage.Empty() {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	return slices.Collect(maps.Keys(u.publishing))
 }
 
 func (u *usages) of(clusterID string) *limits.Usage {
@@ -73,7 +73,13 @@ func (u *usages) of(clusterID string) *limits.Usage {
 // update changes the usage of a member, and reconciles the services whose verdict changed.
 func (u *usages) update(clusterID string, change func(*limits.Usage) []types.NamespacedName) {
 	u.mu.Lock()
-	affected := change(u.of(clusterID))
+	usage := u.of(clusterID)
+	affected := change(usage)
+	if clusterID == u.own || usage.Empty() {
+		delete(u.publishing, clusterID)
+	} else {
+		u.publishing[clusterID] = struct{}{}
+	}
 	var exports []types.NamespacedName
 	if clusterID == u.own {
 		exports = affected

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,7 +62,7 @@ type DeployResult struct {
 func Deploy(ctx context.Context, c client.Client, o DeployOptions) (DeployResult, error) {
 	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
 	result := DeployResult{Namespace: o.Namespace}
-	if err := checkDeploy(o); err != nil {
+	if err := o.check(); err != nil {
 		return result, err
 	}
 	// Decide before anything is written: a refusal leaves the API server as it was.
@@ -84,8 +83,22 @@ func Deploy(ctx context.Context, c client.Client, o DeployOptions) (DeployResult
 	return result, nil
 }
 
+// check refuses options that no API server would accept.
+func (o DeployOptions) check() error {
+	if o.ClusterSet != "" {
+		if err := CheckClusterSetName(o.ClusterSet); err != nil {
+			return err
+		}
+	}
+	if err := CheckNamespaces([]string{o.Namespace}); err != nil {
+		return err
+	}
+	_, err := ParseRanges(cidrs(o.Ranges))
+	return err
+}
+
 func (r *DeployResult) deploy(ctx context.Context, c client.Client, want *v1alpha1.ClusterSet) error {
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: want.Namespace, Labels: managedLabels("")}}
+	namespace := brokerNamespace(want.Namespace)
 	step, err := ensure(ctx, c, namespace, nil)
 	if err != nil {
 		return err

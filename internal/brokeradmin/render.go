@@ -2,12 +2,8 @@ package brokeradmin
 
 import (
 	"bytes"
-	"cmp"
-	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,18 +11,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/internal/install/crds"
-	"github.com/seamark-dev/seamark/internal/install/policies"
-	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Render returns the manifests of a new broker: what Deploy would create, in an order in which they
 // can be applied. It contacts no API server.
 func Render(o DeployOptions) ([]byte, error) {
-	o.Namespace = cmp.Or(o.Namespace, objects.DefaultNamespace)
-	if err := checkDeploy(o); err != nil {
-		return nil, err
-	}
-	set, err := desiredClusterSet(nil, o)
+	created, err := NewBrokerObjects(o)
 	if err != nil {
 		return nil, err
 	}
@@ -34,31 +24,11 @@ func Render(o DeployOptions) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules, err := policies.Load(policies.Broker)
-	if err != nil {
-		return nil, err
-	}
 	var all []client.Object
 	for _, definition := range definitions {
 		all = append(all, definition.CRD)
 	}
-	all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Namespace, Labels: managedLabels("")}})
-	all = append(all, rules...)
-	all = append(all, sharedRole(o.Namespace))
-	for _, f := range fairnessOf(o.Namespace) {
-		all = append(all, f.level, f.schema)
-	}
-	return Manifests(append(all, set)...)
-}
-
-func checkDeploy(o DeployOptions) error {
-	var errs []error
-	if o.ClusterSet != "" {
-		errs = append(errs, CheckClusterSetName(o.ClusterSet))
-	}
-	errs = append(errs, CheckNamespaces([]string{o.Namespace}))
-	_, err := ParseRanges(cidrs(o.Ranges))
-	return errors.Join(append(errs, err)...)
+	return Manifests(append(all, created...)...)
 }
 
 // Manifests returns objects as YAML documents, without what only API servers write.

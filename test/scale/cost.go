@@ -84,22 +84,22 @@ func (c cost) seconds() float64 { return c.at.Sub(time.Time{}).Seconds() }
 // brokerCPU returns the CPU time of the broker's API server and etcd.
 func (c cost) brokerCPU() time.Duration { return c.apiServer.CPU + c.etcd.CPU }
 
-// hasSecondWave reports whether requests came in two waves: after the highest second the rate fell
-// below a quarter of it and rose above half of it again. What all members send once a period is a
-// wave, too.
-func hasSecondWave(seconds []simulated.Second) bool {
-	peak, at := 0, 0
+// hasSecondWave reports whether requests beyond the idle rate came in two waves: after the highest
+// second they fell below a quarter of it and rose above half of it again. What all members send
+// once a period is a wave, too. A rate that stays below twice the idle one is no wave.
+func hasSecondWave(seconds []simulated.Second, idle float64) bool {
+	peak, at := idle, len(seconds)
 	for i, s := range seconds {
-		if s.Requests > peak {
-			peak, at = s.Requests, i
+		if rate := float64(s.Requests) - idle; rate > peak {
+			peak, at = rate, i
 		}
 	}
 	fell := false
-	for _, s := range seconds[min(at, len(seconds)):] {
-		switch {
-		case s.Requests*4 < peak:
+	for _, s := range seconds[at:] {
+		switch rate := float64(s.Requests) - idle; {
+		case rate < peak/4:
 			fell = true
-		case fell && s.Requests*2 > peak:
+		case fell && rate > peak/2:
 			return true
 		}
 	}

@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/controlplane"
@@ -31,7 +31,8 @@ type environment struct {
 	fleet   *fleet.Fleet
 	broker  *simulated.Broker
 	planes  []*controlplane.ControlPlane
-	invited int // simulated members that were invited so far
+	binary  string // the agent's
+	invited int    // simulated members that were invited so far
 	// closers end everything that was started, in reverse order.
 	closers []func()
 }
@@ -92,15 +93,15 @@ func (e *environment) start(ctx context.Context, dir string) error {
 
 // startReal starts the agents of the real members.
 func (e *environment) startReal(ctx context.Context, dir string) error {
-	binary, err := fleet.BuildAgent(dir)
-	if err != nil {
+	var err error
+	if e.binary, err = fleet.BuildAgent(dir); err != nil {
 		return err
 	}
 	for _, m := range e.fleet.Members {
 		if err := m.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: teamName(0)}}); err != nil {
 			return err
 		}
-		if err := m.StartBinary(binary); err != nil {
+		if err := m.StartBinary(e.binary); err != nil {
 			return err
 		}
 		e.closers = append(e.closers, m.Kill)
@@ -182,17 +183,17 @@ func (e *environment) grow(ctx context.Context, n int) error {
 	return nil
 }
 
-// awaitConnected waits until every running agent has published its version on the broker, which it
-// does when it is connected.
+// awaitConnected waits until every running agent has renewed its lease on the broker. (It reports
+// its status later, spread over some time by the number of members.)
 func (e *environment) awaitConnected(ctx context.Context) error {
 	return poll(ctx, func() error {
-		clusters := &v1alpha1.ClusterList{}
-		if err := e.fleet.Admin.List(ctx, clusters, client.InNamespace(objects.DefaultNamespace)); err != nil {
+		leases := &coordinationv1.LeaseList{}
+		if err := e.fleet.Admin.List(ctx, leases, client.InNamespace(objects.DefaultNamespace)); err != nil {
 			return err
 		}
 		connected := map[string]bool{}
-		for i := range clusters.Items {
-			connected[clusters.Items[i].Name] = clusters.Items[i].Status.AgentVersion != ""
+		for i := range leases.Items {
+			connected[leases.Items[i].Name] = leases.Items[i].Spec.RenewTime != nil
 		}
 		waiting := 0
 		for _, m := range e.members {

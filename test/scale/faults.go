@@ -33,7 +33,9 @@ func (e *environment) recover(ctx context.Context, r results, what string, after
 		peak = max(peak, s.Requests)
 	}
 	wave := "no second wave"
-	if hasSecondWave(seconds) {
+	const before = 20 * time.Second
+	idle := float64(simulated.Total(e.broker.Traffic.Between(begin.Add(-before), begin)).Requests) / before.Seconds()
+	if hasSecondWave(seconds, idle) {
 		wave = "with a second wave"
 	}
 	members := float64(len(e.members))

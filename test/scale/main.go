@@ -150,11 +150,13 @@ func (m *measurement) runOn(ctx context.Context, e *environment, n int) error {
 	r.Add("start of a clusterset, per member", time.Since(start).Seconds()/float64(n), "s", "")
 	r.Say("exporting %d services from %d clusters each", m.services, exporters)
 	start = time.Now()
-	if err := e.populate(ctx, m.services); err != nil {
-		return err
-	}
-	if _, err := e.awaitSettled(ctx); err != nil {
-		return fmt.Errorf("export the services: %w", err)
+	for first := 0; first < m.services; first += servicesAtOnce {
+		if err := e.populate(ctx, first, min(first+servicesAtOnce, m.services)); err != nil {
+			return err
+		}
+		if _, err := e.awaitSettled(ctx); err != nil {
+			return fmt.Errorf("export the services: %w", err)
+		}
 	}
 	r.Add(fmt.Sprintf("export of %d services → all imported", m.services), time.Since(start).Seconds(), "s", "")
 	for _, s := range m.scenarios {

@@ -74,9 +74,12 @@ func (m *model) export(ctx context.Context, t *team, name string, endpoints int)
 	return nil
 }
 
-// populate exports n services, spread over all teams.
-func (m *model) populate(ctx context.Context, n int) error {
-	for k := range n {
+// servicesAtOnce is how many services are exported at the same time while a clusterset is built up.
+const servicesAtOnce = 200
+
+// populate exports the services with the numbers from first to end, spread over all teams.
+func (m *model) populate(ctx context.Context, first, end int) error {
+	for k := first; k < end; k++ {
 		if err := m.export(ctx, m.teams[k%len(m.teams)], fmt.Sprintf("svc-%d", k), 1); err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ func TestScenarios(t *testing.T) {
 		real              []string
 		members, services int
 	}{
-		{"idle,churn,rollout,join,restart,loss", []string{"east", "west"}, 25, 100},
+		{"idle,churn,rollout,join,restart,loss,elsewhere", []string{"east", "west"}, 25, 100},
 		// Imports stay as they are for a minute after the broker was set back, so this runs apart.
 		{"setback", nil, 10, 20},
 	} {
@@ -63,6 +63,9 @@ func TestUnknownSelectionsAreRefused(t *testing.T) {
 	if got, err := selectScenarios("loss,churn"); err != nil || len(got) != 2 || got[0].name != "churn" {
 		t.Errorf("loss,churn: %v, %v", got, err)
 	}
+	if got, err := selectScenarios(""); err != nil || len(got) != len(scenarios)-1 {
+		t.Errorf("without a list: %v, %v", got, err)
+	}
 	if _, err := selectScenarios("flood"); err == nil {
 		t.Error("-scenario flood was accepted")
 	}
@@ -78,15 +81,15 @@ func TestUnknownSelectionsAreRefused(t *testing.T) {
 
 func TestSecondWave(t *testing.T) {
 	for want, rates := range map[bool][][]int{
-		true:  {{0, 100, 20, 10, 60}, {100, 0, 100}},
-		false: {{}, {0, 100, 60, 30, 10, 10}, {10, 100, 30, 60}, {5, 5, 5}},
+		true:  {{10, 110, 30, 20, 70}, {110, 10, 110}},
+		false: {{}, {10, 110, 70, 40, 20, 20}, {20, 110, 40, 70}, {15, 15, 15}, {19, 5, 19}},
 	} {
 		for _, rate := range rates {
 			var seconds []simulated.Second
 			for _, n := range rate {
 				seconds = append(seconds, simulated.Second{Requests: n})
 			}
-			if got := hasSecondWave(seconds); got != want {
+			if got := hasSecondWave(seconds, 10); got != want {
 				t.Errorf("%v: %t", rate, got)
 			}
 		}

@@ -55,7 +55,7 @@ type Heartbeat struct {
 	claim       claim
 	known       *coordinationv1.Lease // as last written, nil if it must be read
 	lastVersion int64                 // resource version of the lease as last read or written
-	watchSeen   time.Time             // when the watch last had the renewal before, or there was none
+	watch       watchedRenewals
 
 	mark   duplicateMark
 	marked time.Time // when this process last marked the lease of its copy
@@ -118,9 +118,10 @@ func (h *Heartbeat) phase() time.Duration {
 }
 
 // interval returns how often this replica looks at the lease: as often as it renews, or twice as
-// often while it does not renew, to step in soon.
+// often while another process renews it, to step in soon. If a request failed, the broker may be
+// overloaded by all members that try.
 func (h *Heartbeat) interval() time.Duration {
-	if h.known != nil {
+	if h.known != nil || h.LastError() != nil {
 		return h.RenewEvery
 	}
 	return h.RenewEvery / 2
@@ -293,15 +294,31 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease) (*co
 // renewals for the duration of a lease, although they succeed. It is the last resort for a watch
 // that waits for a version which the broker will not have for long.
 func (h *Heartbeat) checkWatch(renewing bool) {
-	now := time.Now()
-	switch {
-	case !renewing || h.WatchedLease() >= h.lastVersion:
-		h.watchSeen = now
-	case now.Sub(h.watchSeen) > h.LeaseDuration:
+	if h.watch.stuck(renewing && h.WatchedLease() < h.lastVersion, time.Now(), h.LeaseDuration) {
 		h.Log.Info("the watch does not deliver this member's renewals; listing all objects of the broker again")
-		h.watchSeen = now
 		h.OnBrokerRestored()
 	}
+}
+
+// watchedRenewals observes whether the watch delivers this member's renewals.
+type watchedRenewals struct {
+	since  time.Time // when it last did, or was started over
+	waited int       // how often it was started over since it last did
+}
+
+// stuck reports whether the watch must start over. It is patient for twice as long each time: the
+// broker may only be slow, and to list everything for all members makes it slower.
+func (w *watchedRenewals) stuck(behind bool, now time.Time, patience time.Duration) bool {
+	if !behind {
+		*w = watchedRenewals{since: now}
+		return false
+	}
+	if now.Sub(w.since) <= patience<<min(w.waited, 8) {
+		return false
+	}
+	w.since = now
+	w.waited++
+	return true
 }
 
 // belongsHere reports whether a lease that was read is this process's to renew. It returns an error

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -23,5 +24,42 @@ func TestHeartbeatsOfMembersAreSpread(t *testing.T) {
 		if n < members/parts/2 || n > members/parts*2 {
 			t.Errorf("%d of %d members renew in part %d of %d", n, members, i+1, parts)
 		}
+	}
+}
+
+// A watch that is behind is started over after the duration of a lease, then after twice as long
+// each time, and after the duration of a lease again once it has delivered a renewal.
+func TestWatchIsStartedOverLessAndLessOften(t *testing.T) {
+	var w watchedRenewals
+	now := time.Now()
+	w.stuck(false, now, time.Second)
+	overAfter := func() (seconds int) {
+		for seconds = 1; ; seconds++ {
+			now = now.Add(time.Second)
+			if w.stuck(true, now, time.Second) {
+				return seconds
+			}
+		}
+	}
+	for _, want := range []int{2, 3, 5, 9} { // the first whole second after 1, 2, 4 and 8
+		if got := overAfter(); got != want {
+			t.Errorf("it was started over after %d s, want %d", got, want)
+		}
+	}
+	w.stuck(false, now, time.Second)
+	if got := overAfter(); got != 2 {
+		t.Errorf("after a renewal arrived it was started over after %d s", got)
+	}
+}
+
+// A leader whose renewal failed does not try more often than one that renews.
+func TestHeartbeatDoesNotHurryAfterAnError(t *testing.T) {
+	h := &Heartbeat{RenewEvery: 4 * time.Second}
+	if got := h.interval(); got != 2*time.Second {
+		t.Errorf("while another process renews the interval is %s", got)
+	}
+	h.recordOutcome(false, context.DeadlineExceeded)
+	if got := h.interval(); got != 4*time.Second {
+		t.Errorf("after an error the interval is %s", got)
 	}
 }

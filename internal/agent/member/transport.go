@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -21,10 +22,11 @@ const writeTimeout = 10 * time.Second
 
 // Transport sends requests to one API server, the broker's or a member's own. It retries watches
 // soon after an outage, as the number of members allows: reflectors back off to 30 to 60 seconds,
-// which would delay other members' changes by as much. It bounds the time of writes. If the server
-// was restored from a backup, it makes watches start over: their resource versions are newer than
-// anything the restored server has, and a watch from such a version stays silent until the server
-// reaches it. A restore ends all watches, so the server's version is compared when one resumes.
+// which would delay other members' changes by as much. It bounds the time of writes, and how many
+// are sent at the same time to a server that is slow. If the server was restored from a backup, it
+// makes watches start over: their resource versions are newer than anything the restored server
+// has, and a watch from such a version stays silent until the server reaches it. A restore ends all
+// watches, so the server's version is compared when one resumes.
 type Transport struct {
 	// Members returns how many clusters use the server; 0 if that is not known yet. It is set before
 	// the first watch.
@@ -32,6 +34,7 @@ type Transport struct {
 
 	// timeout bounds writes, and the question which version the server has.
 	timeout time.Duration
+	writes  *pace
 
 	mu sync.Mutex
 	// watched are the paths of watched collections. The value is true if the collection must be listed
@@ -45,7 +48,7 @@ type Transport struct {
 // NewTransport returns a transport that has not been used yet.
 func NewTransport() *Transport {
 	return &Transport{
-		Members: func() int { return 1 }, timeout: writeTimeout,
+		Members: func() int { return 1 }, timeout: writeTimeout, writes: &pace{},
 		watched: map[string]bool{}, restarting: map[string]bool{}, openWatches: map[*cancelableBody]struct{}{},
 	}
 }
@@ -135,10 +138,18 @@ func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.write(req)
 }
 
-// write sends a request with a timeout.
+// write sends a request with a timeout, when its turn has come. The turn ends with the response's
+// header: the rest is small.
 func (r *roundTripper) write(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(req.Context(), r.transport.timeout)
+	if err := r.transport.writes.begin(ctx); err != nil {
+		cancel()
+		return nil, fmt.Errorf("wait for earlier writes, which the server is slow to answer: %w", err)
+	}
+	begun := time.Now()
 	resp, err := r.next.RoundTrip(req.Clone(ctx))
+	overloaded := err != nil || isUnavailable(resp.StatusCode) || resp.StatusCode == http.StatusGatewayTimeout
+	r.transport.writes.end(begun, overloaded || time.Since(begun) > slowWrite)
 	if err != nil {
 		cancel()
 		return nil, err

@@ -103,8 +103,33 @@ func (l *ListWatch) ListWithContext(ctx context.Context, opts metav1.ListOptions
 	if opts.Continue == "" {
 		l.begin(selection, version)
 	}
-	err = meta.EachListItem(list, func(obj runtime.Object) error { return l.note(watch.Added, obj) })
+	found, err := selectItems(list, selection)
+	if err != nil {
+		return nil, err
+	}
+	for _, obj := range found {
+		if err := l.note(watch.Added, obj); err != nil {
+			return nil, err
+		}
+	}
+	if selection.tooMany {
+		err = meta.SetList(list, found)
+	}
 	return list, err
+}
+
+// selectItems returns the items of a list that belong to a selection.
+func selectItems(list runtime.Object, selection Selection) (found []runtime.Object, err error) {
+	all, err := meta.ExtractList(list)
+	if err != nil {
+		return nil, fmt.Errorf("read a list of the broker: %w", err)
+	}
+	for _, obj := range all {
+		if m, err := meta.Accessor(obj); err != nil || selection.containsObject(m) {
+			found = append(found, obj)
+		}
+	}
+	return found, nil
 }
 
 // WatchWithContext implements toolscache.WatcherWithContext. A watch that begins with all objects
@@ -222,9 +247,9 @@ func (l *ListWatch) listAdded(ctx context.Context, added Selection) (next progre
 		if err != nil {
 			return next, nil, err
 		}
-		page, err := meta.ExtractList(list)
+		page, err := selectItems(list, added)
 		if err != nil {
-			return next, nil, fmt.Errorf("read a list of the broker: %w", err)
+			return next, nil, err
 		}
 		objects = append(objects, page...)
 		var version int64

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
@@ -135,34 +137,42 @@ func (n *Namespaces) await(ctx context.Context) error {
 type Selection struct {
 	everything bool
 	names      map[string]struct{}
+	// tooMany means that a selector cannot name them: the broker sends everything, and what does not
+	// belong to them is left out here.
+	tooMany bool
 }
 
-// Select returns the selection of namespaces. It is everything if naming them takes a selector that
-// is too long.
+// Select returns the selection of namespaces.
 func Select(names map[string]struct{}) Selection {
-	s := Selection{names: names}
-	if len(s.LabelSelector()) > maxSelector {
-		return Selection{everything: true}
-	}
-	return s
+	return Selection{names: names, tooMany: len(selectorOf(names)) > maxSelector}
 }
 
-// LabelSelector selects the broker's objects of the services, "" all of them. If there is no
-// namespace, it selects nothing: no namespace has a name with a dot.
+// LabelSelector selects the broker's objects of the services, "" all of them.
 func (s Selection) LabelSelector() string {
-	if s.everything {
+	if s.everything || s.tooMany {
 		return ""
 	}
-	names := slices.Sorted(maps.Keys(s.names))
-	if len(names) == 0 {
-		names = []string{"no.namespace"}
+	return selectorOf(s.names)
+}
+
+// selectorOf returns a label selector of the services of some namespaces. If there is no namespace,
+// it selects nothing: no namespace has a name with a dot.
+func selectorOf(names map[string]struct{}) string {
+	list := slices.Sorted(maps.Keys(names))
+	if len(list) == 0 {
+		list = []string{"no.namespace"}
 	}
-	return v1alpha1.LabelServiceNamespace + " in (" + strings.Join(names, ",") + ")"
+	return v1alpha1.LabelServiceNamespace + " in (" + strings.Join(list, ",") + ")"
 }
 
 func (s Selection) contains(namespace string) bool {
 	_, ok := s.names[namespace]
 	return ok || s.everything
+}
+
+// containsObject reports whether an object of the broker belongs to a service of the namespaces.
+func (s Selection) containsObject(obj metav1.Object) bool {
+	return s.contains(obj.GetLabels()[v1alpha1.LabelServiceNamespace])
 }
 
 // minus returns the namespaces of s that are not in other. Both name their namespaces.
@@ -173,12 +183,12 @@ func (s Selection) minus(other Selection) Selection {
 			names[name] = struct{}{}
 		}
 	}
-	return Selection{names: names}
+	return Select(names)
 }
 
 // plus returns the namespaces of both. Both name their namespaces.
 func (s Selection) plus(other Selection) Selection {
 	names := maps.Clone(s.names)
 	maps.Copy(names, other.names)
-	return Selection{names: names}
+	return Select(names)
 }

@@ -121,7 +121,8 @@ func (s *stream) forward(ctx context.Context, event watch.Event) bool {
 		}
 		return s.send(ctx, event)
 	}
-	if !s.initial && !s.of.observe(obj, version) {
+	isNew := s.initial || s.of.observe(obj, version)
+	if !isNew || !s.of.selection().containsObject(obj) {
 		return true
 	}
 	return s.of.note(event.Type, event.Object) == nil && s.send(ctx, event)
@@ -132,11 +133,8 @@ func (s *stream) forward(ctx context.Context, event watch.Event) bool {
 func (s *stream) adjust(ctx context.Context) error {
 	want, _ := s.of.namespaces.selection()
 	have := s.of.selection()
-	if want.everything && have.everything {
-		return nil
-	}
-	if want.everything != have.everything {
-		return apierrors.NewResourceExpired("the number of namespaces passed a limit")
+	if want.everything {
+		return nil // it always was
 	}
 	added, gone := want.minus(have).minus(s.of.unselected()), have.minus(want)
 	if len(added.names)+len(gone.names) == 0 {

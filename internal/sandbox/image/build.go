@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -72,7 +71,7 @@ func (b Builder) Compile(ctx context.Context, r Recipe, arch string) (Content, e
 		return Content{}, err
 	}
 	content := Content{recipe: r, arch: arch, version: b.Version, files: baseFiles()}
-	err = b.compile(ctx, r.Programs, arch, dir)
+	err = Compile(ctx, b.Root, b.Version, Platform{OS: "linux", Arch: arch}, dir, r.Programs...)
 	for _, program := range r.Programs {
 		if err != nil {
 			break
@@ -131,31 +130,6 @@ func (c Content) Image() (v1.Image, error) {
 		return nil, fmt.Errorf("pack image %s: %w", c.recipe.Repository, err)
 	}
 	return assemble(c.recipe, c.arch, c.version, layer)
-}
-
-// compile builds the programs in one call of the Go tool, so packages that they share are compiled
-// once.
-func (b Builder) compile(ctx context.Context, programs []string, arch, dir string) error {
-	args := []string{"build", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X github.com/seamark-dev/seamark/internal/daemon/version.version=" + b.Version,
-		"-o", dir + string(filepath.Separator)}
-	for _, program := range programs {
-		args = append(args, "./"+program)
-	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = b.Root
-	// GOFLAGS, GOEXPERIMENT and GOAMD64 of the caller would change the result.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=", "GOEXPERIMENT=", "GOAMD64=", "GOWORK=off")
-	output, err := cmd.CombinedOutput()
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, exec.ErrNotFound):
-		return fmt.Errorf("the Go tool is needed to build images; install Go and put it on the PATH: %w", err)
-	case err != nil:
-		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, strings.TrimSpace(string(output)))
-	}
-	return nil
 }
 
 // file is an entry of a layer; a name that ends in a slash is a folder.

@@ -2,6 +2,7 @@ package image
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"io"
 	"log"
@@ -190,6 +191,41 @@ func TestTarOfOneImage(t *testing.T) {
 	}
 	if err := WriteTar(file, "Not A Name", image); err == nil {
 		t.Error("an invalid name was accepted")
+	}
+}
+
+// TestLayoutOfOneImage checks that a layout is one whatever the number of architectures, and that
+// equal images make equal files.
+func TestLayoutOfOneImage(t *testing.T) {
+	b, r := project(t)
+	built, dir := build(t, b, r, "amd64"), t.TempDir()
+	var files [2][]byte
+	for i := range files {
+		file := filepath.Join(dir, "image.tar")
+		if err := WriteLayout(file, "example.com/thing:v1", built); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if files[i], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(files[0], files[1]) {
+		t.Error("the same image made different files")
+	}
+	var names []string
+	for reader := tar.NewReader(bytes.NewReader(files[0])); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, header.Name)
+	}
+	if !slices.Contains(names, "oci-layout") || slices.Contains(names, "manifest.json") {
+		t.Errorf("the file holds %v, which is no OCI layout", names)
 	}
 }
 

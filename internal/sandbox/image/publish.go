@@ -25,7 +25,20 @@ import (
 // WriteTar writes images of one name to a file for `ctr images import`, `docker load` and `seamark
 // sandbox load`. One image becomes a docker-archive, several (one per architecture) an OCI layout
 // with an index. The file is complete or does not exist.
-func WriteTar(file, reference string, images ...v1.Image) (err error) {
+func WriteTar(file, reference string, images ...v1.Image) error {
+	if len(images) == 1 {
+		return writeFile(file, reference, func(w io.Writer, tag name.Tag) error { return tarball.Write(tag, images[0], w) })
+	}
+	return WriteLayout(file, reference, images...)
+}
+
+// WriteLayout writes images of one name, one per architecture, as the tar of an OCI layout. Equal
+// images make equal files. The file is complete or does not exist.
+func WriteLayout(file, reference string, images ...v1.Image) error {
+	return writeFile(file, reference, func(w io.Writer, tag name.Tag) error { return writeLayout(w, tag, images) })
+}
+
+func writeFile(file, reference string, write func(io.Writer, name.Tag) error) (err error) {
 	tag, err := name.NewTag(reference)
 	if err != nil {
 		return fmt.Errorf("%q is not the name of an image such as %s:v1.0.0: %w", reference, Repository, err)
@@ -39,12 +52,7 @@ func WriteTar(file, reference string, images ...v1.Image) (err error) {
 			err = errors.Join(fmt.Errorf("writing image %s to %s: %w", reference, file, err), os.Remove(temporary.Name()))
 		}
 	}()
-	if len(images) == 1 {
-		err = tarball.Write(tag, images[0], temporary)
-	} else {
-		err = writeLayout(temporary, tag, images)
-	}
-	if err := errors.Join(err, temporary.Chmod(0o644), temporary.Close()); err != nil {
+	if err := errors.Join(write(temporary, tag), temporary.Chmod(0o644), temporary.Close()); err != nil {
 		return err
 	}
 	return os.Rename(temporary.Name(), file)

@@ -199,6 +199,14 @@ func TestSubscriptionFollowsNamespaces(t *testing.T) {
 
 	random := rand.New(rand.NewPCG(1, 2))
 	exists := map[string]bool{"a": true, "b": true}
+	toggle := func(namespace string) {
+		if exists[namespace] = !exists[namespace]; exists[namespace] {
+			namespaces.Add(namespace)
+			return
+		}
+		namespaces.Delete(namespace)
+		namespaces.Release(namespace)
+	}
 	for round := range 60 {
 		for range 5 {
 			namespace, i := names[random.IntN(len(names))], random.IntN(20)
@@ -208,37 +216,32 @@ func TestSubscriptionFollowsNamespaces(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		namespace := names[random.IntN(len(names))]
-		if exists[namespace] = !exists[namespace]; exists[namespace] {
-			namespaces.Add(namespace)
-		} else {
-			namespaces.Delete(namespace)
-			namespaces.Release(namespace)
-		}
+		toggle(names[random.IntN(len(names))])
 	}
-	var left []string
-	for _, namespace := range names {
-		if exists[namespace] {
-			left = append(left, namespace)
-		}
+	existing := func() []string {
+		return slices.DeleteFunc(slices.Clone(names), func(namespace string) bool { return !exists[namespace] })
 	}
-	awaitSame(t, informer, api.List, left...)
+	awaitSame(t, informer, api.List, existing()...)
 	for _, selector := range requests.selectors() {
 		if selector == "" {
 			t.Errorf("a list had no selector: %q", requests.selectors())
 		}
 	}
 
-	// More namespaces than a selector can name: everything is read, until there are fewer again.
+	// More namespaces than a selector can name: the informer holds the same, and follows them.
 	for i := range 200 {
-		namespaces.Add(fmt.Sprintf("%s-%d", strings.Repeat("long", 12), i))
+		toggle(fmt.Sprintf("%s-%d", strings.Repeat("long", 12), i))
 	}
-	awaitSame(t, informer, api.List, names...)
+	for round := range 20 {
+		namespace := names[random.IntN(len(names))]
+		toggle(namespace)
+		write(namespace, random.IntN(20), fmt.Sprint(100+round))
+	}
+	awaitSame(t, informer, api.List, existing()...)
 	for i := range 200 {
-		namespaces.Delete(fmt.Sprintf("%s-%d", strings.Repeat("long", 12), i))
-		namespaces.Release(fmt.Sprintf("%s-%d", strings.Repeat("long", 12), i))
+		toggle(fmt.Sprintf("%s-%d", strings.Repeat("long", 12), i))
 	}
-	awaitSame(t, informer, api.List, left...)
+	awaitSame(t, informer, api.List, existing()...)
 }
 
 // awaitSame waits until an informer holds what the server has of some namespaces.

@@ -28,8 +28,9 @@ const (
 	claimCRD    = "clusterclaims.multicluster.k8s.io"
 )
 
-// versions maps each CRD of the API server to its resourceVersion. Equal maps mean that nothing was
-// written.
+// versions maps each CRD of the API server to what changes when its spec, labels or annotations are
+// written. Equal maps mean that an installer wrote nothing: the resourceVersion would not do, because
+// several controllers of the API server write a CRD's conditions, some after it is established.
 func versions(t *testing.T, c client.Client) map[string]string {
 	t.Helper()
 	var list apiextensionsv1.CustomResourceDefinitionList
@@ -38,7 +39,7 @@ func versions(t *testing.T, c client.Client) map[string]string {
 	}
 	result := map[string]string{}
 	for _, crd := range list.Items {
-		result[crd.Name] = crd.ResourceVersion
+		result[crd.Name] = fmt.Sprint(crd.UID, crd.Generation, crd.Labels, crd.Annotations)
 	}
 	return result
 }

@@ -130,7 +130,7 @@ var mends = []mend{
 		"if false && h.lastVersion < newest {",
 	}, {
 		member + "heartbeat.go",
-		"case now.Sub(h.watchSeen) > h.LeaseDuration:",
-		"case false:",
+		"	w.waited++\n	return true",
+		"	w.waited++\n	return false",
 	}}},
 }

@@ -72,6 +72,10 @@ const (
 	// from the broker, together with most services of that cluster. Nothing shows that this is
 	// meant, so the import is kept for a while.
 	ServiceImportConditionWithdrawalHeld mcsv1beta1.ServiceImportConditionType = "WithdrawalHeld"
+	// ServiceImportConditionStalled means that the service cannot be used in this cluster, and that
+	// waiting does not help. Its reason and message are those of Ready. As for a ServiceExport,
+	// kstatus takes such an import for failed.
+	ServiceImportConditionStalled mcsv1beta1.ServiceImportConditionType = "Stalled"
 )
 
 // Reasons of these conditions.

@@ -158,7 +158,7 @@ func Join(ctx context.Context, c client.Client, m objects.Membership, o JoinOpti
 		return JoinResult{}, err
 	}
 	err = checkBroker(ctx, taken, local.KubeSystemUID)
-	if cause, _ := objects.ErrorCause(err); cause == objects.CauseUnauthorized && taken.Token != m.Token {
+	if apierrors.IsUnauthorized(err) && taken.Token != m.Token {
 		// The agent's own token is the newer one, by a clock that may have been wrong.
 		taken = m
 		err = checkBroker(ctx, taken, local.KubeSystemUID)

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -248,8 +247,8 @@ func managedOutsideBroker(label, value string) client.MatchingLabelsSelector {
 	return client.MatchingLabelsSelector{Selector: selector}
 }
 
-// setExportsNotMember sets Ready=False with reason NotMember on every ServiceExport and returns how
-// many there are.
+// setExportsNotMember sets Ready=False and Stalled=True with reason NotMember on every ServiceExport
+// and returns how many there are.
 func setExportsNotMember(ctx context.Context, c client.Client) (int, error) {
 	var exports mcsv1beta1.ServiceExportList
 	if err := c.List(ctx, &exports); err != nil && !absent(err) {
@@ -259,10 +258,7 @@ func setExportsNotMember(ctx context.Context, c client.Client) (int, error) {
 	for i := range exports.Items {
 		export := &exports.Items[i]
 		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // an agent that still runs writes it too
-			if !meta.SetStatusCondition(&export.Status.Conditions, metav1.Condition{
-				Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionFalse, ObservedGeneration: export.Generation,
-				Reason: string(v1alpha1.ServiceExportReasonNotMember), Message: LeftMessage,
-			}) {
+			if !objects.SetMembershipEnded(export, LeftMessage) {
 				return nil
 			}
 			err := c.Status().Update(ctx, export)

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -266,7 +267,7 @@ func (r *Renewal) tryInvitation(ctx context.Context) {
 	if err == nil {
 		err = r.renewWith(ctx, broker)
 	}
-	if cause, _ := objects.ErrorCause(err); cause == objects.CauseUnauthorized {
+	if apierrors.IsUnauthorized(err) {
 		r.tried = invitation.Token
 	}
 	if err != nil {

@@ -97,33 +97,26 @@ func acceptedAgain(ctx context.Context, secret *corev1.Secret) bool {
 }
 
 func setExportsNotMember(ctx context.Context, c client.Client, removed *RemovedError) error {
-	return updateExports(ctx, c, func(conditions *[]metav1.Condition, generation int64) bool {
-		changed := meta.RemoveStatusCondition(conditions, string(mcsv1beta1.ServiceExportConditionConflict))
-		return meta.SetStatusCondition(conditions, notMemberCondition(generation, removed)) || changed
+	return updateExports(ctx, c, func(export *mcsv1beta1.ServiceExport) bool {
+		changed := meta.RemoveStatusCondition(&export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict))
+		return objects.SetMembershipEnded(export, "not exported: "+removed.Error()) || changed
 	})
 }
 
 // SetExportsNotMember sets Ready=False on the ServiceExports of a cluster that is no member, or not
 // yet. An export that says so already, for whatever reason, stays as it is.
 func SetExportsNotMember(ctx context.Context, c client.Client, reason *NotMemberError) error {
-	return updateExports(ctx, c, func(conditions *[]metav1.Condition, generation int64) bool {
-		ready := meta.FindStatusCondition(*conditions, string(mcsv1beta1.ServiceExportConditionReady))
+	return updateExports(ctx, c, func(export *mcsv1beta1.ServiceExport) bool {
+		ready := meta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 		if ready != nil && ready.Reason == string(v1alpha1.ServiceExportReasonNotMember) {
 			return false
 		}
-		return meta.SetStatusCondition(conditions, notMemberCondition(generation, reason))
+		return objects.SetNotMemberYet(export, "not exported: "+reason.Error())
 	})
 }
 
-func notMemberCondition(generation int64, reason error) metav1.Condition {
-	return metav1.Condition{
-		Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionFalse, ObservedGeneration: generation,
-		Reason: string(v1alpha1.ServiceExportReasonNotMember), Message: "not exported: " + reason.Error(),
-	}
-}
-
 // updateExports updates the status of every ServiceExport whose conditions change.
-func updateExports(ctx context.Context, c client.Client, change func(conditions *[]metav1.Condition, generation int64) bool) error {
+func updateExports(ctx context.Context, c client.Client, change func(*mcsv1beta1.ServiceExport) bool) error {
 	var exports mcsv1beta1.ServiceExportList
 	if err := c.List(ctx, &exports); err != nil {
 		return fmt.Errorf("list the ServiceExports: %w", err)
@@ -131,7 +124,7 @@ func updateExports(ctx context.Context, c client.Client, change func(conditions 
 	var errs []error
 	for i := range exports.Items {
 		export := &exports.Items[i]
-		if !change(&export.Status.Conditions, export.Generation) {
+		if !change(export) {
 			continue
 		}
 		if err := c.Status().Update(ctx, export); client.IgnoreNotFound(err) != nil {

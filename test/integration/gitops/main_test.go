@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/daemon"
@@ -177,7 +179,7 @@ func containsAll(text string, parts ...string) bool {
 }
 
 // runAgent runs the agent of a cluster as the chart does, with the permissions of its
-// ServiceAccount, until stop is called or the test ends.
+// ServiceAccount and the data plane of its Deployment, until stop is called or the test ends.
 func runAgent(t *testing.T, cp *controlplane.ControlPlane) (log *logLines, stop func()) {
 	t.Helper()
 	admin, err := brokeradmin.NewClient(cp.Config())
@@ -187,12 +189,20 @@ func runAgent(t *testing.T, cp *controlplane.ControlPlane) (log *logLines, stop 
 	must(t, admin.SubResource("token").Create(context.Background(), owner, request))
 	config := rest.AnonymousClientConfig(cp.Config())
 	config.BearerToken = request.Status.Token
+	agentDeployment := &appsv1.Deployment{}
+	must(t, admin.Get(context.Background(), types.NamespacedName{Namespace: chart.Namespace, Name: "seamark-agent"}, agentDeployment))
+	plane := v1alpha1.DataPlane("")
+	for _, arg := range agentDeployment.Spec.Template.Spec.Containers[0].Args {
+		if value, found := strings.CutPrefix(arg, "--dataplane="); found {
+			plane = v1alpha1.DataPlane(value)
+		}
+	}
 	log = &logLines{}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
 		done <- agent.Run(ctx, agent.Options{
-			LeaderElection: true, ConfigureClusterDNS: true, RenewEvery: time.Second, LeaseDuration: 5 * time.Second,
+			LeaderElection: true, ConfigureClusterDNS: true, DataPlane: plane, RenewEvery: time.Second, LeaseDuration: 5 * time.Second,
 			Options: daemon.Options{Local: config, Log: funcr.New(log.add, funcr.Options{}), MetricsAddress: "0", ProbeAddress: "0"},
 		})
 	}()

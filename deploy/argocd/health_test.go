@@ -30,11 +30,12 @@ func health(t *testing.T, script, object string) (status, message string) {
 	// Argo CD opens these libraries only.
 	state := lua.NewState(lua.Options{SkipOpenLibs: true})
 	defer state.Close()
-	for name, open := range map[string]lua.LGFunction{
-		lua.LoadLibName: lua.OpenPackage, lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable,
-	} {
-		state.Push(state.NewFunction(open))
-		state.Push(lua.LString(name))
+	for _, library := range []struct {
+		name string
+		open lua.LGFunction
+	}{{lua.LoadLibName, lua.OpenPackage}, {lua.BaseLibName, lua.OpenBase}, {lua.TabLibName, lua.OpenTable}} {
+		state.Push(state.NewFunction(library.open))
+		state.Push(lua.LString(library.name))
 		if err := state.PCall(1, 0, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +92,9 @@ func TestHealth(t *testing.T) {
 		agreed   = `{type: Conflict, status: "False", reason: NoConflicts, message: none, observedGeneration: 2}`
 		usable   = `{type: Ready, status: "True", reason: Ready, message: the service is imported}`
 		stale    = `{type: StaleEndpointsKept, status: "True", reason: NoOtherCluster, message: east is stale}`
+		refused  = `{type: Ready, status: "False", reason: DerivedServiceRefused, message: timeout}`
 		foreign  = `{type: Ready, status: "False", reason: DerivedServiceForeign, message: there is already a Service}`
+		lasting  = `{type: Stalled, status: "True", reason: DerivedServiceForeign, message: there is already a Service}`
 		pending  = `{type: Ready, status: "False", reason: Pending, message: waiting for its Service}`
 	)
 	for _, test := range []struct{ script, object, status, message string }{
@@ -104,7 +107,9 @@ func TestHealth(t *testing.T) {
 		{export, conditions(older), "Progressing", "has not been seen yet"},
 		{imported, "metadata: {}", "Progressing", "waiting for seamark-agent"},
 		{imported, conditions(pending), "Progressing", "waiting for its Service"},
-		{imported, conditions(foreign), "Degraded", "there is already a Service"},
+		{imported, "status: {conditions: []}", "Progressing", "waiting for seamark-agent"},
+		{imported, conditions(refused), "Progressing", "timeout"},
+		{imported, conditions(foreign, lasting), "Degraded", "there is already a Service"},
 		{imported, conditions(usable), "Healthy", "the service is imported"},
 		{imported, conditions(usable, stale), "Healthy", "the service is imported; east is stale"},
 		{cluster, "metadata: {}", "Progressing", "has not connected yet"},

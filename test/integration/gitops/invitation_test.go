@@ -99,10 +99,11 @@ func TestInvitationIsAppliedAgain(t *testing.T) {
 		keeps("an invitation for another cluster", locked)
 		works("with an invitation for another cluster")
 	})
+	whole := t // the agent runs longer than the subtest
 	t.Run("deleted", func(t *testing.T) {
 		must(t, east.Client.Delete(context.Background(), first.Invitation()))
 		stop()
-		_, stop = runAgent(t, cp)
+		_, stop = runAgent(whole, cp)
 		keeps("the invitation is deleted", locked)
 		works("without an invitation")
 	})

@@ -213,6 +213,13 @@ func runAgent(t *testing.T, cp *controlplane.ControlPlane) (log *logLines, stop 
 		}
 	})
 	t.Cleanup(stop)
+	t.Cleanup(func() {
+		if t.Failed() {
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			t.Logf("the log of the agent of %s:\n%s", cp.Name(), strings.Join(log.lines[max(0, len(log.lines)-40):], "\n"))
+		}
+	})
 	return log, stop
 }
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/controlplane"
@@ -69,13 +69,11 @@ func documented(t *testing.T) (lines []string) {
 func newShell(t *testing.T, planes map[string]*controlplane.ControlPlane) func(line string) error {
 	t.Helper()
 	dir := t.TempDir()
-	config := clientcmdapi.NewConfig()
+	configs := map[string]*rest.Config{}
 	for name, cp := range planes {
-		rc := cp.Config()
-		config.Clusters[name] = &clientcmdapi.Cluster{Server: rc.Host, CertificateAuthorityData: rc.CAData}
-		config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: rc.CertData, ClientKeyData: rc.KeyData}
-		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+		configs[name] = cp.Config()
 	}
+	config := harness.Kubeconfig(configs, "")
 	config.CurrentContext = "east"
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	must(t, clientcmd.WriteToFile(*config, kubeconfig))

@@ -3,13 +3,38 @@ package gitops_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/seamark-dev/seamark/test/harness"
 )
+
+// Nothing that the chart can install differs from what the API server makes of it, so a tool that
+// applied it has nothing to do.
+func TestOptionsMakeNoDrift(t *testing.T) {
+	c := memberOf(t, harness.Fresh(t, 1)[0], "east").Client
+	for name, values := range map[string]map[string]any{
+		"nftables": {
+			"dataPlane": "nftables", "createNamespaces": true, "profiling": true, "logLevel": "debug", "enableClusterSetIP": false,
+			"networkPolicy": map[string]any{"enabled": true}, "clusterDNS": map[string]any{"configure": false},
+			"metrics":     map[string]any{"readers": []any{map[string]any{"namespace": "monitoring", "name": "prometheus"}}},
+			"tolerations": []any{map[string]any{"key": "dedicated", "operator": "Exists"}},
+			"image":       map[string]any{"pullSecrets": []any{"registry"}},
+		},
+		"none": {"dataPlane": "none", "beacon": map[string]any{"enabled": false}, "priorityClassName": "system-cluster-critical"},
+	} {
+		manifests := rendered(t, values)
+		apply(t, c, manifests, client.ForceOwnership) // the values of the other one
+		if changes := drift(t, c, manifests); len(changes) > 0 {
+			t.Errorf("%s: %s", name, strings.Join(changes, "\n"))
+		}
+	}
+}
 
 // drift returns what a GitOps tool would report: objects that server-side apply, as a dry run by
 // another field manager and without force, would change or could not write.

@@ -83,13 +83,14 @@ func asSecret(t *testing.T, m objects.Membership) []*unstructured.Unstructured {
 	return decode(t, text)
 }
 
-// apply applies objects by server-side apply, in their order and without force. It retries until
-// the API server serves the kinds that are among them.
-func apply(t *testing.T, c client.Client, objs []*unstructured.Unstructured) {
+// apply applies objects by server-side apply, in their order and, unless an option says so, without
+// force. It retries until the API server serves the kinds that are among them.
+func apply(t *testing.T, c client.Client, objs []*unstructured.Unstructured, more ...client.ApplyOption) {
 	t.Helper()
 	for _, obj := range objs {
 		harness.Eventually(t, "apply "+obj.GetKind()+" "+obj.GetName(), func() error {
-			return c.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(obj.DeepCopy()), client.FieldOwner(gitOps))
+			return c.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(obj.DeepCopy()),
+				append(more, client.FieldOwner(gitOps))...)
 		})
 	}
 }

@@ -75,7 +75,7 @@ func TestHelmAndThePreviousVersion(t *testing.T) {
 	joined = b.membership("east")
 	readsInvitations("after a new join", true)
 	dir := t.TempDir()
-	runOld("chart package --destination " + dir)
+	runOld("chart package " + dir)
 	files, err := filepath.Glob(filepath.Join(dir, "*.tgz"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the chart of the previous version: %v (%v)", files, err)

@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -89,6 +88,7 @@ type agent struct {
 	Options
 	membership   objects.Membership
 	stored       objects.Membership // the membership as it is in the Secret
+	storedIn     types.UID          // of the Secret
 	manager      manager.Manager
 	broker       cluster.Cluster
 	brokerDirect client.Client
@@ -224,33 +224,6 @@ func (a *agent) assemble(ctx context.Context) error {
 	return a.run(ctx, a.watchClusterSet, a.watchAddresses, a.guardWithdrawals, a.addReconcilers, a.addRunnables)
 }
 
-// readMembership reads the membership of this cluster.
-func (a *agent) readMembership(ctx context.Context) error {
-	scheme, err := newScheme()
-	if err != nil {
-		return err
-	}
-	a.Local = rest.CopyConfig(a.Local)
-	a.Local.QPS = -1 // the API server's priority and fairness limits the agent
-	a.Local.Wrap(member.NewTransport().Wrap)
-	if a.localDirect, err = client.New(a.Local, client.Options{Scheme: scheme, Mapper: newMapper()}); err != nil {
-		return fmt.Errorf("connect to this cluster: %w", err)
-	}
-	var secret *corev1.Secret
-	if secret, a.stored, err = a.memberships().TakeUp(ctx); err != nil {
-		return err
-	}
-	a.membership = a.stored
-	a.membership.DataPlane = cmp.Or(a.DataPlane, a.stored.DataPlane)
-	a.membership.UseClusterSetIP = cmp.Or(a.UseClusterSetIP, a.stored.UseClusterSetIP)
-	a.ReportClusterID(a.membership.ClusterID)
-	return member.CheckSecret(secret, a.membership)
-}
-
-func (a *agent) memberships() *member.Memberships {
-	return &member.Memberships{Client: a.localDirect, Log: a.Log.WithName("membership")}
-}
-
 // connect creates the manager of this cluster and the connection to the broker.
 func (a *agent) connect(context.Context) error {
 	scheme, err := newScheme()
@@ -312,7 +285,9 @@ func (a *agent) connect(context.Context) error {
 	return errors.Join(
 		a.manager.Add(renewal),
 		a.manager.Add(everyReplica(invitations.Start)),
-		a.manager.Add(everyReplica(func(ctx context.Context) error { return renewal.WatchMembership(ctx, a.manager.GetCache()) })),
+		a.manager.Add(everyReplica(func(ctx context.Context) error {
+			return renewal.WatchMembership(ctx, a.manager.GetCache(), a.memberships())
+		})),
 		a.manager.Add(everyReplica(func(ctx context.Context) error { return a.memberships().WatchInvitation(ctx, invitations) })),
 	)
 }

@@ -110,6 +110,9 @@ func signal(c chan<- struct{}) {
 	}
 }
 
+// Token returns the token that is used now.
+func (c *Credential) Token() string { return c.held.Load().text }
+
 // LifetimeUsed returns how much of the token's lifetime is over: 1 means that it has expired.
 func (c *Credential) LifetimeUsed() float64 { return c.held.Load().used(time.Now()) }
 

@@ -34,13 +34,17 @@ func notMember(format string, args ...any) error {
 type Memberships struct {
 	Client client.Client // uncached
 	Log    logr.Logger
+	// Held returns the membership with which this agent runs, if the Secret with this UID is the one
+	// that held it. It is nil before the agent runs.
+	Held func(types.UID) *objects.Membership
 
 	reported string // what was logged about the invitation last
 }
 
-// TakeUp returns the membership of this cluster, after it has stored what an invitation changes. A
-// cluster without a membership gets a NotMemberError. Any replica may call it: the second one finds
-// nothing to write.
+// TakeUp returns the membership of this cluster, after it has stored what an invitation changes. It
+// restores the membership of a running agent whose Secret another client emptied. A cluster without
+// a membership gets a NotMemberError. Any replica may call it: the second one finds nothing to
+// write.
 func (s *Memberships) TakeUp(ctx context.Context) (secret *corev1.Secret, m objects.Membership, err error) {
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		secret, m, err = s.takeUp(ctx)
@@ -64,6 +68,10 @@ func (s *Memberships) takeUp(ctx context.Context) (*corev1.Secret, objects.Membe
 			objects.AgentNamespace, objects.MembershipSecret)
 	}
 	stored, broken := objects.MembershipFrom(secret)
+	held := s.emptied(secret)
+	if held != nil {
+		stored, broken = *held, nil
+	}
 	switch {
 	case invitation == nil && problem != nil && broken != nil:
 		return nil, none, &NotMemberError{problem}
@@ -71,6 +79,9 @@ func (s *Memberships) takeUp(ctx context.Context) (*corev1.Secret, objects.Membe
 		return nil, none, &NotMemberError{broken}
 	case invitation == nil:
 		s.report(problem)
+		if held != nil {
+			return s.store(ctx, secret, stored)
+		}
 		return secret, stored, nil
 	case broken != nil:
 		if err := s.checkIdentity(ctx, *invitation); err != nil {
@@ -83,13 +94,23 @@ func (s *Memberships) takeUp(ctx context.Context) (*corev1.Secret, objects.Membe
 		taken, err = *invitation, nil // the earlier membership has ended
 	}
 	s.report(err)
-	if equality.Semantic.DeepEqual(taken, stored) {
+	if held == nil && equality.Semantic.DeepEqual(taken, stored) {
 		return secret, stored, nil
 	}
 	if taken.Token != stored.Token {
 		objects.ClearRemoved(secret)
 	}
 	return s.store(ctx, secret, taken)
+}
+
+// emptied returns the membership of this running agent if its Secret exists and holds nothing. A tool
+// that replaces objects by what the chart has empties it. Leaving deletes it, so a Secret with
+// another UID is not restored.
+func (s *Memberships) emptied(secret *corev1.Secret) *objects.Membership {
+	if s.Held == nil || secret == nil || len(secret.Data) > 0 {
+		return nil
+	}
+	return s.Held(secret.UID)
 }
 
 // report logs what is wrong with an invitation while the agent goes on without it.
@@ -126,7 +147,7 @@ func (s *Memberships) store(ctx context.Context, secret *corev1.Secret, m object
 	if err := s.Client.Update(ctx, secret); err != nil {
 		return nil, m, fmt.Errorf("store the membership in secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
-	s.Log.Info("took up the invitation", "clusterset", m.ClusterSet, "broker", m.Server)
+	s.Log.Info("stored the membership", "clusterset", m.ClusterSet, "broker", m.Server)
 	return secret, m, nil
 }
 

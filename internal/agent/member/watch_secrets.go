@@ -15,16 +15,21 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// takeUpRetry is how long to wait after an invitation could not be stored.
+// takeUpRetry is how long to wait after a membership could not be stored.
 const takeUpRetry = 5 * time.Second
 
-// WatchMembership uses the token that joining again has stored. It returns a NotMemberError if the
+// WatchMembership uses the token that joining again has stored. It restores the membership if another
+// client emptied its Secret. It returns a NotMemberError if the
 // cluster left, and ErrMembershipChanged if it joined as another member: the agent must not go on
 // then, or it would restore the objects that leaving deletes. It is run in all replicas: each may
 // have to renew the lease.
-func (r *Renewal) WatchMembership(ctx context.Context, c cache.Cache) error {
-	ended := make(chan error, 1)
+func (r *Renewal) WatchMembership(ctx context.Context, c cache.Cache, memberships *Memberships) error {
+	ended, emptied := make(chan error, 1), make(chan struct{}, 1)
 	check := func(secret *corev1.Secret) {
+		if memberships.emptied(secret) != nil {
+			signal(emptied)
+			return
+		}
 		if err := r.adoptToken(secret); err != nil {
 			select {
 			case ended <- err:
@@ -41,12 +46,27 @@ func (r *Renewal) WatchMembership(ctx context.Context, c cache.Cache) error {
 	if _, err := r.secret(ctx); apierrors.IsNotFound(err) {
 		check(nil)
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-ended:
-		return err
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-ended:
+			return err
+		case <-emptied:
+			memberships.takeUpOrRetry(ctx, emptied)
+		}
 	}
+}
+
+// takeUpOrRetry calls TakeUp, and signals to do so again if it failed.
+func (s *Memberships) takeUpOrRetry(ctx context.Context, again chan<- struct{}) {
+	_, _, err := s.TakeUp(ctx)
+	var none *NotMemberError
+	if err == nil || errors.As(err, &none) || ctx.Err() != nil {
+		return // WatchMembership finds that the membership ended
+	}
+	s.Log.Error(err, "cannot store the membership; retrying", "interval", takeUpRetry)
+	time.AfterFunc(takeUpRetry, func() { signal(again) })
 }
 
 // WatchInvitation stores what a new or changed invitation says. WatchMembership then uses it. An
@@ -69,13 +89,7 @@ func (s *Memberships) WatchInvitation(ctx context.Context, c cache.Cache) error 
 			return nil
 		case <-changed:
 		}
-		_, _, err := s.TakeUp(ctx)
-		var none *NotMemberError
-		if err == nil || errors.As(err, &none) || ctx.Err() != nil {
-			continue // WatchMembership finds that the membership ended
-		}
-		s.Log.Error(err, "cannot take up the invitation; retrying", "interval", takeUpRetry)
-		time.AfterFunc(takeUpRetry, func() { signal(changed) })
+		s.takeUpOrRetry(ctx, changed)
 	}
 }
 

@@ -92,9 +92,17 @@ func TestInvitationIsAppliedAgain(t *testing.T) {
 		awaitStored(t, east.Client, moved)
 		works("at the new address")
 	})
+	t.Run("replaced by what the chart has", func(t *testing.T) {
+		fleet.Update(t, east, objects.AgentNamespace, objects.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) { s.Data = nil })
+		applyAgain(first, 5)
+		restored := locked
+		restored.Server = cps[0].DirectConfig().Host
+		awaitStored(t, east.Client, restored)
+		works("with the restored membership")
+	})
 	t.Run("for another cluster", func(t *testing.T) {
 		other := b.invite(t, "west")
-		applyAgain(other, 5)
+		applyAgain(other, 6)
 		log.await(t, "not using the invitation", "run seamark leave first")
 		keeps("an invitation for another cluster", locked)
 		works("with an invitation for another cluster")

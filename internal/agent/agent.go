@@ -306,7 +306,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 		ClusterID: a.membership.ClusterID, ClusterSet: a.membership.ClusterSet, Namespace: a.membership.Namespace, Holder: a.facts.Holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration,
 		NewestLease: func() int64 { return a.state.NewestLease() }, WatchedLease: func() int64 { return a.state.WatchedLease() },
-		OnBrokerRestored: a.relistBroker, Elected: a.elected(), LeaderNonce: a.leaderNonce(),
+		Stretch: a.leaseStretch, OnBrokerRestored: a.relistBroker, Elected: a.elected(), LeaderNonce: a.leaderNonce(),
 	}
 	var err error
 	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.requestResync); err != nil {
@@ -342,7 +342,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 	a.leases = &member.LeaseReader{
 		State: a.state, Namespace: a.membership.Namespace, Client: a.brokerDirect, Log: a.Log.WithName("liveness"),
 		Members: a.concerned, Clusters: a.clusters.Len, Reached: func(cluster string) bool { return a.reachStates().InAnyFamily(cluster) },
-		Every: a.RenewEvery - a.stagger("leases", a.RenewEvery/10), PollEvery: a.PollEvery,
+		Every: a.RenewEvery - a.stagger("leases", a.RenewEvery/10), PollEvery: a.PollEvery, Stretch: a.leaseStretch,
 	}
 	return a.state.WatchBroker(ctx, a.broker.GetCache(), []client.Object{
 		&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &v1alpha1.ClusterSet{}, &v1alpha1.Cluster{},

@@ -50,3 +50,13 @@ func (b jitteredBackoff) When(item reconcile.Request) time.Duration {
 	delay := b.TypedRateLimiter.When(item)
 	return delay/2 + rand.N(delay)
 }
+
+// leaseStretch returns by how much the times of leases are longer with as many members as there
+// are; 0 if that is not known, as in a replica that does not lead.
+func (a *agent) leaseStretch() float64 {
+	members := a.clusters.Len()
+	if members == 0 {
+		return 0
+	}
+	return objects.LeaseStretch(a.RenewEvery, members)
+}

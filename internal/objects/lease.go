@@ -22,7 +22,17 @@ const (
 
 	shortestLease = time.Second
 	longestLease  = 10 * time.Minute
+
+	// renewalsPerSecond bounds how many leases all members of a clusterset renew: with RenewEvery
+	// 500 members reach it. A renewal takes one to two milliseconds of an API server's time.
+	renewalsPerSecond = 100
 )
+
+// LeaseStretch returns by how much a member's renewals and its lease are longer than they are in a
+// small clusterset: with so many members that they would renew more than renewalsPerSecond leases.
+func LeaseStretch(renewEvery time.Duration, members int) float64 {
+	return max(1, float64(members)/(renewalsPerSecond*renewEvery.Seconds()))
+}
 
 // LeaseDurationOf returns how long a lease lasts after its renewal, as its holder says, within
 // bounds: another cluster wrote it.

@@ -42,7 +42,7 @@ func (m *duplicateMark) observe(value, ownNonce string, expiry time.Duration, no
 // are two.
 func (h *Heartbeat) markDuplicate(ctx context.Context, lease *coordinationv1.Lease) {
 	now := time.Now()
-	if now.Sub(h.marked) < markInterval*h.RenewEvery && objects.IsMarkedBy(lease, h.claim.nonce) {
+	if now.Sub(h.marked) < markInterval*h.renewEvery() && objects.IsMarkedBy(lease, h.claim.nonce) {
 		return
 	}
 	marked := lease.DeepCopy()
@@ -57,7 +57,7 @@ func (h *Heartbeat) markDuplicate(ctx context.Context, lease *coordinationv1.Lea
 // keepMark leaves the mark of a copy of this cluster on the lease as long as the copy runs, and
 // records whether there is one.
 func (h *Heartbeat) keepMark(lease *coordinationv1.Lease) {
-	mark := h.mark.observe(lease.Annotations[v1alpha1.AnnotationDuplicate], h.claim.nonce, markExpiry*h.RenewEvery, time.Now())
+	mark := h.mark.observe(lease.Annotations[v1alpha1.AnnotationDuplicate], h.claim.nonce, markExpiry*h.renewEvery(), time.Now())
 	if mark == "" {
 		delete(lease.Annotations, v1alpha1.AnnotationDuplicate)
 	}

@@ -41,10 +41,12 @@ type Heartbeat struct {
 	Elected <-chan struct{}
 	// LeaderNonce returns the nonce of this cluster's leader, which all its replicas can read.
 	LeaderNonce func(context.Context) (string, error)
-	// RenewEvery is how often the lease is renewed.
+	// RenewEvery is how often the lease is renewed in a clusterset that is not very large.
 	RenewEvery time.Duration
-	// LeaseDuration is how long after a renewal other members take this one for alive.
+	// LeaseDuration is how long after a renewal other members then take this one for alive.
 	LeaseDuration time.Duration
+	// Stretch returns by how much both are longer at present; 0 if that is not known yet.
+	Stretch func() float64
 	// NewestLease returns the highest resource version of all leases that this agent has received,
 	// WatchedLease that of its own lease as received from the watch; 0 if there is none.
 	NewestLease, WatchedLease func() int64
@@ -55,6 +57,7 @@ type Heartbeat struct {
 	claim       claim
 	known       *coordinationv1.Lease // as last written, nil if it must be read
 	lastVersion int64                 // resource version of the lease as last read or written
+	stretch     float64               // as last read or written
 	watch       watchedRenewals
 
 	mark   duplicateMark
@@ -73,7 +76,8 @@ func (h *Heartbeat) NeedLeaderElection() bool { return false }
 
 // Start renews until ctx ends, or until the lease says that this cluster was removed.
 func (h *Heartbeat) Start(ctx context.Context) error {
-	h.claim.holder, h.claim.renewEvery = h.Holder, h.RenewEvery
+	h.claim.holder = h.Holder
+	h.setStretch(1)
 	elected := h.Elected
 	ticker := time.NewTicker(h.RenewEvery)
 	defer ticker.Stop()
@@ -122,14 +126,26 @@ func (h *Heartbeat) phase() time.Duration {
 // overloaded by all members that try.
 func (h *Heartbeat) interval() time.Duration {
 	if h.known != nil || h.LastError() != nil {
-		return h.RenewEvery
+		return h.renewEvery()
 	}
-	return h.RenewEvery / 2
+	return h.renewEvery() / 2
+}
+
+// renewEvery returns how often the lease is renewed at present.
+func (h *Heartbeat) renewEvery() time.Duration { return h.stretched(h.RenewEvery) }
+
+func (h *Heartbeat) stretched(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * max(h.stretch, 1))
+}
+
+func (h *Heartbeat) setStretch(stretch float64) {
+	h.stretch = stretch
+	h.claim.renewEvery = h.renewEvery()
 }
 
 // attempt bounds the requests of one renewal: a slow one must not delay the next ones.
 func (h *Heartbeat) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, max(h.RenewEvery, time.Second))
+	return context.WithTimeout(ctx, max(h.renewEvery(), time.Second))
 }
 
 // lead renews the lease as the leader.
@@ -201,7 +217,7 @@ func (h *Heartbeat) recordOutcome(renewed bool, err error) {
 		h.Log.Info("acquired this member's lease on the broker")
 	}
 	if err != nil && (h.lastErr == nil || h.lastErr.Error() != err.Error()) {
-		h.Log.Error(err, "cannot renew this member's lease on the broker; retrying", "interval", h.RenewEvery)
+		h.Log.Error(err, "cannot renew this member's lease on the broker; retrying", "interval", h.renewEvery())
 	}
 	h.holdsID, h.lastErr = h.holdsID || renewed, err
 	if !renewed && (err == nil || errors.Is(err, objects.ErrClusterIDTaken)) {
@@ -256,11 +272,15 @@ func (e *idTakenError) Error() string {
 		"run seamark leave here and join with another id", e.id, e.holder)
 }
 
-// read reads the lease, and observes renewals by other processes.
+// read reads the lease, and observes renewals by other processes. Those renew as often as the lease
+// says: a process that does not lead knows no other members.
 func (h *Heartbeat) read(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
 	if err := h.Client.Get(ctx, types.NamespacedName{Namespace: h.Namespace, Name: h.ClusterID}, lease); err != nil {
 		return nil, fmt.Errorf("read lease %s: %w", h.ClusterID, err)
+	}
+	if lease.Spec.LeaseDurationSeconds != nil {
+		h.setStretch(objects.LeaseDurationOf(lease).Seconds() / h.LeaseDuration.Seconds())
 	}
 	h.claim.observe(lease, time.Now())
 	return lease, removal(lease, h.ClusterID, h.ClusterSet)
@@ -294,7 +314,7 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease) (*co
 // renewals for the duration of a lease, although they succeed. It is the last resort for a watch
 // that waits for a version which the broker will not have for long.
 func (h *Heartbeat) checkWatch(renewing bool) {
-	if h.watch.stuck(renewing && h.WatchedLease() < h.lastVersion, time.Now(), h.LeaseDuration) {
+	if h.watch.stuck(renewing && h.WatchedLease() < h.lastVersion, time.Now(), h.stretched(h.LeaseDuration)) {
 		h.Log.Info("the watch does not deliver this member's renewals; listing all objects of the broker again")
 		h.OnBrokerRestored()
 	}
@@ -354,7 +374,10 @@ func (h *Heartbeat) brokerRestored() {
 // broker was restored since then.
 func (h *Heartbeat) write(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	now := time.Now()
-	lease.Spec.LeaseDurationSeconds = ptr.To(int32(max(h.LeaseDuration.Seconds(), 1)))
+	if stretch := h.Stretch(); stretch > 0 {
+		h.setStretch(stretch)
+	}
+	lease.Spec.LeaseDurationSeconds = ptr.To(int32(max(h.stretched(h.LeaseDuration).Seconds(), 1)))
 	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))
 	newest := h.NewestLease()
 	if err := h.Client.Update(ctx, lease); err != nil {

@@ -33,8 +33,11 @@ type LeaseReader struct {
 	Clusters func() int
 	// Reached reports whether a cluster answers here, so that its lease is not in doubt.
 	Reached func(cluster string) bool
-	// Every is how often a lease in doubt is read, PollEvery how often it is decided which are.
+	// Every is how often a lease in doubt is read in a clusterset that is not very large, PollEvery
+	// how often it is decided which are.
 	Every, PollEvery time.Duration
+	// Stretch returns by how much members renew their leases less often; 0 if that is not known yet.
+	Stretch func() float64
 
 	listed atomic.Bool
 }
@@ -74,7 +77,7 @@ func (r *LeaseReader) readDue(ctx context.Context) error {
 	if !r.State.Judged() {
 		return nil // which members matter is not known yet
 	}
-	due := r.State.Liveness.Due(r.Members(), r.Reached, r.Every, time.Now())
+	due := r.State.Liveness.Due(r.Members(), r.Reached, r.interval(), time.Now())
 	if len(due) >= listFrom {
 		return r.list(ctx)
 	}
@@ -92,6 +95,9 @@ func (r *LeaseReader) readDue(ctx context.Context) error {
 	}
 	return nil
 }
+
+// interval returns how often a lease in doubt is read at present.
+func (r *LeaseReader) interval() time.Duration { return time.Duration(float64(r.Every) * max(r.Stretch(), 1)) }
 
 func (r *LeaseReader) list(ctx context.Context) error {
 	leases := &coordinationv1.LeaseList{}

@@ -26,7 +26,7 @@ const recordPage = 500
 // wasSilent reports whether this member's lease was not renewed for so long that others may have
 // demoted it. The renewal was written in this cluster too, so the clocks are comparable.
 func (h *Heartbeat) wasSilent(lease *coordinationv1.Lease) bool {
-	return lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) >= objects.DemoteAfter(h.LeaseDuration)
+	return lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) >= objects.DemoteAfter(objects.LeaseDurationOf(lease))
 }
 
 // yieldAfterSilence makes this member's exports the youngest before it renews its lease, if other
@@ -36,7 +36,7 @@ func (h *Heartbeat) wasSilent(lease *coordinationv1.Lease) bool {
 // nothing: no member can make another one younger.
 func (h *Heartbeat) yieldAfterSilence(ctx context.Context, lease *coordinationv1.Lease) error {
 	if h.wasSilent(lease) {
-		h.yieldUntil = time.Now().Add(h.LeaseDuration)
+		h.yieldUntil = time.Now().Add(objects.LeaseDurationOf(lease))
 	}
 	if time.Now().After(h.yieldUntil) {
 		return nil

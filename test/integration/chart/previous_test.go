@@ -52,15 +52,15 @@ func TestHelmAndThePreviousVersion(t *testing.T) {
 		}
 	}
 	readsInvitations("at first", false)
-	upgrade := func(c *helmchart.Chart, values map[string]any) {
+	upgrade := func(c *helmchart.Chart, values map[string]any, force bool) {
 		t.Helper()
 		u := action.NewUpgrade(b.helm("east"))
-		u.Namespace, u.WaitStrategy, u.ResetValues = chart.Namespace, kube.HookOnlyStrategy, values != nil
+		u.Namespace, u.WaitStrategy, u.ResetValues, u.ForceConflicts = chart.Namespace, kube.HookOnlyStrategy, values != nil, force
 		if _, err := u.Run(chart.ReleaseName, c, values); err != nil {
 			t.Fatalf("helm upgrade: %v", err)
 		}
 	}
-	upgrade(packaged(t), nil)
+	upgrade(packaged(t), nil, true) // the previous join wrote policies in its own name
 	readsInvitations("after helm upgrade", true)
 	rollback := action.NewRollback(b.helm("east"))
 	rollback.WaitStrategy = kube.HookOnlyStrategy
@@ -84,7 +84,7 @@ func TestHelmAndThePreviousVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	upgrade(before, map[string]any{})
+	upgrade(before, map[string]any{}, false)
 	readsInvitations("after a downgrade", false)
 }
 

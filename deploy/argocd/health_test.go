@@ -133,7 +133,8 @@ func TestConfigMap(t *testing.T) {
 	want := map[string]string{}
 	var text strings.Builder
 	text.WriteString("# The health of Seamark's kinds for Argo CD: merge it into its ConfigMap. The scripts are those beside this file.\n" +
-		"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: argocd-cm\n  namespace: argocd\n  labels:\n    app.kubernetes.io/part-of: argocd\ndata:\n")
+		"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: argocd-cm\n  namespace: argocd\n  labels:\n" +
+		"    app.kubernetes.io/part-of: argocd\ndata:\n")
 	for _, script := range scripts {
 		body, err := os.ReadFile(script)
 		if err != nil {

@@ -36,18 +36,15 @@ func (a *agent) configureClusterDNS(ctx context.Context) error {
 		}
 		left, changed, err := a.forwardNames(ctx)
 		problem := left
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
+		if err != nil {
 			problem = err.Error()
-		default:
+		} else {
 			interval = dnsInterval
 		}
 		if changed {
 			log.Info("the cluster's DNS forwards the clusterset's names", "configmap", corefile.ConfigMap.String())
 		}
-		if problem != "" && problem != reported {
+		if problem != "" && problem != reported && ctx.Err() == nil {
 			log.Info("the cluster's DNS is not changed: make it forward the clusterset's names yourself, see docs/install.md", "reason", problem)
 		}
 		reported = problem

@@ -24,8 +24,8 @@ import (
 // restInterval is how often a resting agent looks whether its cluster joined again.
 const restInterval = 2 * time.Second
 
-// waitingExportsInterval is how often an agent that waits for an invitation looks for ServiceExports
-// that do not say so yet.
+// waitingExportsInterval is how often an agent that waits for an invitation looks for
+// ServiceExports that do not say so yet.
 const waitingExportsInterval = 30 * time.Second
 
 // errJoinedAgain ends the rest.

@@ -199,7 +199,8 @@ func TestInvitationSecret(t *testing.T) {
 	checkError(t, err)
 	for name, text := range map[string]string{
 		"data": string(text),
-		"text": "kind: Secret\nstringData: {clusterID: east, clusterSet: prod, namespace: broker, server: 'https://a:6443', ca.crt: ca, token: secret}\n",
+		"text": "kind: Secret\nstringData: {clusterID: east, clusterSet: prod, namespace: broker, " +
+			"server: 'https://a:6443', ca.crt: ca, token: secret}\n",
 	} {
 		read, err := DecodeInvitation([]byte(text))
 		checkError(t, err)

@@ -247,8 +247,8 @@ func managedOutsideBroker(label, value string) client.MatchingLabelsSelector {
 	return client.MatchingLabelsSelector{Selector: selector}
 }
 
-// setExportsNotMember sets Ready=False and Stalled=True with reason NotMember on every ServiceExport
-// and returns how many there are.
+// setExportsNotMember sets Ready=False and Stalled=True with reason NotMember on every
+// ServiceExport and returns how many there are.
 func setExportsNotMember(ctx context.Context, c client.Client) (int, error) {
 	var exports mcsv1beta1.ServiceExportList
 	if err := c.List(ctx, &exports); err != nil && !absent(err) {

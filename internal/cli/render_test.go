@@ -72,7 +72,8 @@ func TestRender(t *testing.T) {
 		with, lack []string
 	}{
 		{[]string{"chart", "render"},
-			[]string{crd, namespace, "Secret seamark-broker", "Deployment seamark-agent"}, []string{"Secret seamark-invitation", "DaemonSet seamark-proxy"}},
+			[]string{crd, namespace, "Secret seamark-broker", "Deployment seamark-agent"},
+			[]string{"Secret seamark-invitation", "DaemonSet seamark-proxy"}},
 		{[]string{"chart", "render", "--invitation", invitation, "-f", values, "--set", "dns.replicas=4"},
 			[]string{crd, namespace, "Secret seamark-invitation", "DaemonSet seamark-proxy"}, nil},
 		{[]string{"chart", "render", "--skip-crds"}, []string{namespace, "Deployment seamark-dns"}, []string{crd}},

@@ -8,9 +8,9 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// SetMembershipEnded sets Ready=False and Stalled=True on a ServiceExport of a cluster that left its
-// clusterset or was removed from it: only joining again helps. It reports whether the conditions
-// changed.
+// SetMembershipEnded sets Ready=False and Stalled=True on a ServiceExport of a cluster that left
+// its clusterset or was removed from it: only joining again helps. It reports whether the
+// conditions changed.
 func SetMembershipEnded(export *mcsv1beta1.ServiceExport, message string) bool {
 	stalled := meta.SetStatusCondition(&export.Status.Conditions,
 		notMember(export, v1alpha1.ServiceExportConditionStalled, metav1.ConditionTrue, message))

@@ -103,8 +103,8 @@ func (s *Memberships) takeUp(ctx context.Context) (*corev1.Secret, objects.Membe
 	return s.store(ctx, secret, taken)
 }
 
-// emptied returns the membership of this running agent if its Secret exists and holds nothing. A tool
-// that replaces objects by what the chart has empties it. Leaving deletes it, so a Secret with
+// emptied returns the membership of this running agent if its Secret exists and holds nothing. A
+// tool that replaces objects by what the chart has empties it. Leaving deletes it, so a Secret with
 // another UID is not restored.
 func (s *Memberships) emptied(secret *corev1.Secret) *objects.Membership {
 	if s.Held == nil || secret == nil || len(secret.Data) > 0 {

@@ -18,8 +18,8 @@ import (
 // takeUpRetry is how long to wait after a membership could not be stored.
 const takeUpRetry = 5 * time.Second
 
-// WatchMembership uses the token that joining again has stored. It restores the membership if another
-// client emptied its Secret. It returns a NotMemberError if the
+// WatchMembership uses the token that joining again has stored. It restores the membership if
+// another client emptied its Secret. It returns a NotMemberError if the
 // cluster left, and ErrMembershipChanged if it joined as another member: the agent must not go on
 // then, or it would restore the objects that leaving deletes. It is run in all replicas: each may
 // have to renew the lease.

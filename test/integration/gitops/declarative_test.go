@@ -51,7 +51,7 @@ func TestAppliedManifestsMakeAClusterset(t *testing.T) {
 	log, stop := runAgent(t, cps[1])
 	log.await(t, "waiting for an invitation", "seamark broker invite ID -o yaml")
 	c := east.Awaits(t, ns, "web", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse,
-		mcsv1beta1.ServiceExportConditionReason(v1alpha1.ServiceExportReasonNotMember))
+		v1alpha1.ServiceExportReasonNotMember)
 	if !strings.Contains(c.Message, "apply an invitation") {
 		t.Errorf("the export of a cluster without an invitation says: %s", c.Message)
 	}
@@ -167,7 +167,7 @@ func events(t *testing.T, cps []*controlplane.ControlPlane, ns string, east, wes
 // storeRenewed stores a token as the agent does when it has renewed its own, which takes it hours.
 func storeRenewed(t *testing.T, b *broker, m *fleet.Member) {
 	t.Helper()
-	_, before, err := stored(m.Client)
+	before, err := stored(m.Client)
 	must(t, err)
 	renewed := b.renewLater(t, m.ID, before.Token)
 	fleet.Update(t, m, objects.AgentNamespace, objects.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) {

@@ -25,7 +25,7 @@ func TestOptionsMakeNoDrift(t *testing.T) {
 			"metrics":     map[string]any{"readers": []any{map[string]any{"namespace": "monitoring", "name": "prometheus"}}},
 			"tolerations": []any{map[string]any{"key": "dedicated", "operator": "Exists"}},
 			"image":       map[string]any{"pullSecrets": []any{"registry"}},
-			"dns":         map[string]any{"locality": []any{"headless", "classic"}, "fallthrough": []any{"example.org"}, "upstreams": []any{"10.0.0.10"}},
+			"dns":         map[string]any{"locality": []any{"headless"}, "fallthrough": []any{"example.org"}, "upstreams": []any{"10.0.0.10"}},
 		},
 		"none": {"dataPlane": "none", "beacon": map[string]any{"enabled": false}, "priorityClassName": "system-cluster-critical"},
 	} {

@@ -27,7 +27,7 @@ func TestInvitationIsAppliedAgain(t *testing.T) {
 	first := b.invite(t, "east")
 	apply(t, east.Client, rendered(t, nil))
 	apply(t, east.Client, asSecret(t, first))
-	log, stop := runAgent(t, cp)
+	_, stop := runAgent(t, cp)
 	awaitStored(t, east.Client, first)
 	ns := fleet.NewNamespace(t, east)
 	exports := 0
@@ -54,7 +54,7 @@ func TestInvitationIsAppliedAgain(t *testing.T) {
 	keeps := func(when string, want objects.Membership) {
 		t.Helper()
 		harness.Consistently(t, when, 3*time.Second, func() error {
-			_, m, err := stored(east.Client)
+			m, err := stored(east.Client)
 			if err == nil && m.Token != want.Token {
 				err = fmt.Errorf("the stored token is of %s", issuedAt(m))
 			}
@@ -71,7 +71,7 @@ func TestInvitationIsAppliedAgain(t *testing.T) {
 	keeps("the invitation is applied again", renewed)
 	works("with the renewed token")
 	stop()
-	log, stop = runAgent(t, cp)
+	log, stop := runAgent(t, cp)
 	keeps("the agent restarts", renewed)
 	works("after a restart")
 
@@ -126,7 +126,7 @@ func TestInvitationIsAppliedAgain(t *testing.T) {
 		})
 		apply(t, east.Client, asSecret(t, usable))
 		harness.Eventually(t, "the agent renews with the invitation", func() error {
-			_, m, err := stored(east.Client)
+			m, err := stored(east.Client)
 			if err == nil && m.Token == wrong {
 				err = fmt.Errorf("the wrong token is still stored")
 			}
@@ -151,7 +151,7 @@ func TestUpgradeFromOneSecret(t *testing.T) {
 		s.Labels, s.Annotations = map[string]string{objects.LabelManagedBy: objects.ManagedBySeamark}, nil
 	})
 	apply(t, east.Client, rendered(t, nil))
-	_, m, err := stored(east.Client)
+	m, err := stored(east.Client)
 	if err != nil || m.Token != first.Token {
 		t.Fatalf("applying the chart changed the membership: %v, %v", m.ClusterID, err)
 	}
@@ -180,7 +180,7 @@ func TestJoinAndLeaveUseTheSameObjects(t *testing.T) {
 	if changes := drift(t, east.Client, asSecret(t, m)); len(changes) > 0 {
 		t.Errorf("applying the invitation of join changes %v", changes)
 	}
-	if _, got, err := stored(east.Client); err != nil || got.Token != m.Token {
+	if got, err := stored(east.Client); err != nil || got.Token != m.Token {
 		t.Errorf("stored %v (%v)", got.ClusterID, err)
 	}
 	left, err := brokeradmin.Leave(context.Background(), east.Client)

@@ -225,21 +225,20 @@ func runAgent(t *testing.T, cp *controlplane.ControlPlane) (log *logLines, stop 
 }
 
 // stored returns what the agent of a cluster has stored.
-func stored(c client.Client) (*corev1.Secret, objects.Membership, error) {
+func stored(c client.Client) (objects.Membership, error) {
 	secret := &corev1.Secret{}
 	key := types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}
 	if err := c.Get(context.Background(), key, secret); err != nil {
-		return nil, objects.Membership{}, err
+		return objects.Membership{}, err
 	}
-	m, err := objects.MembershipFrom(secret)
-	return secret, m, err
+	return objects.MembershipFrom(secret)
 }
 
 // awaitStored waits until the agent has stored a membership with this token.
 func awaitStored(t *testing.T, c client.Client, want objects.Membership) {
 	t.Helper()
 	harness.Eventually(t, "the agent takes up the invitation", func() error {
-		_, m, err := stored(c)
+		m, err := stored(c)
 		if err == nil && (m.Token != want.Token || m.Server != want.Server) {
 			err = fmt.Errorf("it has stored a token of %s and server %s", issuedAt(m), m.Server)
 		}

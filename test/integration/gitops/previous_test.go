@@ -51,7 +51,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 	east.Kill()
 	_, stop := runAgent(t, cps[1])
 	exports("upgraded", "10.1.0.3")
-	if _, m, err := stored(east.Client); err != nil || m.ClusterID != first.ClusterID || m.Server != first.Server {
+	if m, err := stored(east.Client); err != nil || m.ClusterID != first.ClusterID || m.Server != first.Server {
 		t.Errorf("after the upgrade the membership is that of %s at %s (%v)", m.ClusterID, m.Server, err)
 	}
 	second := b.renewLater(t, "east", first.Token, revoke)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -293,15 +294,7 @@ func install(ctx context.Context, c client.Client, invitation, m objects.Members
 		return steps, err
 	}
 	steps = append(steps, step)
-	secret := m.Secret()
-	data := secret.Data
-	objects.AllowHelm(secret) // the chart creates it too, without data
-	step, err = ensure(ctx, c, secret, func(have *corev1.Secret) bool {
-		changed := objects.ClearRemoved(have) || !equality.Semantic.DeepEqual(have.Data, data)
-		have.Data = data
-		return changed
-	})
-	if err != nil {
+	if step, err = writeMembership(ctx, c, m); err != nil {
 		return steps, err
 	}
 	steps = append(steps, step)
@@ -339,6 +332,23 @@ func writeInvitation(ctx context.Context, c client.Client, invitation objects.Me
 		return step, fmt.Errorf("%s: %w", step.Object, err)
 	}
 	return step, nil
+}
+
+// writeMembership writes what the agent takes up of the invitation. An agent that runs may do so at
+// the same time.
+func writeMembership(ctx context.Context, c client.Client, m objects.Membership) (step Step, err error) {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		secret := m.Secret()
+		data := secret.Data
+		objects.AllowHelm(secret) // the chart creates it too, without data
+		step, err = ensure(ctx, c, secret, func(have *corev1.Secret) bool {
+			changed := objects.ClearRemoved(have) || !equality.Semantic.DeepEqual(have.Data, data)
+			have.Data = data
+			return changed
+		})
+		return err
+	})
+	return step, err
 }
 
 // ensureAgentNamespace creates the agent's namespace. If an earlier Leave is still deleting it,

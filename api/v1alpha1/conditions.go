@@ -36,6 +36,12 @@ const (
 	ServiceExportReasonWithdrawalHeld mcsv1beta1.ServiceExportConditionReason = "WithdrawalHeld"
 )
 
+// ServiceExportConditionStalled is a condition of a ServiceExport that is present only while it is
+// True: the service is not exported, and will not be before a user does something about it. Its
+// reason and message are those of Valid or Ready. Tools that judge objects with kstatus take such
+// an export for failed, and any other that is not ready for one in progress.
+const ServiceExportConditionStalled mcsv1beta1.ServiceExportConditionType = "Stalled"
+
 // ServiceExportReasonClusterSetIPConflict is a reason of Conflict=True on a ServiceExport: the
 // exporting clusters disagree about whether the service has a clusterset IP.
 const ServiceExportReasonClusterSetIPConflict mcsv1beta1.ServiceExportConditionReason = "ClusterSetIPConflict"
@@ -66,6 +72,10 @@ const (
 	// from the broker, together with most services of that cluster. Nothing shows that this is
 	// meant, so the import is kept for a while.
 	ServiceImportConditionWithdrawalHeld mcsv1beta1.ServiceImportConditionType = "WithdrawalHeld"
+	// ServiceImportConditionStalled means that the service cannot be used in this cluster, and that
+	// waiting does not help. Its reason and message are those of Ready. As for a ServiceExport,
+	// kstatus takes such an import for failed.
+	ServiceImportConditionStalled mcsv1beta1.ServiceImportConditionType = "Stalled"
 )
 
 // Reasons of these conditions.

@@ -17,14 +17,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -62,6 +61,11 @@ type Options struct {
 	LeaderElection bool
 	// CreateNamespaces creates missing namespaces instead of leaving their services out.
 	CreateNamespaces bool
+	// ConfigureClusterDNS makes the cluster's DNS forward the clusterset's names to seamark-dns.
+	ConfigureClusterDNS bool
+	// DataPlane and UseClusterSetIP, when set, win over the membership's.
+	DataPlane       v1alpha1.DataPlane
+	UseClusterSetIP *bool
 	// RenewEvery and LeaseDuration are the times of this member's lease; zero means objects.RenewEvery
 	// and objects.LeaseDuration.
 	RenewEvery    time.Duration
@@ -83,6 +87,8 @@ type Options struct {
 type agent struct {
 	Options
 	membership   objects.Membership
+	stored       objects.Membership // the membership as it is in the Secret
+	storedIn     types.UID          // of the Secret
 	manager      manager.Manager
 	broker       cluster.Cluster
 	brokerDirect client.Client
@@ -146,17 +152,27 @@ type agent struct {
 	unreadable sync.Map // from kinds of this cluster that could never be listed to the error
 }
 
-// Run runs the agent until ctx ends. It returns an error if it cannot start because the cluster is
-// no member or the kubeconfig does not work. It starts even if the broker is unreachable. When the
-// cluster was removed from its clusterset, it withdraws and rests until the cluster joins again.
+// Run runs the agent until ctx ends. It returns an error if the kubeconfig does not work. It starts
+// even if the broker is unreachable. Where the cluster is no member, or not yet, it waits for an
+// invitation. When the cluster was removed from its clusterset, it withdraws and rests until the
+// cluster joins again.
 func Run(ctx context.Context, o Options) error {
 	for {
 		err := runMember(ctx, o)
 		var removed *member.RemovedError
-		if !errors.As(err, &removed) {
+		var none *member.NotMemberError
+		switch {
+		case errors.As(err, &removed):
+			err = restUntilJoined(ctx, o, removed)
+		case errors.As(err, &none):
+			err = waitForInvitation(ctx, o, none)
+		case errors.Is(err, member.ErrMembershipChanged):
+			o.Log.Info(err.Error())
+			err = nil
+		default:
 			return err
 		}
-		if err := restUntilJoined(ctx, o, removed); err != nil || ctx.Err() != nil {
+		if err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -206,32 +222,6 @@ func (a *agent) run(ctx context.Context, steps ...func(context.Context) error) e
 // assemble adds everything between the two API servers to the manager.
 func (a *agent) assemble(ctx context.Context) error {
 	return a.run(ctx, a.watchClusterSet, a.watchAddresses, a.guardWithdrawals, a.addReconcilers, a.addRunnables)
-}
-
-// readMembership reads the membership of this cluster.
-func (a *agent) readMembership(ctx context.Context) error {
-	scheme, err := newScheme()
-	if err != nil {
-		return err
-	}
-	a.Local = rest.CopyConfig(a.Local)
-	a.Local.QPS = -1 // the API server's priority and fairness limits the agent
-	a.Local.Wrap(member.NewTransport().Wrap)
-	if a.localDirect, err = client.New(a.Local, client.Options{Scheme: scheme, Mapper: newMapper()}); err != nil {
-		return fmt.Errorf("connect to this cluster: %w", err)
-	}
-	secret := &corev1.Secret{}
-	err = a.localDirect.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
-	if apierrors.IsNotFound(err) {
-		secret = nil
-	} else if err != nil {
-		return fmt.Errorf("read secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
-	}
-	if a.membership, err = objects.MembershipFrom(secret); err != nil {
-		return err
-	}
-	a.ReportClusterID(a.membership.ClusterID)
-	return member.CheckSecret(secret, a.membership)
 }
 
 // connect creates the manager of this cluster and the connection to the broker.
@@ -286,11 +276,20 @@ func (a *agent) connect(context.Context) error {
 		return fmt.Errorf("set up the connection to the broker: %w", err)
 	}
 	renewal := &member.Renewal{
-		Credential: a.credential, Membership: a.membership, Local: a.localDirect, Broker: a.brokerDirect, Log: a.Log.WithName("credential"),
+		Credential: a.credential, Membership: a.stored, Local: a.localDirect, Broker: a.brokerDirect, Log: a.Log.WithName("credential"),
 	}
-	return errors.Join(a.manager.Add(renewal), a.manager.Add(everyReplica(func(ctx context.Context) error {
-		return renewal.WatchMembership(ctx, a.manager.GetCache())
-	})))
+	invitations, err := cache.New(a.Local, invitationCache(scheme))
+	if err != nil {
+		return fmt.Errorf("set up the watch of invitations: %w", err)
+	}
+	return errors.Join(
+		a.manager.Add(renewal),
+		a.manager.Add(everyReplica(invitations.Start)),
+		a.manager.Add(everyReplica(func(ctx context.Context) error {
+			return renewal.WatchMembership(ctx, a.manager.GetCache(), a.memberships())
+		})),
+		a.manager.Add(everyReplica(func(ctx context.Context) error { return a.memberships().WatchInvitation(ctx, invitations) })),
+	)
 }
 
 // watchClusterSet sets up what the reconcilers read: indexes, nodes, the clusterset's settings and
@@ -353,6 +352,11 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 // addRunnables adds the tasks that run beside the reconcilers: the heartbeat in all replicas, the
 // others on the leader only.
 func (a *agent) addRunnables(context.Context) error {
+	if a.ConfigureClusterDNS {
+		if err := a.manager.Add(manager.RunnableFunc(a.configureClusterDNS)); err != nil {
+			return err
+		}
+	}
 	return errors.Join(
 		a.manager.Add(manager.RunnableFunc(a.broker.Start)),
 		a.manager.Add(a.heartbeat),

@@ -29,7 +29,7 @@ func localCache() cache.Options {
 		DefaultTransform: stripMeta,
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Node{}:               {Transform: member.StripNode},
-			&corev1.Secret{}:             membershipOnly(),
+			&corev1.Secret{}:             oneSecret(objects.MembershipSecret),
 			&corev1.Namespace{}:          {Transform: stripNamespace},
 			&corev1.Service{}:            {Transform: stripService},
 			&discoveryv1.EndpointSlice{}: {Transform: stripSlice},
@@ -38,11 +38,20 @@ func localCache() cache.Options {
 	}
 }
 
-// membershipOnly limits Secrets to the membership Secret: the agent may not read any other.
-func membershipOnly() cache.ByObject {
+// invitationCache returns the options of a cache of the invitation. It is a cache of its own,
+// because a watch can select one name only, and the agent may not read other Secrets.
+func invitationCache(scheme *runtime.Scheme) cache.Options {
+	return cache.Options{
+		Scheme: scheme, Mapper: newMapper(), DefaultTransform: stripMeta,
+		ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: oneSecret(objects.InvitationSecret)},
+	}
+}
+
+// oneSecret limits Secrets to one of the agent's namespace.
+func oneSecret(name string) cache.ByObject {
 	return cache.ByObject{
 		Namespaces: map[string]cache.Config{objects.AgentNamespace: {}},
-		Field:      fields.OneTermEqualSelector(metav1.ObjectNameField, objects.MembershipSecret),
+		Field:      fields.OneTermEqualSelector(metav1.ObjectNameField, name),
 	}
 }
 

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +24,10 @@ import (
 // restInterval is how often a resting agent looks whether its cluster joined again.
 const restInterval = 2 * time.Second
 
+// waitingExportsInterval is how often an agent that waits for an invitation looks for
+// ServiceExports that do not say so yet.
+const waitingExportsInterval = 30 * time.Second
+
 // errJoinedAgain ends the rest.
 var errJoinedAgain = errors.New("this cluster joined again")
 
@@ -35,19 +37,86 @@ var errJoinedAgain = errors.New("this cluster joined again")
 func restUntilJoined(ctx context.Context, o Options, removed *member.RemovedError) error {
 	o.ReportClusterID(removed.ClusterID)
 	o.Log.Error(removed, "withdrawing and resting")
-	scheme, err := newScheme()
+	c, err := directClient(o)
 	if err != nil {
 		return err
 	}
+	ready := func(*http.Request) error { return removed }
+	err = idle(ctx, o, telemetry.NewResting(), ready, func(ctx context.Context) error { return withdrawAndWait(ctx, o, c, removed) })
+	if !errors.Is(err, errJoinedAgain) {
+		return err
+	}
+	o.Log.Info("this cluster joined a clusterset again")
+	return nil
+}
+
+// waitForInvitation serves metrics and probes until there is an invitation that makes the cluster a
+// member. The agent is not ready meanwhile, and both its log and its probe say why.
+func waitForInvitation(ctx context.Context, o Options, reason *member.NotMemberError) error {
+	c, err := directClient(o)
+	if err != nil {
+		return err
+	}
+	var current atomic.Pointer[member.NotMemberError]
+	current.Store(reason)
+	ready := func(*http.Request) error { return current.Load() }
+	memberships := &member.Memberships{Client: c, Log: o.Log}
+	err = idle(ctx, o, telemetry.NewWaiting(), ready, func(ctx context.Context) error {
+		logged, exportsAt := "", time.Time{}
+		for {
+			if current.Store(reason); reason.Error() != logged {
+				logged = reason.Error()
+				o.Log.Info("waiting for an invitation", "reason", logged)
+			}
+			if now := time.Now(); now.Sub(exportsAt) >= waitingExportsInterval {
+				exportsAt = now
+				if err := member.SetExportsNotMember(ctx, c, reason); err != nil && ctx.Err() == nil {
+					o.Log.Error(err, "cannot report on the ServiceExports that this cluster is no member")
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(restInterval):
+			}
+			_, _, err := memberships.TakeUp(ctx)
+			switch {
+			case err == nil:
+				return errJoinedAgain
+			case errors.As(err, &reason):
+			case ctx.Err() == nil:
+				o.Log.Error(err, "cannot look for an invitation; retrying", "interval", restInterval)
+			}
+		}
+	})
+	if !errors.Is(err, errJoinedAgain) {
+		return err
+	}
+	return nil
+}
+
+func directClient(o Options) (client.Client, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
 	c, err := client.New(o.Local, client.Options{Scheme: scheme, Mapper: newMapper()})
 	if err != nil {
-		return fmt.Errorf("connect to this cluster: %w", err)
+		return nil, fmt.Errorf("connect to this cluster: %w", err)
 	}
-	metrics := telemetry.NewResting()
+	return c, nil
+}
+
+// idle runs a task, with metrics and probes, instead of the agent of a member.
+func idle(ctx context.Context, o Options, metrics *telemetry.Metrics, ready healthz.Checker, task manager.RunnableFunc) error {
 	if err := metrics.Register(ctrlmetrics.Registry); err != nil {
 		return err
 	}
 	defer metrics.Unregister(ctrlmetrics.Registry)
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
 	resting, err := ctrl.NewManager(o.Local, ctrl.Options{
 		Scheme: scheme, MapperProvider: staticMapper, Logger: o.Log, Cache: cache.Options{},
 		Metrics:                metricsserver.Options{BindAddress: o.MetricsAddress},
@@ -57,22 +126,16 @@ func restUntilJoined(ctx context.Context, o Options, removed *member.RemovedErro
 		return fmt.Errorf("set up the manager: %w", err)
 	}
 	err = errors.Join(
-		resting.Add(manager.RunnableFunc(func(ctx context.Context) error { return withdrawAndWait(ctx, o, c, removed) })),
-		resting.AddHealthzCheck("process", healthz.Ping),
-		resting.AddReadyzCheck("membership", func(*http.Request) error { return removed }),
-	)
+		resting.Add(task), resting.AddHealthzCheck("process", healthz.Ping), resting.AddReadyzCheck("membership", ready))
 	if err != nil {
 		return err
 	}
-	if err := resting.Start(ctx); !errors.Is(err, errJoinedAgain) {
-		return err
-	}
-	o.Log.Info("this cluster joined a clusterset again")
-	return nil
+	return resting.Start(ctx)
 }
 
 // withdrawAndWait withdraws, retrying what fails, until the membership Secret is no longer marked.
 func withdrawAndWait(ctx context.Context, o Options, c client.Client, removed *member.RemovedError) error {
+	memberships := &member.Memberships{Client: c, Log: o.Log}
 	withdrawn := false
 	for {
 		if !withdrawn {
@@ -91,9 +154,9 @@ func withdrawAndWait(ctx context.Context, o Options, c client.Client, removed *m
 			return nil
 		case <-time.After(restInterval):
 		}
-		secret := &corev1.Secret{}
-		err := c.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
-		if apierrors.IsNotFound(err) || (err == nil && withdrawn && objects.RemovedAt(secret) == "") {
+		secret, _, err := memberships.TakeUp(ctx)
+		var left *member.NotMemberError
+		if errors.As(err, &left) || (err == nil && withdrawn && objects.RemovedAt(secret) == "") {
 			return errJoinedAgain // or left; the agent looks again
 		}
 	}

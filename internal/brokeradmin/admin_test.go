@@ -190,6 +190,28 @@ func TestPlanJoin(t *testing.T) {
 	}
 }
 
+// The Secret that users apply can be joined with too.
+func TestInvitationSecret(t *testing.T) {
+	m := objects.Membership{
+		ClusterID: "east", ClusterSet: "prod", Namespace: "broker", Server: "https://a:6443", CAData: []byte("ca"), Token: "secret",
+	}
+	text, err := EncodeSecret(m)
+	checkError(t, err)
+	for name, text := range map[string]string{
+		"data": string(text),
+		"text": "kind: Secret\nstringData: {clusterID: east, clusterSet: prod, namespace: broker, " +
+			"server: 'https://a:6443', ca.crt: ca, token: secret}\n",
+	} {
+		read, err := DecodeInvitation([]byte(text))
+		checkError(t, err)
+		if diff := cmp.Diff(m, read); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	_, err = EncodeSecret(objects.Membership{ClusterID: "east"})
+	checkError(t, err, "clusterSet")
+}
+
 func TestInvitationFile(t *testing.T) {
 	m := objects.Membership{
 		ClusterID: "east", ClusterSet: "prod", Namespace: "broker", Server: "https://a:6443", CAData: []byte("ca"), Token: "secret",
@@ -204,7 +226,8 @@ func TestInvitationFile(t *testing.T) {
 	_, err = EncodeInvitation(objects.Membership{ClusterID: "east"})
 	checkError(t, err, "clusterSet")
 	for name, tc := range map[string]struct{ text, err string }{
-		"another kind":      {strings.Replace(string(text), "Invitation", "Secret", 1), "seamark broker invite"},
+		"another kind":      {strings.Replace(string(text), "Invitation", "Offer", 1), "seamark broker invite"},
+		"another Secret":    {"kind: Secret\napiVersion: v1\nmetadata: {name: x}\n", "the Secret is no invitation"},
 		"another version":   {strings.Replace(string(text), "v1alpha1", "v2", 1), "v2"},
 		"a field unknown":   {string(text) + "more: 1\n", "older"},
 		"a field missing":   {strings.Replace(string(text), "token: secret", "", 1), "token"},

@@ -25,10 +25,11 @@ func ForwardedRanges(ctx context.Context, c client.Client) ([]netip.Prefix, erro
 	if m == nil {
 		return nil, errors.New("this cluster is not a member of a clusterset")
 	}
-	own, err := ownRanges(ctx, c)
-	if err != nil {
-		return nil, err
+	nodes := &corev1.NodeList{}
+	if err := c.List(ctx, nodes); err != nil {
+		return nil, fmt.Errorf("list the nodes: %w", err)
 	}
+	own := objects.OwnRanges(nodes.Items, objects.ParsePrefixes(objects.ServiceCIDRs(ctx, c)))
 	config := m.Config()
 	config.Timeout = brokerTimeout
 	broker, err := NewClient(config)
@@ -43,22 +44,4 @@ func ForwardedRanges(ctx context.Context, c client.Client) ([]netip.Prefix, erro
 		return nil, explainBroker(*m, err)
 	}
 	return objects.ForwardedRanges(set, members.Items, m.ClusterID, own), nil
-}
-
-// ownRanges returns the ranges of a cluster's pods and ClusterIPs, and the addresses of its nodes.
-func ownRanges(ctx context.Context, c client.Client) ([]netip.Prefix, error) {
-	nodes := &corev1.NodeList{}
-	if err := c.List(ctx, nodes); err != nil {
-		return nil, fmt.Errorf("list the nodes: %w", err)
-	}
-	own := objects.ParsePrefixes(objects.ServiceCIDRs(ctx, c))
-	for i := range nodes.Items {
-		own = append(own, objects.ParsePrefixes(nodes.Items[i].Spec.PodCIDRs)...)
-		for _, a := range nodes.Items[i].Status.Addresses {
-			if addr, err := netip.ParseAddr(a.Address); err == nil {
-				own = append(own, netip.PrefixFrom(addr, addr.BitLen()))
-			}
-		}
-	}
-	return own, nil
 }

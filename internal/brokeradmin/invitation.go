@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
@@ -31,8 +33,19 @@ func EncodeInvitation(m objects.Membership) ([]byte, error) {
 	return yaml.Marshal(invitation{APIVersion: v1alpha1.GroupVersion.String(), Kind: InvitationKind, Membership: m})
 }
 
-// DecodeInvitation reads an invitation file, YAML or JSON. It fails on other files, other versions,
-// and unknown or missing fields.
+// EncodeSecret returns an invitation as the manifest of a Secret, as users apply it to the cluster
+// that is to join.
+func EncodeSecret(m objects.Membership) ([]byte, error) {
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	secret := m.Invitation()
+	secret.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}
+	return Manifests(secret)
+}
+
+// DecodeInvitation reads an invitation, YAML or JSON: the file, or the Secret. It fails on other
+// files, other versions, and unknown or missing fields.
 func DecodeInvitation(text []byte) (objects.Membership, error) {
 	var header struct {
 		APIVersion string `json:"apiVersion"`
@@ -40,6 +53,9 @@ func DecodeInvitation(text []byte) (objects.Membership, error) {
 	}
 	if err := yaml.Unmarshal(text, &header); err != nil {
 		return objects.Membership{}, fmt.Errorf("not an invitation: %w", err)
+	}
+	if header.Kind == "Secret" {
+		return decodeSecret(text)
 	}
 	if want := v1alpha1.GroupVersion.String(); header.Kind != InvitationKind || header.APIVersion != want {
 		return objects.Membership{}, fmt.Errorf(
@@ -54,6 +70,24 @@ func DecodeInvitation(text []byte) (objects.Membership, error) {
 		return objects.Membership{}, fmt.Errorf("the invitation is incomplete: %w", err)
 	}
 	return in.Membership, CheckClusterID(in.ClusterID)
+}
+
+func decodeSecret(text []byte) (objects.Membership, error) {
+	secret := &corev1.Secret{}
+	if err := yaml.Unmarshal(text, secret); err != nil {
+		return objects.Membership{}, fmt.Errorf("the Secret cannot be read: %w", err)
+	}
+	if secret.Data == nil {
+		secret.Data = map[string][]byte{}
+	}
+	for key, value := range secret.StringData {
+		secret.Data[key] = []byte(value)
+	}
+	m, err := objects.MembershipFrom(secret)
+	if err != nil {
+		return m, fmt.Errorf("the Secret is no invitation (a sealed one must be unsealed first): %w", err)
+	}
+	return m, CheckClusterID(m.ClusterID)
 }
 
 // WriteInvitation writes an invitation file that only its owner can read. An existing file is

@@ -14,12 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	claimsv1 "github.com/seamark-dev/seamark/api/claims/v1"
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/install/adopt"
 	"github.com/seamark-dev/seamark/internal/install/crds"
 	"github.com/seamark-dev/seamark/internal/install/policies"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -41,8 +43,14 @@ type Local struct {
 	ClusterSet string
 	// Membership is nil when there is none, or when its Secret is invalid.
 	Membership *objects.Membership
-	// Secret holds the membership. It is nil when there is none.
-	Secret *corev1.Secret
+	// Secret holds the membership, and Invitation is what the user applied. Either is nil when there
+	// is none. The Secret may be empty, as the chart creates it.
+	Secret, Invitation *corev1.Secret
+}
+
+// isMember reports whether the cluster is a member, or is about to be one.
+func (l Local) isMember() bool {
+	return l.ClusterSet != "" || l.Invitation != nil || (l.Secret != nil && len(l.Secret.Data) > 0)
 }
 
 // ReadLocal reads the state of a cluster. A kind that is not installed yet has no objects.
@@ -60,19 +68,30 @@ func ReadLocal(ctx context.Context, c client.Client) (Local, error) {
 		}
 		*value = p.Spec.Value
 	}
-	secret := &corev1.Secret{}
-	err := c.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
-	if apierrors.IsNotFound(err) {
-		return l, nil
+	var err error
+	if l.Secret, err = readSecret(ctx, c, objects.MembershipSecret); err != nil {
+		return l, err
 	}
-	if err != nil {
-		return l, fmt.Errorf("read secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
+	if l.Invitation, err = readSecret(ctx, c, objects.InvitationSecret); err != nil {
+		return l, err
 	}
-	l.Secret = secret
-	if m, err := objects.MembershipFrom(secret); err == nil {
+	if m, err := objects.MembershipFrom(l.Secret); err == nil {
 		l.Membership = &m
 	}
 	return l, nil
+}
+
+// readSecret returns a Secret of the agent's namespace, nil if it does not exist.
+func readSecret(ctx context.Context, c client.Client, name string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	err := c.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read secret %s/%s: %w", objects.AgentNamespace, name, err)
+	}
+	return secret, nil
 }
 
 // MayJoin returns an error if the cluster is already a member in another way: of another
@@ -118,10 +137,12 @@ type JoinResult struct {
 	Steps      []Step             `json:"steps"`
 }
 
-// Join makes the cluster a member. It installs the CRDs, the credential, the identity objects (with
-// the name of the clusterset last) and the policies that guard them. Before it writes anything it
+// Join makes the cluster a member. It installs the CRDs, the invitation and what the agent takes up
+// of it, the identity objects (with the name of the clusterset last) and the policies that guard
+// them. Without Join, the chart and the agent write the same objects. Before it writes anything it
 // checks that the cluster may join, that the broker accepts the credential, and that no other
-// cluster uses the id. Joining again writes only what differs.
+// cluster uses the id. Joining again writes only what differs, and never replaces a token by an
+// older one.
 func Join(ctx context.Context, c client.Client, m objects.Membership, o JoinOptions) (JoinResult, error) {
 	if err := m.Validate(); err != nil {
 		return JoinResult{}, err
@@ -133,18 +154,29 @@ func Join(ctx context.Context, c client.Client, m objects.Membership, o JoinOpti
 	if m, err = local.planMembership(m, o); err != nil {
 		return JoinResult{}, err
 	}
-	if err := checkBroker(ctx, m, local.KubeSystemUID); err != nil {
+	taken, err := objects.TakeUp(m, local.Membership)
+	if err != nil {
+		return JoinResult{}, err
+	}
+	err = checkBroker(ctx, taken, local.KubeSystemUID)
+	if apierrors.IsUnauthorized(err) && taken.Token != m.Token {
+		// The agent's own token is the newer one, by a clock that may have been wrong.
+		taken = m
+		err = checkBroker(ctx, taken, local.KubeSystemUID)
+	}
+	if err != nil {
 		return JoinResult{}, err
 	}
 	joined := JoinResult{ClusterID: m.ClusterID, ClusterSet: m.ClusterSet, Broker: m.Server, DataPlane: m.DataPlane}
-	joined.Steps, err = install(ctx, c, m)
+	joined.Steps, err = install(ctx, c, m, taken)
 	if err != nil {
 		return joined, fmt.Errorf("join clusterset %s (run it again to complete it): %w", m.ClusterSet, err)
 	}
 	return joined, nil
 }
 
-// planMembership returns the membership to store, or an error if the cluster must not join with it.
+// planMembership returns the invitation with the settings to store, or an error if the cluster must
+// not join with it.
 func (l Local) planMembership(m objects.Membership, o JoinOptions) (objects.Membership, error) {
 	existing := l.ClusterID
 	if l.ClusterSet != "" && existing != "" && existing != m.ClusterID {
@@ -248,7 +280,7 @@ func heldByOther(lease *coordinationv1.Lease, holder string, now time.Time) bool
 
 // install writes the objects that make the cluster a member. The policies come last: for up to 30
 // seconds the API server may not know the kind of their parameter and deny what they match.
-func install(ctx context.Context, c client.Client, m objects.Membership) ([]Step, error) {
+func install(ctx context.Context, c client.Client, invitation, m objects.Membership) ([]Step, error) {
 	steps, err := installKinds(ctx, c, crds.Member)
 	if err != nil {
 		return steps, err
@@ -258,14 +290,11 @@ func install(ctx context.Context, c client.Client, m objects.Membership) ([]Step
 		return steps, err
 	}
 	steps = append(steps, step)
-	secret := m.Secret()
-	data := secret.Data
-	step, err = ensure(ctx, c, secret, func(have *corev1.Secret) bool {
-		changed := objects.ClearRemoved(have) || !equality.Semantic.DeepEqual(have.Data, data)
-		have.Data = data
-		return changed
-	})
-	if err != nil {
+	if step, err = writeInvitation(ctx, c, invitation); err != nil {
+		return steps, err
+	}
+	steps = append(steps, step)
+	if step, err = writeMembership(ctx, c, m); err != nil {
 		return steps, err
 	}
 	steps = append(steps, step)
@@ -283,6 +312,43 @@ func install(ctx context.Context, c client.Client, m objects.Membership) ([]Step
 	}
 	rules, err := installPolicies(ctx, c, crds.Member, policies.Member)
 	return append(steps, rules...), err
+}
+
+// writeInvitation writes the Secret that the chart writes from its value.
+func writeInvitation(ctx context.Context, c client.Client, invitation objects.Membership) (Step, error) {
+	want := invitation.Invitation()
+	step := Step{Object: describe(c, want), Action: Updated}
+	have, err := readSecret(ctx, c, want.Name)
+	switch {
+	case err != nil:
+		return step, err
+	case have == nil:
+		step.Action = Created
+	case equality.Semantic.DeepEqual(have.Data, want.Data):
+		step.Action = Unchanged
+		return step, nil
+	}
+	if err := adopt.Apply(ctx, c, want); err != nil {
+		return step, fmt.Errorf("%s: %w", step.Object, err)
+	}
+	return step, nil
+}
+
+// writeMembership writes what the agent takes up of the invitation. An agent that runs may do so at
+// the same time.
+func writeMembership(ctx context.Context, c client.Client, m objects.Membership) (step Step, err error) {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		secret := m.Secret()
+		data := secret.Data
+		objects.AllowHelm(secret) // the chart creates it too, without data
+		step, err = ensure(ctx, c, secret, func(have *corev1.Secret) bool {
+			changed := objects.ClearRemoved(have) || !equality.Semantic.DeepEqual(have.Data, data)
+			have.Data = data
+			return changed
+		})
+		return err
+	})
+	return step, err
 }
 
 // ensureAgentNamespace creates the agent's namespace. If an earlier Leave is still deleting it,

@@ -10,11 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -48,18 +48,18 @@ type LeaveResult struct {
 	Exports        int `json:"serviceExportsIdle"`
 }
 
-// Leave undoes Join. The credential is deleted first, which stops the agent. Then the cluster's
-// exports are withdrawn from the broker, if the broker can be reached, and the imports in this
-// cluster are deleted. The identity objects that make the cluster a member and the policies that
-// guard them are deleted last, so that running an interrupted Leave again completes it. The cluster
-// id stays. CRDs and ServiceExports stay too, because they belong to the user.
+// Leave undoes Join. The invitation and the credential are deleted first, which stops the agent.
+// Then the cluster's exports are withdrawn from the broker, if the broker can be reached, and the
+// imports in this cluster are deleted. The identity objects that make the cluster a member and the
+// policies that guard them are deleted last, so that running an interrupted Leave again completes
+// it. The cluster id stays. CRDs and ServiceExports stay too, because they belong to the user.
 func Leave(ctx context.Context, c client.Client) (LeaveResult, error) {
 	var result LeaveResult
 	local, err := ReadLocal(ctx, c)
 	if err != nil {
 		return result, err
 	}
-	result.Member = local.ClusterSet != "" || local.Secret != nil
+	result.Member = local.isMember()
 	result.ClusterID, result.ClusterSet = local.ClusterID, local.ClusterSet
 	if m := local.Membership; m != nil {
 		result.ClusterID, result.ClusterSet = m.ClusterID, m.ClusterSet
@@ -68,8 +68,11 @@ func Leave(ctx context.Context, c client.Client) (LeaveResult, error) {
 	if err != nil {
 		return result, err
 	}
-	if local.Secret != nil {
-		if _, err := deleteObject(ctx, c, local.Secret); err != nil {
+	for _, secret := range []*corev1.Secret{local.Invitation, local.Secret} {
+		if secret == nil {
+			continue
+		}
+		if _, err := deleteObject(ctx, c, secret); err != nil {
 			return result, err
 		}
 	}
@@ -85,6 +88,9 @@ func Leave(ctx context.Context, c client.Client) (LeaveResult, error) {
 // withdrawExports deletes this cluster's exports on the broker with the member's own credential.
 func (l *LeaveResult) withdrawExports(ctx context.Context, local Local, leader string) {
 	m := local.Membership
+	if invited, err := objects.MembershipFrom(local.Invitation); m == nil && err == nil {
+		m = &invited // the agent has not taken it up, or its Secret was deleted
+	}
 	if m == nil {
 		l.Problem = "this cluster has no usable credential for the broker any more"
 		return
@@ -241,8 +247,8 @@ func managedOutsideBroker(label, value string) client.MatchingLabelsSelector {
 	return client.MatchingLabelsSelector{Selector: selector}
 }
 
-// setExportsNotMember sets Ready=False with reason NotMember on every ServiceExport and returns how
-// many there are.
+// setExportsNotMember sets Ready=False and Stalled=True with reason NotMember on every
+// ServiceExport and returns how many there are.
 func setExportsNotMember(ctx context.Context, c client.Client) (int, error) {
 	var exports mcsv1beta1.ServiceExportList
 	if err := c.List(ctx, &exports); err != nil && !absent(err) {
@@ -251,13 +257,17 @@ func setExportsNotMember(ctx context.Context, c client.Client) (int, error) {
 	var errs []error
 	for i := range exports.Items {
 		export := &exports.Items[i]
-		if !meta.SetStatusCondition(&export.Status.Conditions, metav1.Condition{
-			Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionFalse, ObservedGeneration: export.Generation,
-			Reason: string(v1alpha1.ServiceExportReasonNotMember), Message: LeftMessage,
-		}) {
-			continue
-		}
-		if err := c.Status().Update(ctx, export); err != nil && !absent(err) {
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // an agent that still runs writes it too
+			if !objects.SetMembershipEnded(export, LeftMessage) {
+				return nil
+			}
+			err := c.Status().Update(ctx, export)
+			if apierrors.IsConflict(err) {
+				return errors.Join(err, c.Get(ctx, client.ObjectKeyFromObject(export), export))
+			}
+			return err
+		})
+		if err != nil && !absent(err) {
 			errs = append(errs, fmt.Errorf("update status of ServiceExport %s/%s: %w", export.Namespace, export.Name, err))
 		}
 	}

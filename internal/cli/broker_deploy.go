@@ -15,6 +15,7 @@ func newDeploy(s *session) *cobra.Command {
 		options brokeradmin.DeployOptions
 		enable  bool
 		ranges  []string
+		render  bool
 		out     format
 	)
 	cmd := &cobra.Command{
@@ -22,8 +23,10 @@ func newDeploy(s *session) *cobra.Command {
 		Short: "Make a namespace of this cluster the broker of a clusterset",
 		Long: "deploy makes a namespace the broker of a clusterset: it installs the CRDs, the admission policies, the role of\n" +
 			"members and their share of the API server, and writes the settings of the clusterset. No workload runs there.\n" +
-			"Running it again changes only what differs.",
+			"Running it again changes only what differs. With --render it prints the manifests of a new broker instead, for\n" +
+			"kubectl apply --server-side or a GitOps tool.",
 		Example: "  seamark broker deploy --context broker\n" +
+			"  seamark broker deploy --render >broker.yaml\n" +
 			"  seamark broker deploy --context broker --clusterset-ip-cidr-range 243.0.0.0/8",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,6 +34,9 @@ func newDeploy(s *session) *cobra.Command {
 			var err error
 			if options.Ranges, err = parseRanges(ranges); err != nil {
 				return err
+			}
+			if render {
+				return s.renderBroker(options)
 			}
 			connection, err := s.connect()
 			if err != nil {
@@ -54,8 +60,18 @@ func newDeploy(s *session) *cobra.Command {
 	flags.BoolVar(&enable, "enable-clusterset-ip", true, "give exported services a clusterset IP unless they say otherwise")
 	flags.StringSliceVar(&ranges, "clusterset-ip-cidr-range", nil,
 		"ranges of clusterset IPs; further ones can be added later, beside all that there are (default 243.0.0.0/8,fd00:243::/48)")
+	flags.BoolVar(&render, "render", false, "print the manifests of a new broker, and contact no cluster")
 	addOutput(cmd, &out)
 	return cmd
+}
+
+func (s *session) renderBroker(options brokeradmin.DeployOptions) error {
+	manifests, err := brokeradmin.Render(options)
+	if err != nil {
+		return err
+	}
+	_, err = s.Out.Write(manifests)
+	return err
 }
 
 func printDeployed(w io.Writer, r brokeradmin.DeployResult) {

@@ -28,6 +28,7 @@ type invited struct {
 	Server     string          `json:"server"`
 	File       string          `json:"file"`
 	Expires    time.Time       `json:"expires"`
+	secret     bool            // the file is the manifest of a Secret
 }
 
 func newInvite(s *session) *cobra.Command {
@@ -44,10 +45,12 @@ func newInvite(s *session) *cobra.Command {
 		Short: "Register a cluster and write the file it joins with",
 		Long: "invite registers a cluster with the broker, under an id that no other cluster has and with address blocks of its\n" +
 			"own, and writes a file with that cluster's own credential. Keep the file confidential; `seamark join FILE` uses\n" +
-			"it.",
+			"it. With -o yaml the invitation is the manifest of a Secret, on standard output unless --file names a file: seal\n" +
+			"it as you seal other Secrets, and apply it to a cluster with the chart.",
 		Example: "  seamark broker invite east --context broker\n" +
 			"  seamark broker invite west --context broker --allow-namespaces shop,billing\n" +
-			"  seamark broker invite east --context broker --renew   # a new credential for a member",
+			"  seamark broker invite east --context broker --renew   # a new credential for a member\n" +
+			"  seamark broker invite east --context broker -o yaml | kubectl --context east apply -f -",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := args[0]
@@ -98,7 +101,7 @@ func newInvite(s *session) *cobra.Command {
 	flags.DurationVar(&options.TokenLifetime, "token-lifetime", brokeradmin.DefaultTokenLifetime,
 		"how long the credential is valid unless the agent renews it")
 	flags.StringVar(&server, "server", "", "address at which the cluster reaches the broker (default: that of this context)")
-	addOutput(cmd, &target.format)
+	flags.VarP(&target.format, "output", "o", "json: print the result as json; yaml: write the invitation as the manifest of a Secret")
 	return cmd
 }
 
@@ -113,6 +116,9 @@ const standardOutput = "-"
 
 // prepare fails before the cluster is registered if the file could not be written afterwards.
 func (f *invitationFile) prepare(id string) error {
+	if f.path == "" && f.isSecret() {
+		f.path = standardOutput
+	}
 	if f.path == "" {
 		f.path = id + ".invitation.yaml"
 	}
@@ -125,15 +131,22 @@ func (f *invitationFile) prepare(id string) error {
 	return nil
 }
 
+// isSecret reports whether the invitation is written as the manifest of a Secret.
+func (f *invitationFile) isSecret() bool { return f.format == asYAML }
+
 func (f *invitationFile) write(s *session, result brokeradmin.InviteResult) error {
-	text, err := brokeradmin.EncodeInvitation(result.Membership)
+	encode := brokeradmin.EncodeInvitation
+	if f.isSecret() {
+		encode = brokeradmin.EncodeSecret
+	}
+	text, err := encode(result.Membership)
 	if err != nil {
 		return err
 	}
 	summary := invited{
 		ClusterID: result.Membership.ClusterID, ClusterSet: result.Membership.ClusterSet, Renewed: result.Renewed, Revoked: result.Revoked,
 		Blocks: append([]v1alpha1.CIDR{}, result.Blocks...), Namespaces: append([]string{}, result.Namespaces...),
-		Server: result.Membership.Server, File: f.path, Expires: result.Expires,
+		Server: result.Membership.Server, File: f.path, Expires: result.Expires, secret: f.isSecret(),
 	}
 	if f.path == standardOutput {
 		printInvited(s.ErrOut, summary)
@@ -149,6 +162,10 @@ func (f *invitationFile) write(s *session, result brokeradmin.InviteResult) erro
 	if err := brokeradmin.WriteInvitation(f.path, text, f.force); err != nil {
 		return fmt.Errorf("cluster %s is registered, but its invitation is not written (run seamark broker invite %s --renew): %w",
 			summary.ClusterID, summary.ClusterID, err)
+	}
+	if f.isSecret() {
+		printInvited(s.Out, summary)
+		return nil
 	}
 	return f.format.print(s.Out, summary, func(w io.Writer) { printInvited(w, summary) })
 }
@@ -176,5 +193,9 @@ func printInvited(w io.Writer, r invited) {
 		fmt.Fprintf(w, "Earlier credentials stay valid, and can be renewed by their holders; to end them: "+
 			"seamark broker invite %s --renew --revoke\n", r.ClusterID)
 	}
-	fmt.Fprintf(w, "It holds only the credential of %s: keep it confidential.\nNext, in that cluster: seamark join %s\n", r.ClusterID, r.File)
+	next := "seamark join " + r.File
+	if r.secret {
+		next = "kubectl apply -f " + r.File
+	}
+	fmt.Fprintf(w, "It holds only the credential of %s: keep it confidential.\nNext, in that cluster: %s\n", r.ClusterID, next)
 }

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,16 +15,6 @@ import (
 	"github.com/seamark-dev/seamark/internal/cli/survey"
 	"github.com/seamark-dev/seamark/internal/dns/corefile"
 	"github.com/seamark-dev/seamark/internal/install/chart"
-)
-
-// clusterDNS is the ConfigMap with the configuration of CoreDNS in clusters that use it, such as
-// those of kubeadm, kind and EKS.
-var clusterDNS = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "coredns"}
-
-const (
-	corefileKey = "Corefile"
-	// labelAddonMode marks objects that an addon manager, such as AKS's, restores after a change.
-	labelAddonMode = "addonmanager.kubernetes.io/mode"
 )
 
 // dnsHook is what join or leave changed in the cluster's DNS.
@@ -70,7 +59,7 @@ func hookDNS(ctx context.Context, c client.Client, zone string) (*dnsHook, error
 	if err != nil {
 		return nil, fmt.Errorf("forward %s to Service %s: %w", zone, key, err)
 	}
-	hook, err := editCorefile(ctx, c, "added", func(text string) (string, error) { return corefile.Add(text, forward) })
+	hook, err := editCorefile(ctx, c, "added", func(config *corev1.ConfigMap) (string, string) { return corefile.AddTo(config, forward) })
 	if err != nil {
 		return nil, err
 	}
@@ -83,51 +72,41 @@ func hookDNS(ctx context.Context, c client.Client, zone string) (*dnsHook, error
 
 // unhookDNS removes what hookDNS added; it returns nil if there is nothing to remove.
 func unhookDNS(ctx context.Context, c client.Client) (*dnsHook, error) {
-	hook, err := editCorefile(ctx, c, "removed", corefile.Remove)
+	hook, err := editCorefile(ctx, c, "removed", corefile.RemoveFrom)
 	if err != nil {
 		return nil, err
 	}
-	if hook.Action == "unchanged" || (hook.Action == "left" && hook.Why == noCorefile) {
+	if hook.Action == "unchanged" || (hook.Action == "left" && hook.Why == corefile.NoCorefile) {
 		return nil, nil
 	}
 	return hook, nil
 }
 
-const noCorefile = "there is no ConfigMap kube-system/coredns with a Corefile"
-
-func editCorefile(ctx context.Context, c client.Client, action string, edit func(string) (string, error)) (*dnsHook, error) {
-	hook := &dnsHook{ConfigMap: clusterDNS.String()}
+func editCorefile(
+	ctx context.Context, c client.Client, action string, edit func(*corev1.ConfigMap) (text, left string),
+) (*dnsHook, error) {
+	hook := &dnsHook{ConfigMap: corefile.ConfigMap.String()}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		hook.Action, hook.Why, hook.Advice = action, "", ""
 		config := &corev1.ConfigMap{}
-		err := c.Get(ctx, clusterDNS, config)
+		err := c.Get(ctx, corefile.ConfigMap, config)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		old, ok := config.Data[corefileKey]
-		if !ok {
-			hook.Action, hook.Why = "left", noCorefile
+		text, left := edit(config)
+		old := config.Data[corefile.Key]
+		switch {
+		case left != "":
+			hook.Action, hook.Why = "left", left
 			return nil
-		}
-		if action == "added" && config.Labels[labelAddonMode] == "Reconcile" {
-			hook.Action = "left"
-			hook.Why = fmt.Sprintf("ConfigMap %s is managed by the cluster's provider, which would undo the change (label %s)",
-				hook.ConfigMap, labelAddonMode)
-			return nil
-		}
-		text, err := edit(old)
-		if err != nil { // text of another author is in the way, which only the user may change
-			hook.Action, hook.Why = "left", fmt.Sprintf("ConfigMap %s: %v", hook.ConfigMap, err)
-			return nil
-		}
-		if text == old {
+		case text == old:
 			hook.Action = "unchanged"
 			return nil
 		}
 		if !strings.Contains(old, "reload") {
 			hook.Advice = "This CoreDNS does not reload its configuration by itself: kubectl -n kube-system rollout restart deployment coredns\n"
 		}
-		config.Data[corefileKey] = text
+		config.Data[corefile.Key] = text
 		return c.Update(ctx, config)
 	})
 	if err != nil {

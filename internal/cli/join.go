@@ -89,7 +89,7 @@ func newJoin(s *session) *cobra.Command {
 			if f.install.noInstall {
 				summary.AgentCommand = s.agentCommand()
 			} else {
-				release, dns, err := f.install.install(cmd.Context(), cmd, s, local, result)
+				release, dns, err := f.install.install(cmd.Context(), cmd, s, local, membership, result)
 				if err != nil {
 					return fmt.Errorf("this cluster is a member of clusterset %s, but its workloads or DNS are incomplete (run join again): %w",
 						result.ClusterSet, err)

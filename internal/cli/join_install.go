@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"helm.sh/helm/v4/pkg/strvals"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
@@ -37,7 +36,7 @@ func (f *installFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.createNamespaces, "create-namespaces", false,
 		"create missing namespaces for imported services instead of not importing them")
 	flags.StringArrayVar(&f.set, "set", nil, "value of the chart as KEY=VALUE, like helm's (can be repeated; see docs/install.md)")
-	flags.BoolVar(&f.noDNS, "no-dns", false, "do not change the cluster's DNS")
+	flags.BoolVar(&f.noDNS, "no-dns", false, "do not change the cluster's DNS, also not by the agent (stays until --no-dns=false)")
 	flags.BoolVar(&f.noWait, "no-wait", false, "do not wait until the workloads are ready")
 	flags.DurationVar(&f.timeout, "timeout", readyTimeout, "how long to wait until the workloads are ready")
 	flags.BoolVar(&f.noInstall, "no-install", false, "only make the cluster a member: run the agent yourself, or install the chart with helm")
@@ -67,10 +66,8 @@ func (f *installFlags) check(cmd *cobra.Command, dataPlane v1alpha1.DataPlane) e
 // values returns the values of the chart that the flags choose. Specific flags win over --set.
 func (f *installFlags) values(cmd *cobra.Command, dataPlane v1alpha1.DataPlane) (map[string]any, error) {
 	values := map[string]any{}
-	for _, text := range f.set {
-		if err := strvals.ParseInto(text, values); err != nil {
-			return nil, usagef("--set %s: %w: write it as KEY=VALUE", text, err)
-		}
+	if err := parseSet(f.set, values); err != nil {
+		return nil, err
 	}
 	if chosen, ok := values["dataPlane"]; ok && chosen != string(dataPlane) {
 		return nil, usagef("choose the data plane with --dataplane: it is stored in the membership too")
@@ -80,6 +77,9 @@ func (f *installFlags) values(cmd *cobra.Command, dataPlane v1alpha1.DataPlane) 
 	}
 	if cmd.Flags().Changed("create-namespaces") {
 		values["createNamespaces"] = f.createNamespaces
+	}
+	if cmd.Flags().Changed("no-dns") {
+		values["clusterDNS"] = map[string]any{"configure": !f.noDNS}
 	}
 	if f.image == "" {
 		return values, nil
@@ -111,7 +111,8 @@ func splitImage(image string) (repository, tag string, err error) {
 }
 
 // install installs the workloads in a cluster that has joined, and makes its DNS use them.
-func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *session, local survey.Connection, member brokeradmin.JoinResult,
+func (f *installFlags) install(
+	ctx context.Context, cmd *cobra.Command, s *session, local survey.Connection, invitation objects.Membership, member brokeradmin.JoinResult,
 ) (chart.Release, *dnsHook, error) {
 	values, err := f.values(cmd, member.DataPlane)
 	if err != nil {
@@ -120,7 +121,11 @@ func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *sessi
 	if _, err := chart.EnsurePodSecurity(ctx, local.Client, objects.DataPlaneOf(member.DataPlane).RunsProxy); err != nil {
 		return chart.Release{}, nil, err
 	}
-	release, err := chart.Install(ctx, local.Config, values)
+	asValue, err := invitationValue(invitation)
+	if err != nil {
+		return chart.Release{}, nil, err
+	}
+	release, err := chart.Install(ctx, local.Config, values, asValue)
 	if err != nil {
 		return release, nil, err
 	}
@@ -130,7 +135,7 @@ func (f *installFlags) install(ctx context.Context, cmd *cobra.Command, s *sessi
 			return release, nil, err
 		}
 	}
-	if f.noDNS {
+	if !release.ConfiguresDNS {
 		return release, nil, nil
 	}
 	hook, err := hookDNS(ctx, local.Client, release.Zone)

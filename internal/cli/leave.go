@@ -83,14 +83,14 @@ func newLeave(s *session) *cobra.Command {
 	return cmd
 }
 
-// takeDown undoes join in the order that disturbs clients least: first the names are no longer
-// resolved, then nothing new is imported, then the imports are deleted, and with them the rules of
-// the proxies, and at last the workloads and the namespace.
+// takeDown undoes join in the order that disturbs clients least: first nothing new is imported,
+// then the names are no longer resolved, which the agent would undo, then the imports are deleted,
+// and with them the rules of the proxies, and at last the workloads and the namespace.
 func takeDown(ctx context.Context, local survey.Connection, timeout time.Duration) (result left, err error) {
-	if result.DNS, err = unhookDNS(ctx, local.Client); err != nil {
+	if err := chart.StopAgent(ctx, local.Client, timeout); err != nil {
 		return result, err
 	}
-	if err := chart.StopAgent(ctx, local.Client, timeout); err != nil {
+	if result.DNS, err = unhookDNS(ctx, local.Client); err != nil {
 		return result, err
 	}
 	if result.LeaveResult, err = brokeradmin.Leave(ctx, local.Client); err != nil {

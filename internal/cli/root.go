@@ -83,7 +83,7 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		group("export", "Make services of this cluster usable in the whole clusterset",
 			withSelector(s, newExportService(s)), newExportNamespace(s)),
 		group("unexport", "Stop exporting services", newUnexportService(s)),
-		group("chart", "Get the Helm chart that join installs", newChartPackage(s)),
+		group("chart", "Get the Helm chart that join installs, or what it installs", newChartPackage(s), newChartRender(s)),
 		newSandbox(s),
 		newStatus(s), newExplain(s), newDoctor(s), newUI(s), newGather(s), newBench(s),
 		group("get", "List exports, imports and clusters, over several contexts at once", newGetExports(s), newGetImports(s), newGetClusters(s)),

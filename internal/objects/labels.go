@@ -16,7 +16,31 @@ const (
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	// ManagedBySeamark is the value of LabelManagedBy.
 	ManagedBySeamark = "seamark"
+	// LabelPartOf is on objects of Seamark that users and their tools may write too.
+	LabelPartOf = "app.kubernetes.io/part-of"
+	// PartOfSeamark is the value of LabelPartOf.
+	PartOfSeamark = "seamark"
+	// ReleaseName is the name of the Helm release in each member. A cluster has one release.
+	ReleaseName = "seamark"
 )
+
+// AllowHelm marks an object so that helm takes it into the release of Seamark without a flag. It
+// reports whether the object changed.
+func AllowHelm(obj metav1.Object) bool {
+	labels, annotations := obj.GetLabels(), obj.GetAnnotations()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	const name, namespace = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
+	changed := labels[LabelManagedBy] != "Helm" || annotations[name] != ReleaseName || annotations[namespace] != AgentNamespace
+	labels[LabelManagedBy], annotations[name], annotations[namespace] = "Helm", ReleaseName, AgentNamespace
+	obj.SetLabels(labels)
+	obj.SetAnnotations(annotations)
+	return changed
+}
 
 // Labels returns the labels of a broker object that belongs to a service. clusterID is empty for
 // the aggregate, which belongs to no single cluster.

@@ -12,11 +12,15 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// MembershipSecret is the Secret in the agent's namespace that holds this cluster's id, the address
-// of its broker and its credential there.
-const MembershipSecret = "seamark-broker"
+// Secrets in the agent's namespace. Users, the chart and `seamark join` write the invitation, and
+// the agent only reads it. The agent writes the membership: what it has taken up of the invitation,
+// with the token as it renewed it last.
+const (
+	InvitationSecret = "seamark-invitation"
+	MembershipSecret = "seamark-broker"
+)
 
-// Keys of the membership Secret.
+// Keys of both Secrets.
 const (
 	keyClusterID       = "clusterID"
 	keyClusterSet      = "clusterSet"
@@ -53,7 +57,7 @@ func (m Membership) Validate() error {
 		{keyServer, m.Server}, {keyToken, m.Token},
 	} {
 		if field.value == "" {
-			return fmt.Errorf("the membership has no %s: join the cluster again (seamark join)", field.name)
+			return fmt.Errorf("the membership has no %s: join the cluster again with a new invitation (seamark broker invite)", field.name)
 		}
 	}
 	return nil
@@ -71,7 +75,12 @@ func (m Membership) Config() *rest.Config {
 }
 
 // Secret returns the Secret that stores the membership in the member.
-func (m Membership) Secret() *corev1.Secret {
+func (m Membership) Secret() *corev1.Secret { return m.secret(MembershipSecret) }
+
+// Invitation returns the Secret that a user applies to make the cluster a member.
+func (m Membership) Invitation() *corev1.Secret { return m.secret(InvitationSecret) }
+
+func (m Membership) secret(name string) *corev1.Secret {
 	data := map[string][]byte{
 		keyClusterID: []byte(m.ClusterID), keyClusterSet: []byte(m.ClusterSet), keyNamespace: []byte(m.Namespace),
 		keyServer: []byte(m.Server), keyCA: m.CAData, keyToken: []byte(m.Token),
@@ -83,19 +92,21 @@ func (m Membership) Secret() *corev1.Secret {
 		data[keyDataPlane] = []byte(m.DataPlane)
 	}
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: AgentNamespace, Name: MembershipSecret,
-			Labels: map[string]string{LabelManagedBy: ManagedBySeamark},
-		},
-		Type: corev1.SecretTypeOpaque,
-		Data: data,
+		ObjectMeta: metav1.ObjectMeta{Namespace: AgentNamespace, Name: name, Labels: map[string]string{LabelPartOf: PartOfSeamark}},
+		Type:       corev1.SecretTypeOpaque,
+		Data:       data,
 	}
 }
 
+// ErrNotMember is wrapped by the error of MembershipFrom for a Secret that does not exist or that
+// holds nothing yet: the chart creates the agent's Secret empty.
+var ErrNotMember = errors.New("this cluster is not a member of a clusterset: run seamark join, or apply an invitation " +
+	"(seamark broker invite ID -o yaml)")
+
 // MembershipFrom reads a membership back from its Secret.
 func MembershipFrom(secret *corev1.Secret) (Membership, error) {
-	if secret == nil {
-		return Membership{}, errors.New("this cluster is not a member of a clusterset: run seamark join")
+	if secret == nil || (secret.Name == MembershipSecret && len(secret.Data) == 0) {
+		return Membership{}, ErrNotMember
 	}
 	get := func(key string) string { return string(secret.Data[key]) }
 	m := Membership{

@@ -22,7 +22,7 @@ func TestMembershipSecret(t *testing.T) {
 	chosen.DataPlane, chosen.UseClusterSetIP = v1alpha1.DataPlaneNFTables, ptr.To(false)
 	for name, m := range map[string]Membership{"without choices": plain, "with choices": chosen} {
 		secret := m.Secret()
-		if secret.Namespace != "seamark-system" || secret.Name != "seamark-broker" || secret.Labels[LabelManagedBy] != ManagedBySeamark {
+		if secret.Namespace != "seamark-system" || secret.Name != "seamark-broker" || secret.Labels[LabelPartOf] != PartOfSeamark {
 			t.Errorf("%s: Secret %+v", name, secret.ObjectMeta)
 		}
 		read, err := MembershipFrom(secret)
@@ -52,6 +52,10 @@ func TestMembershipFromBadSecret(t *testing.T) {
 	wantError(t, err, `useClusterSetIP must be true or false, not "maybe"`)
 	_, err = MembershipFrom(&corev1.Secret{})
 	wantError(t, err, "the membership has no clusterID")
+	empty := membership().Secret() // as the chart creates it
+	empty.Data = nil
+	_, err = MembershipFrom(empty)
+	wantError(t, err, "seamark broker invite ID -o yaml")
 }
 
 func TestMembershipConfig(t *testing.T) {

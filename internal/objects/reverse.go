@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
@@ -42,4 +44,19 @@ func ForwardedRanges(set *v1alpha1.ClusterSet, members []v1alpha1.Cluster, clust
 	}
 	slices.SortFunc(out, netip.Prefix.Compare)
 	return slices.Compact(out)
+}
+
+// OwnRanges returns the ranges of a cluster's pods and of its ClusterIPs, and the addresses of its
+// nodes.
+func OwnRanges(nodes []corev1.Node, services []netip.Prefix) []netip.Prefix {
+	own := slices.Clone(services)
+	for i := range nodes {
+		own = append(own, ParsePrefixes(nodes[i].Spec.PodCIDRs)...)
+		for _, a := range nodes[i].Status.Addresses {
+			if addr, err := netip.ParseAddr(a.Address); err == nil {
+				own = append(own, netip.PrefixFrom(addr, addr.BitLen()))
+			}
+		}
+	}
+	return own
 }

@@ -3,6 +3,7 @@ package exports
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +59,26 @@ func readiness(export *mcsv1beta1.ServiceExport, plan Plan, result error) metav1
 	}
 	return notReady(v1alpha1.ServiceExportReasonWaitingForBroker,
 		fmt.Sprintf("waiting for the broker: %s; the export completes by itself", cause(result)))
+}
+
+// stalling are the reasons of Valid and Ready that only a user can remove. A missing Service is not
+// among them: it may be applied after its export.
+var stalling = []mcsv1beta1.ServiceExportConditionReason{
+	v1alpha1.ServiceExportReasonNamespaceNotAllowed, v1alpha1.ServiceExportReasonLimitExceeded, mcsv1beta1.ServiceExportReasonInvalidServiceType,
+	v1alpha1.ServiceExportReasonRefusedByBroker, v1alpha1.ServiceExportReasonClusterIDTaken, v1alpha1.ServiceExportReasonNoClusterSetIPLeft,
+	mcsv1beta1.ServiceExportReasonTypeConflict, mcsv1beta1.ServiceExportReasonIPFamilyConflict,
+}
+
+// stalledBy returns the Stalled condition of an export whose Valid or Ready condition is False for
+// a reason that only a user can remove.
+func stalledBy(conditions ...metav1.Condition) (metav1.Condition, bool) {
+	for _, c := range conditions {
+		reason := mcsv1beta1.ServiceExportConditionReason(c.Reason)
+		if c.Status == metav1.ConditionFalse && slices.Contains(stalling, reason) {
+			return condition(v1alpha1.ServiceExportConditionStalled, metav1.ConditionTrue, reason, c.Message), true
+		}
+	}
+	return metav1.Condition{}, false
 }
 
 // heldMessage says why a service without its Service is still published.

@@ -314,7 +314,13 @@ func (r *Reconciler) report(
 		return meta.SetStatusCondition(conditions, c)
 	}
 	changed := set(plan.Valid)
-	changed = set(readiness(export, plan, published)) || changed
+	ready := readiness(export, plan, published)
+	changed = set(ready) || changed
+	if stalled, is := stalledBy(plan.Valid, ready); is {
+		changed = set(stalled) || changed
+	} else {
+		changed = meta.RemoveStatusCondition(conditions, string(v1alpha1.ServiceExportConditionStalled)) || changed
+	}
 	switch {
 	case plan.Conflict != nil:
 		changed = set(*plan.Conflict) || changed

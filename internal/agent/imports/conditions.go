@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -16,7 +17,7 @@ import (
 // optionalConditions are present only while they are True.
 var optionalConditions = []mcsv1beta1.ServiceImportConditionType{
 	v1alpha1.ServiceImportConditionStaleEndpointsKept, v1alpha1.ServiceImportConditionAddressesRefused,
-	v1alpha1.ServiceImportConditionWithdrawalHeld,
+	v1alpha1.ServiceImportConditionWithdrawalHeld, v1alpha1.ServiceImportConditionStalled,
 }
 
 // maxRefusedLength bounds how many refused addresses a condition or an event names.
@@ -24,7 +25,11 @@ const maxRefusedLength = 900
 
 // conditions returns what the ServiceImport's status should say, Ready first.
 func conditions(in Input, plan Plan, si *mcsv1beta1.ServiceImport) []metav1.Condition {
-	out := []metav1.Condition{ready(in, plan, si)}
+	ready := ready(in, plan, si)
+	out := []metav1.Condition{ready}
+	if reason := mcsv1beta1.ServiceImportConditionReason(ready.Reason); ready.Status == metav1.ConditionFalse && in.needsUser(reason) {
+		out = append(out, condition(v1alpha1.ServiceImportConditionStalled, metav1.ConditionTrue, reason, ready.Message))
+	}
 	if plan.kept.any() {
 		out = append(out, condition(v1alpha1.ServiceImportConditionStaleEndpointsKept, metav1.ConditionTrue,
 			v1alpha1.ServiceImportReasonNoOtherCluster, plan.kept.String()))
@@ -50,6 +55,18 @@ func ready(in Input, plan Plan, si *mcsv1beta1.ServiceImport) metav1.Condition {
 		return condition(t, metav1.ConditionFalse, reason, message)
 	}
 	return condition(t, metav1.ConditionTrue, mcsv1beta1.ServiceImportReasonReady, "the service is imported")
+}
+
+// needsUser reports whether only a user can remove a reason of Ready=False. The API server may have
+// failed to write a derived Service for a moment only; a quota or a policy does not go away.
+func (in Input) needsUser(reason mcsv1beta1.ServiceImportConditionReason) bool {
+	switch reason {
+	case mcsv1beta1.ServiceImportReasonPending:
+		return false
+	case v1alpha1.ServiceImportReasonDerivedServiceRefused:
+		return apierrors.IsForbidden(in.DerivedError) || apierrors.IsInvalid(in.DerivedError) || apierrors.IsBadRequest(in.DerivedError)
+	}
+	return true
 }
 
 // mergeConditions brings the conditions of a status up to date with those that are wanted.

@@ -2,29 +2,22 @@ package member
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/internal/agent/trigger"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -49,6 +42,7 @@ const (
 type Credential struct {
 	held    atomic.Pointer[heldToken]
 	changed chan struct{} // has an element when the token changed
+	refused chan struct{} // has an element when the broker refused the token
 }
 
 // heldToken is a token and how long it lives. The times are this process's own: the broker's clock,
@@ -62,7 +56,7 @@ type heldToken struct {
 
 // NewCredential returns a credential with the token of a membership.
 func NewCredential(token string) *Credential {
-	c := &Credential{changed: make(chan struct{}, 1)}
+	c := &Credential{changed: make(chan struct{}, 1), refused: make(chan struct{}, 1)}
 	c.held.Store(storedToken(token, time.Now()))
 	return c
 }
@@ -104,12 +98,20 @@ func (c *Credential) hold(token *heldToken) bool {
 		return false
 	}
 	c.held.Store(token)
-	select {
-	case c.changed <- struct{}{}:
-	default: // the change before this one has not been noticed yet
-	}
+	signal(c.changed)
 	return true
 }
+
+// signal never blocks: one pending element is enough.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Token returns the token that is used now.
+func (c *Credential) Token() string { return c.held.Load().text }
 
 // LifetimeUsed returns how much of the token's lifetime is over: 1 means that it has expired.
 func (c *Credential) LifetimeUsed() float64 { return c.held.Load().used(time.Now()) }
@@ -132,7 +134,11 @@ type bearer struct {
 func (b *bearer) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	req.Header.Set("Authorization", "Bearer "+b.credential.held.Load().text)
-	return b.next.RoundTrip(req)
+	response, err := b.next.RoundTrip(req)
+	if err == nil && response.StatusCode == http.StatusUnauthorized {
+		signal(b.credential.refused)
+	}
+	return response, err
 }
 
 // WrappedRoundTripper lets client-go find the transport below, to close its connections.
@@ -149,6 +155,7 @@ type Renewal struct {
 	Now func() time.Time
 
 	requested atomic.Pointer[heldToken] // the last token that this process requested
+	tried     string                    // the token of an invitation that the broker refused too
 }
 
 // Start renews until ctx ends. It is run by the leader only, which first reads the token that its
@@ -168,6 +175,9 @@ func (r *Renewal) Start(ctx context.Context) error {
 			return nil
 		case <-r.Credential.changed:
 			continue
+		case <-r.Credential.refused:
+			r.tryInvitation(ctx)
+			continue
 		case <-time.After(wait):
 		}
 		attempted, pause = r.now(), renewRetryInterval/2+rand.N(renewRetryInterval)
@@ -182,69 +192,6 @@ func (r *Renewal) now() time.Time {
 		return r.Now()
 	}
 	return time.Now()
-}
-
-// WatchMembership uses the token that joining again has stored. It returns an error if the cluster
-// left or joined as another member: the agent must exit then, or it would restore the objects that
-// leaving deletes. It is run in all replicas: each may have to renew the lease.
-func (r *Renewal) WatchMembership(ctx context.Context, c cache.Cache) error {
-	informer, err := c.GetInformer(ctx, &corev1.Secret{})
-	if err != nil {
-		return fmt.Errorf("watch secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
-	}
-	ended := make(chan error, 1)
-	check := func(secret *corev1.Secret) {
-		if err := r.adoptToken(secret); err != nil {
-			select {
-			case ended <- err:
-			default: // another error was reported before
-			}
-		}
-	}
-	registration, err := informer.AddEventHandler(trigger.EventHandler[*corev1.Secret]{
-		Add:    check,
-		Update: func(_, secret *corev1.Secret) { check(secret) },
-		Delete: func(*corev1.Secret, bool) { check(nil) },
-	})
-	if err != nil {
-		return fmt.Errorf("watch secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
-	}
-	defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for an unknown registration
-	// A replica that was not the leader may have missed that the cluster left.
-	if _, err := r.secret(ctx); apierrors.IsNotFound(err) {
-		check(nil)
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-ended:
-		return err
-	}
-}
-
-// adoptToken uses the token in a Secret whose membership is otherwise the one the agent started
-// with.
-func (r *Renewal) adoptToken(secret *corev1.Secret) error {
-	m, err := objects.MembershipFrom(secret)
-	if err != nil {
-		return fmt.Errorf("the membership ended: %w", err)
-	}
-	if err := CheckSecret(secret, m); err != nil {
-		return err
-	}
-	token := m.Token
-	m.Token = r.Membership.Token
-	if !equality.Semantic.DeepEqual(m, r.Membership) {
-		return errors.New("the membership changed: the agent must restart")
-	}
-	held := storedToken(token, r.now())
-	if requested := r.requested.Load(); requested != nil && requested.text == token {
-		held = requested
-	}
-	if r.Credential.hold(held) {
-		r.Log.Info("using the stored token for the broker")
-	}
-	return nil
 }
 
 func (r *Renewal) reload(ctx context.Context) error {
@@ -271,14 +218,16 @@ func (r *Renewal) secret(ctx context.Context) (*corev1.Secret, error) {
 
 // renew requests a new token from the broker with the current one, and stores it before it is used:
 // a token that is not stored would be lost with this process.
-func (r *Renewal) renew(ctx context.Context) error {
+func (r *Renewal) renew(ctx context.Context) error { return r.renewWith(ctx, r.Broker) }
+
+func (r *Renewal) renewWith(ctx context.Context, broker client.Client) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
 		Namespace: r.Membership.Namespace, Name: objects.MemberAccount(r.Membership.ClusterID),
 	}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: ptr.To(int64(TokenLifetime.Seconds())),
 	}}
-	if err := r.Broker.SubResource("token").Create(ctx, account, request); err != nil {
+	if err := broker.SubResource("token").Create(ctx, account, request); err != nil {
 		return fmt.Errorf("request a new token from the broker: %w", err)
 	}
 	secret, err := r.secret(ctx)
@@ -304,21 +253,37 @@ func (r *Renewal) renew(ctx context.Context) error {
 	return nil
 }
 
-// timesOf reads when a token was issued and how long it lives. The times only schedule its renewal,
-// so the signature is not checked.
+// tryInvitation renews with the token of the invitation, after the broker refused the current one.
+// By its times the current token is the newer one, but the clock of the broker may have been wrong
+// when it was issued.
+func (r *Renewal) tryInvitation(ctx context.Context) {
+	invitation, _, err := (&Memberships{Client: r.Local, Log: r.Log}).invitation(ctx)
+	if err != nil || invitation == nil || invitation.Token == r.tried || invitation.Token == r.Credential.held.Load().text {
+		return
+	}
+	if _, err := objects.TakeUp(*invitation, &r.Membership); err != nil || invitation.Server != r.Membership.Server {
+		return // it is for another member; Memberships reports it
+	}
+	cfg := invitation.Config()
+	cfg.Timeout = writeTimeout
+	broker, err := client.New(cfg, client.Options{Scheme: r.Broker.Scheme(), Mapper: r.Broker.RESTMapper()})
+	if err == nil {
+		err = r.renewWith(ctx, broker)
+	}
+	if apierrors.IsUnauthorized(err) {
+		r.tried = invitation.Token
+	}
+	if err != nil {
+		r.Log.Error(err, "the broker refuses the token of this member, and the one of the invitation does not help")
+	}
+}
+
+// timesOf reads when a token was issued and how long it lives. It assumes the shortest lifetime for
+// a token that does not say so.
 func timesOf(token string) (issued time.Time, lifetime time.Duration) {
-	var claims struct {
-		Issued  int64 `json:"iat"`
-		Expires int64 `json:"exp"`
-	}
-	parts := strings.Split(token, ".")
-	if len(parts) == 3 {
-		if payload, err := base64.RawURLEncoding.DecodeString(parts[1]); err == nil {
-			_ = json.Unmarshal(payload, &claims) // the shortest lifetime is assumed below
-		}
-	}
-	if claims.Expires <= claims.Issued {
+	issued, expires := objects.TokenTimes(token)
+	if issued.IsZero() {
 		return time.Time{}, shortestLifetime
 	}
-	return time.Unix(claims.Issued, 0), time.Duration(claims.Expires-claims.Issued) * time.Second
+	return issued, expires.Sub(issued)
 }

@@ -97,7 +97,9 @@ func (r *LeaseReader) readDue(ctx context.Context) error {
 }
 
 // interval returns how often a lease in doubt is read at present.
-func (r *LeaseReader) interval() time.Duration { return time.Duration(float64(r.Every) * max(r.Stretch(), 1)) }
+func (r *LeaseReader) interval() time.Duration {
+	return time.Duration(float64(r.Every) * max(r.Stretch(), 1))
+}
 
 func (r *LeaseReader) list(ctx context.Context) error {
 	leases := &coordinationv1.LeaseList{}

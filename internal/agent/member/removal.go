@@ -97,6 +97,26 @@ func acceptedAgain(ctx context.Context, secret *corev1.Secret) bool {
 }
 
 func setExportsNotMember(ctx context.Context, c client.Client, removed *RemovedError) error {
+	return updateExports(ctx, c, func(export *mcsv1beta1.ServiceExport) bool {
+		changed := meta.RemoveStatusCondition(&export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict))
+		return objects.SetMembershipEnded(export, "not exported: "+removed.Error()) || changed
+	})
+}
+
+// SetExportsNotMember sets Ready=False on the ServiceExports of a cluster that is no member, or not
+// yet. An export that says so already, for whatever reason, stays as it is.
+func SetExportsNotMember(ctx context.Context, c client.Client, reason *NotMemberError) error {
+	return updateExports(ctx, c, func(export *mcsv1beta1.ServiceExport) bool {
+		ready := meta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+		if ready != nil && ready.Reason == string(v1alpha1.ServiceExportReasonNotMember) {
+			return false
+		}
+		return objects.SetNotMemberYet(export, "not exported: "+reason.Error())
+	})
+}
+
+// updateExports updates the status of every ServiceExport whose conditions change.
+func updateExports(ctx context.Context, c client.Client, change func(*mcsv1beta1.ServiceExport) bool) error {
 	var exports mcsv1beta1.ServiceExportList
 	if err := c.List(ctx, &exports); err != nil {
 		return fmt.Errorf("list the ServiceExports: %w", err)
@@ -104,13 +124,7 @@ func setExportsNotMember(ctx context.Context, c client.Client, removed *RemovedE
 	var errs []error
 	for i := range exports.Items {
 		export := &exports.Items[i]
-		conditions := &export.Status.Conditions
-		changed := meta.RemoveStatusCondition(conditions, string(mcsv1beta1.ServiceExportConditionConflict))
-		changed = meta.SetStatusCondition(conditions, metav1.Condition{
-			Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionFalse, ObservedGeneration: export.Generation,
-			Reason: string(v1alpha1.ServiceExportReasonNotMember), Message: "not exported: " + removed.Error(),
-		}) || changed
-		if !changed {
+		if !change(export) {
 			continue
 		}
 		if err := c.Status().Update(ctx, export); client.IgnoreNotFound(err) != nil {

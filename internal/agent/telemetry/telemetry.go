@@ -85,9 +85,14 @@ func New() *Metrics {
 }
 
 // NewResting returns the metrics of an agent whose cluster was removed from its clusterset.
-func NewResting() *Metrics {
+func NewResting() *Metrics { return newIdle(1) }
+
+// NewWaiting returns the metrics of an agent whose cluster is no member, or not yet.
+func NewWaiting() *Metrics { return newIdle(0) }
+
+func newIdle(removed float64) *Metrics {
 	m := &Metrics{collectors: []prometheus.Collector{buildInfo()}}
-	m.addRemoved(1)
+	m.addRemoved(removed)
 	return m
 }
 

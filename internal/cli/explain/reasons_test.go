@@ -72,6 +72,7 @@ func TestReasonsLeadToFindings(t *testing.T) {
 		string(v1alpha1.ServiceImportReasonAddressNotAllowed):    "the condition's type says it",
 		string(v1alpha1.ServiceImportReasonRecordsLost):          "the condition's type says it",
 		string(v1alpha1.ServiceImportReasonHeldByExporter):       "the exporter's record says it",
+		string(v1alpha1.ServiceExportConditionStalled):           "Valid or Ready says it, with the same reason",
 	}
 	tests := []struct {
 		value string

@@ -4,6 +4,7 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -122,12 +123,17 @@ func (c *Cluster) identify(ctx context.Context) {
 	case secret == nil:
 		c.MembershipProblem = "the cluster has no membership Secret " + objects.AgentNamespace + "/" + objects.MembershipSecret
 		return
+	case len(secret.Data) == 0:
+		c.MembershipProblem = "the agent has not taken up an invitation yet: see its log (kubectl -n " + objects.AgentNamespace +
+			" logs deployment/seamark-agent)"
+		return
 	}
 	m, err := objects.MembershipFrom(secret)
 	if err != nil {
 		c.MembershipProblem = err.Error()
 		return
 	}
+	m.DataPlane = cmp.Or(c.dataPlaneOfAgent(ctx), m.DataPlane)
 	c.Membership, c.Removed = &m, objects.RemovedAt(secret)
 	if c.ID == "" {
 		c.ID = m.ClusterID

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -17,13 +18,14 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/cli/explain"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/proxy/programmed"
 )
 
 // DNSServer is the name of the Deployment, the Service and the ConfigMap of seamark-dns.
-const DNSServer = "seamark-dns"
+const DNSServer = objects.DNSService
 
 // The other workloads of Seamark in a member, as the chart names them.
 const (
@@ -52,7 +54,25 @@ func (c *Cluster) deployment(ctx context.Context, name string) *explain.Workload
 	return &explain.Workload{Ready: d.Status.ReadyReplicas, Want: ptr.Deref(d.Spec.Replicas, 1)}
 }
 
-// daemonSet does the same for a DaemonSet.
+// dataPlaneOfAgent returns the data plane that the chart gave to the agent. It is empty when the
+// agent does not run as a Deployment, or goes by its membership.
+func (c *Cluster) dataPlaneOfAgent(ctx context.Context) v1alpha1.DataPlane {
+	key := types.NamespacedName{Namespace: objects.AgentNamespace, Name: agentDeployment}
+	d, err := GetIfServed(ctx, c.Client, key, &appsv1.Deployment{})
+	if err != nil || d == nil {
+		return ""
+	}
+	for _, container := range d.Spec.Template.Spec.Containers {
+		for _, arg := range container.Args {
+			if name, found := strings.CutPrefix(arg, "--dataplane="); found {
+				return v1alpha1.DataPlane(name)
+			}
+		}
+	}
+	return ""
+}
+
+// daemonSet does the same as deployment for a DaemonSet.
 func (c *Cluster) daemonSet(ctx context.Context, name string) *explain.Workload {
 	d, err := GetIfServed(ctx, c.Client, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, &appsv1.DaemonSet{})
 	if err != nil || d == nil {

@@ -18,9 +18,11 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	release "helm.sh/helm/v4/pkg/release/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/deploy"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/install/crds"
@@ -29,7 +31,7 @@ import (
 
 const (
 	// ReleaseName is the name of the release in each member. A cluster has one release.
-	ReleaseName = "seamark"
+	ReleaseName = objects.ReleaseName
 	// Namespace is the namespace of the release.
 	Namespace = objects.AgentNamespace
 
@@ -88,6 +90,7 @@ func manifestOf(obj any) ([]byte, error) {
 		return nil, err
 	}
 	delete(content, "status")
+	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp") // null
 	return yaml.Marshal(content)
 }
 
@@ -165,6 +168,41 @@ func Render(values map[string]any) (string, error) {
 		return "", fmt.Errorf("helm returned a %T", rendered)
 	}
 	return r.Manifest, nil
+}
+
+// RenderOptions are what RenderAll leaves out.
+type RenderOptions struct{ SkipCRDs, SkipNamespace bool }
+
+// RenderAll returns everything that makes up an installation, as YAML documents in an order in
+// which they can be applied: the CRDs, the namespace with the pod security standard that its pods
+// need, and what Render returns.
+func RenderAll(values map[string]any, o RenderOptions) (string, error) {
+	c, err := Load()
+	if err != nil {
+		return "", err
+	}
+	installed, err := Render(values)
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	if !o.SkipCRDs {
+		for _, crd := range c.CRDObjects() {
+			out.WriteString("---\n")
+			out.Write(crd.File.Data)
+		}
+	}
+	if !o.SkipNamespace {
+		plane, _ := loader.MergeMaps(c.Values, values)["dataPlane"].(string)
+		text, err := manifestOf(namespaceFor(v1alpha1.DataPlane(plane)))
+		if err != nil {
+			return "", fmt.Errorf("write namespace %s: %w", Namespace, err)
+		}
+		out.WriteString("---\n")
+		out.Write(text)
+	}
+	out.WriteString(installed)
+	return out.String(), nil
 }
 
 // simplify removes Helm's preamble from the error of a value that the schema rejects.

@@ -5,9 +5,11 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -20,6 +22,24 @@ const (
 	privileged = "privileged"
 )
 
+// standardFor returns the strictest pod security standard that admits the pods of the release.
+func standardFor(proxy bool) string {
+	if proxy {
+		return privileged
+	}
+	return restricted
+}
+
+// namespaceFor returns the namespace of the release, as users apply it.
+func namespaceFor(dataPlane v1alpha1.DataPlane) *corev1.Namespace {
+	return &corev1.Namespace{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: Namespace, Labels: map[string]string{
+			objects.LabelPartOf: objects.PartOfSeamark, labelEnforce: standardFor(objects.DataPlaneOf(dataPlane).RunsProxy),
+		}},
+	}
+}
+
 // EnsurePodSecurity sets the strictest pod security standard that admits the pods of the release:
 // restricted, or privileged with the proxy, which programs the nodes' network. It reports whether
 // it changed the namespace. A namespace that the user created is not changed; EnsurePodSecurity
@@ -29,10 +49,7 @@ func EnsurePodSecurity(ctx context.Context, c client.Client, proxy bool) (bool, 
 	if err := c.Get(ctx, types.NamespacedName{Name: Namespace}, namespace); err != nil {
 		return false, fmt.Errorf("read namespace %s: %w", Namespace, err)
 	}
-	want := restricted
-	if proxy {
-		want = privileged
-	}
+	want := standardFor(proxy)
 	have := namespace.Labels[labelEnforce]
 	if namespace.Labels[objects.LabelManagedBy] != objects.ManagedBySeamark {
 		if proxy && have != "" && have != privileged {

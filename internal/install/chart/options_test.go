@@ -31,9 +31,14 @@ func rendered(t *testing.T, set ...string) map[string]*unstructured.Unstructured
 			t.Fatal(err)
 		}
 	}
+	return renderedWith(t, values)
+}
+
+func renderedWith(t *testing.T, values map[string]any) map[string]*unstructured.Unstructured {
+	t.Helper()
 	text, err := Render(values)
 	if err != nil {
-		t.Fatalf("%v: %v", set, err)
+		t.Fatalf("%v: %v", values, err)
 	}
 	out := map[string]*unstructured.Unstructured{}
 	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
@@ -42,7 +47,7 @@ func rendered(t *testing.T, set ...string) map[string]*unstructured.Unstructured
 		if err := decoder.Decode(obj); errors.Is(err, io.EOF) {
 			return out
 		} else if err != nil {
-			t.Fatalf("%v: %v", set, err)
+			t.Fatalf("%v: %v", values, err)
 		}
 		if len(obj.Object) > 0 {
 			out[obj.GetKind()+" "+obj.GetName()] = obj
@@ -243,6 +248,11 @@ func TestOptions(t *testing.T) {
 					t.Errorf("the policy of the beacons opens %s", got)
 				}
 			}},
+		{"clusterDNS.configure=false", exists("Role seamark-agent-cluster-dns", "RoleBinding seamark-agent-cluster-dns"),
+			exists("no Role seamark-agent-cluster-dns", "no RoleBinding seamark-agent-cluster-dns")},
+		{"clusterDNS.configure=false", holds("Deployment seamark-agent", agentContainer+"/args", "--configure-cluster-dns"),
+			lacks("Deployment seamark-agent", agentContainer+"/args", "cluster-dns")},
+		{"clusterDNS=null", exists(), exists("no Role seamark-agent-cluster-dns")}, // helm upgrade --reuse-values
 		{"admissionPolicies=false", exists("ValidatingAdmissionPolicy seamark-identity"),
 			exists("no ValidatingAdmissionPolicy seamark-identity")},
 	} {

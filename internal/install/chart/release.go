@@ -48,13 +48,16 @@ type Release struct {
 	// Zone is the DNS zone of the clusterset.
 	Zone   string `json:"zone,omitempty"`
 	Action Action `json:"action"`
+	// ConfiguresDNS reports whether the agent configures the cluster's DNS.
+	ConfiguresDNS bool `json:"-"`
 }
 
 // Install installs the chart or upgrades the release. Values of an earlier installation stay unless
-// values overrides them. If nothing would change and every object exists, nothing is written.
-// Install does not install CRDs; package internal/install/crds does. It does not wait for pods;
-// Wait does.
-func Install(ctx context.Context, config *rest.Config, values map[string]any) (Release, error) {
+// values overrides them. If nothing would change and every object exists, nothing is written. An
+// earlier installation that has the invitation among its values gets the given one: otherwise it
+// would put the old one back. Install does not install CRDs; package internal/install/crds does. It
+// does not wait for pods; Wait does.
+func Install(ctx context.Context, config *rest.Config, values, invitation map[string]any) (Release, error) {
 	result := Release{Name: ReleaseName, Namespace: Namespace}
 	c, err := Load()
 	if err != nil {
@@ -71,8 +74,12 @@ func Install(ctx context.Context, config *rest.Config, values map[string]any) (R
 	}
 	if last != nil {
 		values = loader.MergeMaps(last.Config, values)
+		if earlier := last.Config["invitation"]; earlier != nil && earlier != "" {
+			values["invitation"] = invitation
+		}
 	}
-	result.Zone = zoneOf(loader.MergeMaps(c.Values, values))
+	all := loader.MergeMaps(c.Values, values)
+	result.Zone, result.ConfiguresDNS = zoneOf(all), configuresDNS(all)
 	if last == nil {
 		result.Action = Installed
 		made, err := install(ctx, cfg, c, values)
@@ -109,6 +116,13 @@ func Install(ctx context.Context, config *rest.Config, values map[string]any) (R
 func zoneOf(values map[string]any) string {
 	zone, _ := values["zone"].(string)
 	return zone
+}
+
+// configuresDNS returns the value, true for values that the schema rejects anyway.
+func configuresDNS(values map[string]any) bool {
+	settings, _ := values["clusterDNS"].(map[string]any)
+	configure, known := settings["configure"].(bool)
+	return configure || !known
 }
 
 // lastRelease returns the last revision of the release, or nil if there is none.

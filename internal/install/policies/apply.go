@@ -12,6 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/seamark-dev/seamark/internal/install/adopt"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // Action is what was done with a policy or binding.
@@ -45,12 +48,14 @@ const attempts = 10
 //
 // If the API server serves ClusterProperty only as v1alpha1, from a CRD of another tool, the
 // policies take their parameter in that version.
+//
+// The policies of members are part of the chart too, so they are written in the name of helm.
 func Install(ctx context.Context, c client.Client, set Set) ([]Outcome, error) {
-	objects, err := Load(set)
+	all, err := Load(set)
 	if err != nil {
 		return nil, err
 	}
-	for _, object := range objects {
+	for _, object := range all {
 		policy, ok := object.(*admissionregistrationv1.ValidatingAdmissionPolicy)
 		if !ok || policy.Spec.ParamKind == nil {
 			continue
@@ -59,7 +64,10 @@ func Install(ctx context.Context, c client.Client, set Set) ([]Outcome, error) {
 			return nil, fmt.Errorf("ValidatingAdmissionPolicy %s: %w", policy.Name, err)
 		}
 	}
-	return Apply(ctx, c, objects...)
+	if set == Member {
+		return writeAll(ctx, c, applyAsHelm, all)
+	}
+	return Apply(ctx, c, all...)
 }
 
 // useServedVersion changes the version of a parameter kind to the one that the API server prefers,
@@ -85,9 +93,15 @@ func useServedVersion(mapper meta.RESTMapper, kind *admissionregistrationv1.Para
 // Apply creates or updates policies and bindings. It removes additions of other clients from their
 // specs, because they could only weaken or break a policy. Labels and annotations of others stay.
 // Equal objects are not written. The outcomes are those of the objects before the one that failed.
-func Apply(ctx context.Context, c client.Client, objects ...client.Object) ([]Outcome, error) {
-	outcomes := make([]Outcome, 0, len(objects))
-	for _, object := range objects {
+func Apply(ctx context.Context, c client.Client, all ...client.Object) ([]Outcome, error) {
+	return writeAll(ctx, c, apply, all)
+}
+
+type applyFunc func(ctx context.Context, c client.Client, desired client.Object) (Action, error)
+
+func writeAll(ctx context.Context, c client.Client, apply applyFunc, all []client.Object) ([]Outcome, error) {
+	outcomes := make([]Outcome, 0, len(all))
+	for _, object := range all {
 		kind, err := kindOf(object)
 		if err != nil {
 			return outcomes, err
@@ -109,6 +123,27 @@ func kindOf(object client.Object) (string, error) {
 		return "ValidatingAdmissionPolicyBinding", nil
 	}
 	return "", fmt.Errorf("%s is a %T: want a policy or a binding", object.GetName(), object)
+}
+
+// applyAsHelm writes an object of the release as helm does, if it differs or is not marked for
+// helm. apply then removes what other clients added, which server-side apply leaves.
+func applyAsHelm(ctx context.Context, c client.Client, desired client.Object) (Action, error) {
+	existing := desired.DeepCopyObject().(client.Object)
+	err := c.Get(ctx, client.ObjectKeyFromObject(desired), existing)
+	action := Updated
+	switch {
+	case apierrors.IsNotFound(err):
+		action = Created
+	case err != nil:
+		return "", err
+	case !update(existing, desired) && !objects.AllowHelm(existing):
+		return Unchanged, nil
+	}
+	if err := adopt.Apply(ctx, c, desired); err != nil {
+		return "", err
+	}
+	_, err = apply(ctx, c, desired)
+	return action, err
 }
 
 func apply(ctx context.Context, c client.Client, desired client.Object) (Action, error) {

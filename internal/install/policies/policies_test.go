@@ -1,10 +1,15 @@
 package policies
 
 import (
+	"io/fs"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/seamark-dev/seamark/deploy"
 )
 
 // Every policy must deny requests that it cannot evaluate, and every denial must have a message.
@@ -48,5 +53,31 @@ func TestLoad(t *testing.T) {
 	}
 	if _, err := Load("unknown"); err == nil || !strings.Contains(err.Error(), "there are broker and member") {
 		t.Errorf("an unknown set: %v", err)
+	}
+}
+
+// The chart has the files of members as they are. A second tool that applies them has no conflict
+// only if they say what the API server returns.
+func TestFilesOfMembersHaveTheDefaults(t *testing.T) {
+	files, err := fs.Glob(deploy.Policies, "policies/member/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v (%v)", files, err)
+	}
+	for _, file := range files {
+		text, err := fs.ReadFile(deploy.Policies, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			written := &admissionregistrationv1.ValidatingAdmissionPolicy{}
+			if err := yaml.Unmarshal([]byte(document), written); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			full := written.DeepCopy()
+			defaultMatch(full.Spec.MatchConstraints)
+			if diff := cmp.Diff(full.Spec.MatchConstraints, written.Spec.MatchConstraints); diff != "" {
+				t.Errorf("%s: %s leaves out defaults of matchConstraints: %s", file, written.Name, diff)
+			}
+		}
 	}
 }

@@ -1,6 +1,8 @@
 package chart
 
 import (
+	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -15,7 +17,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
 	"github.com/seamark-dev/seamark/internal/install/chart"
+	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // packaged returns the chart as users of helm get it.
@@ -70,12 +75,24 @@ func TestInstallWithHelm(t *testing.T) {
 	})
 	t.Run("join first", func(t *testing.T) {
 		b.must("join --no-install --broker-context west --context west --clusterid west")
-		err := b.helmInstall(t, "west", nil, func(*action.Install) {})
-		if err == nil || !strings.Contains(err.Error(), "invalid ownership metadata") {
-			t.Errorf("helm install over the policies of join: %v", err)
+		if err := b.helmInstall(t, "west", nil, func(*action.Install) {}); err != nil {
+			t.Errorf("helm install over what join wrote: %v", err)
 		}
-		if err := b.helmInstall(t, "west", nil, func(i *action.Install) { i.TakeOwnership, i.ForceConflicts = true, true }); err != nil {
-			t.Errorf("helm install --take-ownership --force-conflicts: %v", err)
+		// A later version of the chart has another text of a policy.
+		changed := packaged(t)
+		for _, file := range changed.Templates {
+			if file.Name == "templates/policies.yaml" {
+				file.Data = bytes.Replace(file.Data, []byte("is the id ("), []byte("is the identity ("), 1)
+			}
+		}
+		upgrade := action.NewUpgrade(b.helm("west"))
+		upgrade.Namespace, upgrade.WaitStrategy = chart.Namespace, kube.HookOnlyStrategy
+		if _, err := upgrade.Run(chart.ReleaseName, changed, nil); err != nil {
+			t.Errorf("helm upgrade of what join wrote: %v", err)
+		}
+		policy := get(b, "west", "", "seamark-identity-locked", &admissionregistrationv1.ValidatingAdmissionPolicy{})
+		if !strings.Contains(policy.Spec.Validations[0].MessageExpression, "is the identity (") {
+			t.Error("helm upgrade did not change the policy")
 		}
 		u := action.NewUninstall(b.helm("west"))
 		u.WaitStrategy = kube.HookOnlyStrategy
@@ -83,14 +100,61 @@ func TestInstallWithHelm(t *testing.T) {
 			t.Errorf("helm uninstall: %v", err)
 		}
 		o := b.must("leave --context west --broker-context west")
-		if strings.Contains(o.Stdout, "uninstalled") {
+		if strings.Contains(o.Stdout, "uninstalled") || strings.Contains(o.Stdout, "NOT from the broker") {
 			t.Errorf("leave after helm uninstall says:\n%s", o.Stdout)
 		}
 	})
+	t.Run("with an invitation", func(t *testing.T) { checkInvitationValue(t, b) })
 	t.Run("another namespace", func(t *testing.T) {
 		err := b.helmInstall(t, "west", nil, func(i *action.Install) { i.Namespace = "elsewhere" })
 		if err == nil || !strings.Contains(err.Error(), "install with --namespace seamark-system") {
 			t.Errorf("helm install elsewhere: %v", err)
 		}
 	})
+}
+
+// checkInvitationValue checks that helm with an invitation as a value makes the cluster a member,
+// that upgrades with the same value change nothing, and that join replaces the value.
+func checkInvitationValue(t *testing.T, b *fixture) {
+	invitation := b.must("broker invite east --context west --file -").Stdout
+	values := map[string]any{"invitation": invitation}
+	if err := b.helmInstall(t, "east", values, func(*action.Install) {}); err != nil {
+		t.Fatalf("helm install: %v", err)
+	}
+	_, stop := b.runAgent("east")
+	harness.Eventually(t, "the cluster is a member", func() error {
+		p := &aboutv1beta1.ClusterProperty{}
+		return b.client("east").Get(t.Context(), types.NamespacedName{Name: aboutv1beta1.PropertyClusterSet}, p)
+	})
+	token := func(name string) string {
+		return string(get(b, "east", chart.Namespace, name, &corev1.Secret{}).Data["token"])
+	}
+	first := token(objects.MembershipSecret)
+	if first == "" || first != token(objects.InvitationSecret) {
+		t.Errorf("the agent stored another token than the invitation's")
+	}
+	u := action.NewUpgrade(b.helm("east"))
+	u.Namespace, u.WaitStrategy = chart.Namespace, kube.HookOnlyStrategy
+	if _, err := u.Run(chart.ReleaseName, packaged(t), values); err != nil {
+		t.Errorf("helm upgrade with the same invitation: %v", err)
+	}
+	if token(objects.MembershipSecret) != first {
+		t.Error("helm upgrade changed the membership")
+	}
+	b.join("east", "west", "")
+	harness.Eventually(t, "join replaces the value, and the agent follows", func() error {
+		invited, stored := token(objects.InvitationSecret), token(objects.MembershipSecret)
+		if invited == first || stored != invited {
+			return fmt.Errorf("the invitation is new: %t; the stored token is that of the invitation: %t", invited != first, stored == invited)
+		}
+		return nil
+	})
+	stop()
+	b.must("leave --context east --broker-context west")
+	for _, name := range []string{objects.InvitationSecret, objects.MembershipSecret} {
+		err := b.client("east").Get(t.Context(), types.NamespacedName{Namespace: chart.Namespace, Name: name}, &corev1.Secret{})
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("after leave there is Secret %s (%v)", name, err)
+		}
+	}
 }

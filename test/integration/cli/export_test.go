@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -150,8 +151,15 @@ func TestJSONAndYAMLOutput(t *testing.T) {
 			"yaml": func(text []byte, into any) error { return yaml.UnmarshalStrict(text, into) },
 		} {
 			o := env.run(line + " -o " + format)
+			text := []byte(o.Stdout)
+			if format == "yaml" && strings.HasPrefix(line, "broker invite") { // the file is the manifest of a Secret
+				var err error
+				if text, err = os.ReadFile(env.path("east.yaml")); err != nil {
+					t.Fatal(err)
+				}
+			}
 			var value map[string]any
-			if err := decode([]byte(o.Stdout), &value); err != nil || o.Code != 0 || len(value) == 0 {
+			if err := decode(text, &value); err != nil || o.Code != 0 || len(value) == 0 {
 				t.Errorf("seamark %s -o %s: exit %d, %v\n%s%s", line, format, o.Code, err, o.Stdout, o.Stderr)
 			}
 		}

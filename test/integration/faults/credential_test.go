@@ -64,12 +64,16 @@ func signedToken(t *testing.T, broker *controlplane.ControlPlane, token string, 
 	return signed + "." + base64.RawURLEncoding.EncodeToString(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
 }
 
-// storeToken replaces the token of a member's membership.
-func storeToken(t *testing.T, m *fleet.Member, token string) {
+// storeToken replaces the token of a member's membership, and that of the invitation, which would
+// be the newer one.
+func storeToken(t *testing.T, m *fleet.Member, token string) { setMembership(t, m, "token", token) }
+
+// setMembership changes a member's membership, and the invitation with it.
+func setMembership(t *testing.T, m *fleet.Member, key, value string) {
 	t.Helper()
-	fleet.Update(t, m, objects.AgentNamespace, objects.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) {
-		s.Data["token"] = []byte(token)
-	})
+	for _, name := range []string{objects.InvitationSecret, objects.MembershipSecret} {
+		fleet.Update(t, m, objects.AgentNamespace, name, &corev1.Secret{}, func(s *corev1.Secret) { s.Data[key] = []byte(value) })
+	}
 }
 
 // A running member that joins again with a token of a shorter life renews that token in time.
@@ -80,7 +84,7 @@ func TestRenewalFollowsTheTokenOfANewInvitation(t *testing.T) {
 	serve(t, north, ns, "web", "10.3.0.1")
 	north.AwaitExported(t, ns, "web") // its agent leads and waits for its token's renewal
 	short := membershipOf(t, north)
-	short.Token = signedToken(t, f.Broker, short.Token, -9*time.Minute, time.Minute)
+	short.Token = signedToken(t, f.Broker, short.Token, 0, time.Minute)
 	_, err := brokeradmin.Join(context.Background(), north.Client, short, brokeradmin.JoinOptions{})
 	must(t, err)
 	harness.Eventually(t, "the short-lived token is renewed", func() error {

@@ -8,9 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/test/fleet"
 )
 
@@ -48,9 +45,7 @@ func ownLink(t *testing.T, f *fleet.Fleet, m *fleet.Member) *link {
 func setBrokerServer(t *testing.T, m *fleet.Member, server string) {
 	t.Helper()
 	m.Stop()
-	fleet.Update(t, m, objects.AgentNamespace, objects.MembershipSecret, &corev1.Secret{}, func(s *corev1.Secret) {
-		s.Data["server"] = []byte(server)
-	})
+	setMembership(t, m, "server", server)
 	start(t, m)
 }
 

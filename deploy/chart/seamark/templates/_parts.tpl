@@ -70,6 +70,13 @@ topologySpreadConstraints:
   {{- end }}
 {{- end }}
 
+{{- /* Not empty if the agent configures the cluster's DNS. The values are absent after helm upgrade --reuse-values from a chart without them. */ -}}
+{{- define "seamark.configuresDNS" -}}
+{{- if and .Values.clusterDNS .Values.clusterDNS.configure -}}
+true
+{{- end -}}
+{{- end }}
+
 {{- define "seamark.restricted" -}}
 securityContext:
   allowPrivilegeEscalation: false

@@ -35,7 +35,7 @@ build: ## Build the binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/seamark-dev/seamark/internal/daemon/version.version=$(VERSION)" -o bin/ ./cmd/...
 
 .PHONY: test
-test: test-unit test-integration test-alerts test-e2e ## Run all tests (builds Kubernetes first if it is not cached)
+test: test-unit test-integration test-ui test-alerts test-e2e ## Run all tests (builds Kubernetes first if it is not cached)
 
 .PHONY: test-unit
 test-unit: setup ## Run the unit tests
@@ -44,6 +44,11 @@ test-unit: setup ## Run the unit tests
 .PHONY: test-integration
 test-integration: setup kube ## Run the tests against real Kubernetes API servers and a real kernel
 	$(GOTEST) -p $(TEST_PARALLEL) $(INTEGRATION_PACKAGES)
+
+# The page in a real browser, in a module of its own: what drives the browser is no dependency of ours.
+.PHONY: test-ui
+test-ui: setup kube ## Test the page in headless Chromium (screenshots: SEAMARK_SCREENSHOTS, or seamark-screenshots in the temporary folder)
+	cd test/browser && $(GOTEST) ./...
 
 # How long to simulate: a duration (10m), or a number of histories (50000).
 SIM ?= 10m
@@ -84,8 +89,12 @@ bench-data-plane: kube setup-bench ## Compare the nftables data plane with kube-
 bench-scale: kube ## Measure many members on one broker (ends after 30 minutes at the latest; BENCH=-quick for ten)
 	go run ./test/scale $(BENCH)
 
+.PHONY: bench-ui
+bench-ui: setup ## Measure the page with 250 clusters and 5,000 services (two minutes; BENCH="-services 1000")
+	cd test/browser && go run ./bench $(BENCH)
+
 .PHONY: demo
-demo: setup ## Show Seamark on three real clusters with pods (needs root; DEMO=--keep leaves them running)
+demo: setup ## Show Seamark on three real clusters with pods (needs root; DEMO=--keep leaves them running, with a page about them)
 	@go run ./test/demo $(DEMO)
 
 .PHONY: images
@@ -121,6 +130,7 @@ lint: setup $(TOOLBIN)/golangci-lint ## Run gofmt, go vet and golangci-lint
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [[ -z "$$unformatted" ]] || { echo "not gofmt'ed: $$unformatted"; exit 1; }
 	go vet ./...
 	$(TOOLBIN)/golangci-lint run ./...
+	cd test/browser && go vet ./... && $(TOOLBIN)/golangci-lint run ./...
 
 # Not part of lint: the first run compiles all dependencies for both systems, which takes minutes.
 .PHONY: vet-platforms
@@ -139,13 +149,13 @@ node-parts: ## Build containerd and the CNI plugins into the cache (about four m
 	@go run ./build/parts node
 
 # Programs that the tests and the sandbox use, and their Debian packages.
-NEEDED = gcc:gcc nft:nftables runc:runc ip:iproute2 conntrack:conntrack nsenter:util-linux
+NEEDED = gcc:gcc nft:nftables runc:runc ip:iproute2 conntrack:conntrack nsenter:util-linux chromium-headless-shell:chromium-headless-shell
 NEEDED_BENCH = dnsperf:dnsperf taskset:util-linux
 
 .PHONY: setup
 setup: ## Install the programs that the tests need
 	@command -v go >/dev/null || { echo "Go 1.26 or newer is needed: https://go.dev/dl"; exit 1; }
-	@$(call ensure,$(NEEDED) /usr/include/stdio.h:libc6-dev)
+	@$(call ensure,$(NEEDED) /usr/include/stdio.h:libc6-dev /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf:fonts-dejavu-core)
 
 .PHONY: setup-bench
 setup-bench: setup

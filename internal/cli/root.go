@@ -85,7 +85,7 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		group("unexport", "Stop exporting services", newUnexportService(s)),
 		group("chart", "Get the Helm chart that join installs, or what it installs", newChartPackage(s), newChartRender(s)),
 		newSandbox(s),
-		newStatus(s), newExplain(s), newDoctor(s), newGather(s), newBench(s),
+		newStatus(s), newExplain(s), newDoctor(s), newUI(s), newGather(s), newBench(s),
 		group("get", "List exports, imports and clusters, over several contexts at once", newGetExports(s), newGetImports(s), newGetClusters(s)),
 		newVersion(s),
 	)

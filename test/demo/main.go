@@ -31,7 +31,7 @@ import (
 const sandboxName = "demo"
 
 func main() {
-	keep := flag.Bool("keep", false, "leave the clusters running at the end")
+	keep := flag.Bool("keep", false, "leave the clusters running at the end, with a page about them")
 	dataPlane := flag.String("dataplane", string(v1alpha1.DataPlaneService), "how imported services are reached: service or nftables")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -65,10 +65,43 @@ func run(ctx context.Context, dataPlane v1alpha1.DataPlane, keep bool) (err erro
 		"  make build && bin/seamark sandbox up     creates clusters for your own experiments\n" +
 		"  docs/                                    how it works, and how to install it on your clusters\n")
 	if keep {
-		fmt.Printf("\nThe clusters are running: export KUBECONFIG=%s\nRemove them with: %s sandbox down --name %s\n",
-			d.Kubeconfig(), d.CLI, sandboxName)
+		return d.kept()
 	}
 	return nil
+}
+
+// kept serves the page about the clusters that stay, and says where everything is.
+func (d *demo) kept() error {
+	address, err := d.servePage()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\nThe clusters are running: export KUBECONFIG=%s\nLook at them in a browser on this machine: %s\n"+
+		"Remove them, and the page: %s sandbox down --name %s\n", d.Kubeconfig(), address, d.CLI, sandboxName)
+	return nil
+}
+
+// servePage starts the page about the clusters and returns its address. It ends with the sandbox.
+func (d *demo) servePage() (address string, err error) {
+	log, err := d.StartCompanion("page", d.CLI, "--kubeconfig", d.Kubeconfig(), "ui", "--no-browser", "--contexts", strings.Join(d.Clusters(), ","))
+	if err != nil {
+		return "", err
+	}
+	err = testenv.Poll(d.ctx, "the page says its address", time.Minute, func() error {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return err
+		}
+		const before = "The page is at "
+		for line := range strings.Lines(string(text)) {
+			if found, ok := strings.CutPrefix(line, before); ok {
+				address = strings.TrimSpace(found)
+				return nil
+			}
+		}
+		return fmt.Errorf("its output in %s: %s", log, text)
+	})
+	return address, err
 }
 
 type demo struct {

@@ -219,16 +219,7 @@ func checkPool(f *Facts) []Result {
 
 // poolOf checks the blocks of one family. used are all clusterset IPs in use, sorted.
 func poolOf(member string, blocks []netip.Prefix, used []netip.Addr) []Result {
-	inUse, size := 0, 0.0
-	for _, block := range blocks {
-		from, _ := slices.BinarySearchFunc(used, block.Masked().Addr(), netip.Addr.Compare)
-		to, last := slices.BinarySearchFunc(used, netipx.PrefixLastIP(block), netip.Addr.Compare)
-		if last {
-			to++
-		}
-		inUse += to - from
-		size += math.Exp2(float64(block.Addr().BitLen()-block.Bits())) - 2
-	}
+	inUse, size := PoolUse(blocks, used)
 	fix := "unexport services that are not used, or have the broker's admin add a block (seamark cluster add-block " + member + ")"
 	switch share := float64(inUse) / max(size, 1); {
 	case len(blocks) == 0:
@@ -239,4 +230,19 @@ func poolOf(member string, blocks []netip.Prefix, used []netip.Addr) []Result {
 		return []Result{warn(fix, "%d of %.0f clusterset IPs of block %s are in use", inUse, size, joinPrefixes(blocks)).at(member)}
 	}
 	return nil
+}
+
+// PoolUse returns how many clusterset IPs of some blocks are in use, and how many there are. used
+// are all clusterset IPs in use, sorted.
+func PoolUse(blocks []netip.Prefix, used []netip.Addr) (inUse int, size float64) {
+	for _, block := range blocks {
+		from, _ := slices.BinarySearchFunc(used, block.Masked().Addr(), netip.Addr.Compare)
+		to, last := slices.BinarySearchFunc(used, netipx.PrefixLastIP(block), netip.Addr.Compare)
+		if last {
+			to++
+		}
+		inUse += to - from
+		size += math.Exp2(float64(block.Addr().BitLen()-block.Bits())) - 2
+	}
+	return inUse, size
 }

@@ -1,6 +1,9 @@
 package explain
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Severity is how bad a finding is.
 type Severity string
@@ -56,6 +59,18 @@ type Finding struct {
 	Waiting []Wait `json:"waiting,omitempty"`
 	Cure    string `json:"cure"`
 }
+
+// Clusters returns the clusters where it is wrong; none when that is the service as a whole. A
+// conflict names several.
+func (f *Finding) Clusters() []string {
+	if f.Cluster == "" {
+		return nil
+	}
+	return strings.Split(f.Cluster, separator)
+}
+
+// separator is between the clusters of a finding. Ids of clusters have neither of its characters.
+const separator = ", "
 
 // Problems are all kinds of findings.
 var Problems = []Problem{

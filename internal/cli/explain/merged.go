@@ -94,7 +94,7 @@ func (e *explainer) explainConflict(c merge.Conflict) {
 	for i, d := range c.Disagree {
 		losers[i] = d.Cluster
 	}
-	names := strings.Join(losers, ", ")
+	names := strings.Join(losers, separator)
 	problem, cure := otherConflict, fmt.Sprintf("make %s agree with what won (%s)", names, c.Won)
 	switch c.Reason {
 	case mcsv1beta1.ServiceExportReasonTypeConflict:

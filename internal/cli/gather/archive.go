@@ -87,17 +87,24 @@ var secretForms = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)bearer\s+[A-Za-z0-9._~+/=-]{8,}`),
 }
 
-// secretFields matches fields of JSON, YAML and logs whose value is a secret, or may be one.
+// secretFields matches fields of JSON, YAML and logs whose value is a secret, or may be one. A
+// quote at the end is part of the value only if one is at its beginning: it may belong to the text
+// around the field, which must stay valid YAML.
 var secretFields = regexp.MustCompile(`(?im)((?:"|\\"|\b)` +
 	`(?:token|password|passwd|secret|clientsecret|client-key-data|client-certificate-data|` +
 	`certificate-authority-data|cadata|cabundle|authorization)` +
-	`(?:"|\\")?\s*[:=]\s*)("[^"\n]*"|[^\s,}]+)`)
+	`(?:"|\\")?\s*[:=]\s*)("[^"\n]*"|\\"[^"\n]*"|'[^'\n]*'|['"]*[^\s,}'"]+(?:['"]+[^\s,}'"]+)*)`)
 
 // scrub removes secrets: those that are known, and everything that looks like one.
 func (w *writer) scrub(text string) string {
 	for _, secret := range w.secrets {
 		text = strings.ReplaceAll(text, secret, removed)
 	}
+	return Clean(text)
+}
+
+// Clean removes from a text everything that looks like a secret.
+func Clean(text string) string {
 	for _, form := range secretForms {
 		text = form.ReplaceAllString(text, removed)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"path"
 	goruntime "runtime"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -104,9 +106,52 @@ func (w *writer) cluster(ctx context.Context, c *survey.Cluster, since time.Dura
 			w.yaml(path.Join(dir, "configmap-"+key.Namespace+"-"+key.Name+".yaml"), config)
 		}
 	}
+	w.exported(ctx, c, dir)
 	kinds, problem := survey.ReadKinds(ctx, c.Client, crds.Member)
 	w.yaml(path.Join(dir, "kinds.yaml"), map[string]any{"kinds": kinds, "problem": problem})
 	w.logs(ctx, c, dir, since)
+}
+
+// exported adds the Services of exports with their slices, and the namespaces of exports and
+// imports: without them it could not be told what is wrong with a service.
+func (w *writer) exported(ctx context.Context, c *survey.Cluster, dir string) {
+	var services corev1.ServiceList
+	var slices discoveryv1.EndpointSliceList
+	var namespaces corev1.NamespaceList
+	var all corev1.NamespaceList
+	if err := c.Client.List(ctx, &all); err != nil {
+		w.addProblem("Namespace of "+dir, err)
+		return
+	}
+	for i := range all.Items {
+		namespaces.Items = append(namespaces.Items, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: all.Items[i].Name}})
+	}
+	for _, read := range survey.ReadServices(ctx, []*survey.Cluster{c}, "") {
+		for i := range read.Exports {
+			key := client.ObjectKeyFromObject(&read.Exports[i])
+			svc, err := survey.GetIfServed(ctx, c.Client, key, &corev1.Service{})
+			if err != nil {
+				w.addProblem("Service "+key.String()+" of "+dir, err)
+				return
+			}
+			if svc == nil {
+				continue
+			}
+			var own discoveryv1.EndpointSliceList
+			err = c.Client.List(ctx, &own, client.InNamespace(key.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: key.Name})
+			if err == nil {
+				err = errors.Join(stripSecrets(svc), meta.EachListItem(&own, stripSecrets))
+			}
+			if err != nil {
+				w.addProblem("EndpointSlice of "+dir, err)
+				return
+			}
+			services.Items, slices.Items = append(services.Items, *svc), append(slices.Items, own.Items...)
+		}
+	}
+	w.yaml(path.Join(dir, "exported", "services.yaml"), &services)
+	w.yaml(path.Join(dir, "exported", "endpointslices.yaml"), &slices)
+	w.yaml(path.Join(dir, "namespaces.yaml"), &namespaces)
 }
 
 // lists adds a file for each kind.

@@ -27,6 +27,12 @@ func TestScrub(t *testing.T) {
 		"caBundle: Zm9v\n":                                    "caBundle: (removed)\n",
 		"ca: LS0tLS1CRUdJTiBDRVJU\n":                          "ca: (removed)\n",
 		"-----BEGIN EC PRIVATE KEY-----\nabc\n-----END EC PRIVATE KEY-----\nrest": "(removed)\nrest",
+		"careless: 'token: hunter22'\nname: web":                                  "careless: 'token: (removed)'\nname: web",
+		`"careless": "token: hunter22", "name": "web"`:                            `"careless": "token: (removed)", "name": "web"`,
+		"careless: 'token: hunter''22'":                                           "careless: 'token: (removed)'",
+		"password: 'hunter 22'":                                                   "password: (removed)",
+		"password: 'hunter22\nname: web":                                          "password: (removed)\nname: web",
+		`password=\"hunter22 rest`:                                                "password=(removed) rest",
 		"automountServiceAccountToken: false":                                     "automountServiceAccountToken: false",
 		"name: token-reviewer":                                                    "name: token-reviewer",
 	} {

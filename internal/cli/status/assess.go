@@ -19,14 +19,9 @@ import (
 
 // Assess finds what needs attention.
 func Assess(in Input) Report {
-	report := Report{ClusterSet: in.ClusterSet, Broker: in.Broker, Clusters: []Member{}, Reachability: []Path{}, Attention: []Service{}}
-	lives := map[string]explain.Life{}
-	for i := range in.Leases {
-		lives[in.Leases[i].Name] = explain.LifeOf(&in.Leases[i], in.BrokerNow)
-	}
+	report := AssessClusters(in)
+	lives := in.lives()
 	demoted := explain.Demoted(in.Members, lives)
-	report.Clusters = append(report.Clusters, in.assessMembers(lives)...)
-	report.Reachability = append(report.Reachability, in.assessPaths(lives)...)
 	services := in.byService()
 	report.Services = len(services)
 	for _, key := range sortedServices(services) {
@@ -43,6 +38,24 @@ func Assess(in Input) Report {
 		return strings.Compare(a.Namespace+"/"+a.Name+"/"+a.Cluster, b.Namespace+"/"+b.Name+"/"+b.Cluster)
 	})
 	return report
+}
+
+// AssessClusters finds the state of the clusters and of the broker. It assesses no service.
+func AssessClusters(in Input) Report {
+	report := Report{ClusterSet: in.ClusterSet, Broker: in.Broker, Clusters: []Member{}, Reachability: []Path{}, Attention: []Service{}}
+	lives := in.lives()
+	report.Clusters = append(report.Clusters, in.assessMembers(lives)...)
+	report.Reachability = append(report.Reachability, in.assessPaths(lives)...)
+	return report
+}
+
+// lives returns the state of the members by their leases.
+func (in *Input) lives() map[string]explain.Life {
+	lives := map[string]explain.Life{}
+	for i := range in.Leases {
+		lives[in.Leases[i].Name] = explain.LifeOf(&in.Leases[i], in.BrokerNow)
+	}
+	return lives
 }
 
 // assessMembers returns all members, and clusters that the broker does not have among its members.

@@ -65,6 +65,9 @@ var reachReasons = map[objects.ReachReason]string{
 	objects.ReachNotSteady:       "it answers again, but not steadily for long enough",
 }
 
+// Why returns why a path is in its state, in words.
+func (p *Path) Why() string { return reachReasons[p.Reason] }
+
 // writePaths writes the table of who reaches whom.
 func writePaths(w io.Writer, paths []Path, now time.Time, paint explain.Paint) {
 	rows := make([][]string, len(paths))
@@ -74,7 +77,7 @@ func writePaths(w io.Writer, paths []Path, now time.Time, paint explain.Paint) {
 			latency = fmt.Sprintf("%.1f ms", p.Latency*1000)
 		}
 		rows[i] = []string{p.From, p.Cluster, string(p.Family), text.Ago(&p.Since, now), latency, fmt.Sprintf("%d of %d", p.Answering, p.Beacons),
-			paint(reachSeverities[p.State], string(p.State)), reachReasons[p.Reason]}
+			paint(reachSeverities[p.State], string(p.State)), p.Why()}
 	}
 	text.Table(w, []string{"FROM", "TO", "FAMILY", "SINCE", "LATENCY", "BEACONS", "STATE", "WHY"}, rows)
 }

@@ -36,7 +36,7 @@ func FindBroker(ctx context.Context, clusters []*Cluster, namespace string) *Bro
 		if c.Membership == nil || unreachable[c.Membership.Server] {
 			continue
 		}
-		b := OpenBroker(ctx, Connection{Config: c.Membership.Config()}, c.Membership.Namespace, "cluster "+c.ID+", with its own credential")
+		b := OpenBroker(ctx, Connection{Config: c.brokerConfig()}, c.Membership.Namespace, "cluster "+c.ID+", with its own credential")
 		if b.Problem == nil {
 			return b
 		}

@@ -47,6 +47,20 @@ type Cluster struct {
 	Removed string
 	// Problem is why it cannot be read at all.
 	Problem error
+
+	// Guard changes the configuration with which the broker is asked as this member; nil does not.
+	Guard func(*rest.Config) *rest.Config
+	// ProxyToken returns the token with which proxies are asked; if nil, one is requested each time.
+	ProxyToken func(context.Context) (string, error)
+}
+
+// brokerConfig returns the configuration with which the broker is asked as this member.
+func (c *Cluster) brokerConfig() *rest.Config {
+	config := c.Membership.Config()
+	if c.Guard != nil {
+		config = c.Guard(config)
+	}
+	return config
 }
 
 // Name returns the id of the cluster, or the name of its context if it has none.

@@ -34,6 +34,9 @@ type FactOptions struct {
 	// ProbeImage is the image of the pod that tries to reach pods of other clusters; empty for
 	// none.
 	ProbeImage string
+	// ObjectsOnly leaves out what needs another verb than get, list and watch: the permissions of the
+	// user, and what is asked of workloads.
+	ObjectsOnly bool
 }
 
 // ReadFacts reads what the checks of doctor need.
@@ -42,7 +45,7 @@ func ReadFacts(ctx context.Context, clusters []*Cluster, b *Broker, o FactOption
 	read := make([]doctor.Cluster, len(clusters))
 	var reading sync.WaitGroup
 	for i, c := range clusters {
-		reading.Go(func() { read[i] = c.readFacts(ctx, o.Servers) })
+		reading.Go(func() { read[i] = c.readFacts(ctx, o) })
 	}
 	reading.Wait()
 	for i := range read {
@@ -92,13 +95,7 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 		out.Members = append(out.Members, m)
 	}
 	out.Ignored, out.Held = ignored(members.Items, records.Items), held(records.Items)
-	used := map[netip.Addr]bool{}
-	for i := range records.Items {
-		for _, addr := range objects.ParseAddresses(records.Items[i].Spec.ClusterSetIPs) {
-			used[addr] = true
-		}
-	}
-	out.Used = slices.SortedFunc(maps.Keys(used), netip.Addr.Compare)
+	out.Used = UsedAddresses(records.Items)
 	out.Kinds, out.KindsProblem = ReadKinds(ctx, b.Client, crds.Broker)
 	if missing, err := brokeradmin.MissingFairness(ctx, b.Client, b.Namespace); err != nil {
 		out.FairnessProblem = "FlowSchemas and PriorityLevelConfigurations cannot be read: " + objects.ErrorText(err)
@@ -109,6 +106,17 @@ func (b *Broker) readFacts(ctx context.Context) doctor.Broker {
 		out.ClockAhead = &ahead
 	}
 	return out
+}
+
+// UsedAddresses returns the clusterset IPs that records claim, sorted.
+func UsedAddresses(records []v1alpha1.ExportRecord) []netip.Addr {
+	used := map[netip.Addr]bool{}
+	for i := range records {
+		for _, addr := range objects.ParseAddresses(records[i].Spec.ClusterSetIPs) {
+			used[addr] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(used), netip.Addr.Compare)
 }
 
 // ignored returns the services of records that their exporters' Cluster objects do not allow: of
@@ -179,7 +187,7 @@ func ReadKinds(ctx context.Context, c client.Client, set crds.Set) (kinds []doct
 	return kinds, ""
 }
 
-func (c *Cluster) readFacts(ctx context.Context, servers Servers) doctor.Cluster {
+func (c *Cluster) readFacts(ctx context.Context, o FactOptions) doctor.Cluster {
 	out := doctor.Cluster{
 		ID: c.Name(), Context: c.Context, Member: c.IsMember(), ClusterSet: c.ClusterSet, MembershipProblem: c.MembershipProblem,
 		Removed: c.Removed,
@@ -190,15 +198,22 @@ func (c *Cluster) readFacts(ctx context.Context, servers Servers) doctor.Cluster
 	}
 	c.readVersion(&out)
 	out.Kinds, out.KindsProblem = ReadKinds(ctx, c.Client, crds.Member)
-	out.Denied = deniedOf(ctx, c.Client, userPermissions)
+	if !o.ObjectsOnly {
+		out.Denied = deniedOf(ctx, c.Client, userPermissions)
+	}
 	if c.Membership != nil {
 		out.DataPlane = c.Membership.DataPlane
-		c.askBroker(ctx, &out)
+		c.askBroker(ctx, &out, o.ObjectsOnly)
 	}
-	c.readWorkloads(ctx, &out)
+	c.readWorkloads(ctx, &out, o.ObjectsOnly)
 	dns := c.readDNS(ctx)
 	out.Zone, out.DNSAddresses, out.Corefile, out.CorefileProblem = dns.zone, dns.addresses, dns.corefile, dns.problem
-	c.readServiceFacts(ctx, &out, servers)
+	c.readServiceFacts(ctx, &out)
+	if o.ObjectsOnly {
+		out.Answer = &explain.Answer{NotAsked: "only objects are read"}
+	} else {
+		out.Answer = c.askDNS(ctx, out.Asked, o.Servers.of(c))
+	}
 	if ahead, known := c.clock.read(); known {
 		out.ClockAhead = &ahead
 	}
@@ -219,8 +234,8 @@ func (c *Cluster) readVersion(out *doctor.Cluster) {
 }
 
 // askBroker checks whether the broker accepts the credential of this member, and what it allows.
-func (c *Cluster) askBroker(ctx context.Context, out *doctor.Cluster) {
-	b := OpenBroker(ctx, Connection{Config: c.Membership.Config()}, c.Membership.Namespace, "cluster "+c.ID)
+func (c *Cluster) askBroker(ctx context.Context, out *doctor.Cluster, objectsOnly bool) {
+	b := OpenBroker(ctx, Connection{Config: c.brokerConfig()}, c.Membership.Namespace, "cluster "+c.ID)
 	out.AskedBroker = true
 	if b.Problem != nil {
 		out.BrokerProblem = b.Problem.Error()
@@ -232,27 +247,35 @@ func (c *Cluster) askBroker(ctx context.Context, out *doctor.Cluster) {
 		}
 		return
 	}
-	out.BrokerDenied = deniedOf(ctx, b.Client, memberPermissions(c.Membership))
+	if !objectsOnly {
+		out.BrokerDenied = deniedOf(ctx, b.Client, memberPermissions(c.Membership))
+	}
 }
 
-func (c *Cluster) readWorkloads(ctx context.Context, out *doctor.Cluster) {
+func (c *Cluster) readWorkloads(ctx context.Context, out *doctor.Cluster, objectsOnly bool) {
 	if err := c.Client.List(ctx, &appsv1.DeploymentList{}, client.InNamespace(objects.AgentNamespace), client.Limit(1)); err != nil {
 		out.WorkloadsProblem = "the workloads in " + objects.AgentNamespace + " cannot be read: " + objects.ErrorText(err)
 		return
 	}
 	out.Agent, out.DNS, out.Beacon = c.deployment(ctx, agentDeployment), c.deployment(ctx, DNSServer), c.deployment(ctx, objects.BeaconService)
-	out.Reachability = c.askReachability(ctx)
-	if objects.DataPlaneOf(out.DataPlane).RunsProxy {
+	runsProxy := objects.DataPlaneOf(out.DataPlane).RunsProxy
+	if runsProxy {
 		out.Proxy = c.daemonSet(ctx, proxyDaemonSet)
+	}
+	if objectsOnly {
+		return
+	}
+	out.Reachability = c.askReachability(ctx)
+	if runsProxy {
 		state := c.readProxies(ctx)
 		out.ProxyErrors, out.ProxyDamage, out.ProxyCutOff = state.failed, state.damaged, state.cutOff
 		out.Proxies = state.describe(c.clock.now(time.Now()))
 	}
 }
 
-// readServiceFacts finds exports that are not published as they should be, and asks DNS for the
-// name of an import, or for the zone if there is none.
-func (c *Cluster) readServiceFacts(ctx context.Context, out *doctor.Cluster, servers Servers) {
+// readServiceFacts finds exports that are not published as they should be, and the name that DNS is
+// asked for: that of an import, or the zone if there is none.
+func (c *Cluster) readServiceFacts(ctx context.Context, out *doctor.Cluster) {
 	services := c.readServices(ctx, "")
 	for i := range services.Exports {
 		if e := &services.Exports[i]; status.ExportProblem(e) != "" {
@@ -273,5 +296,4 @@ func (c *Cluster) readServiceFacts(ctx context.Context, out *doctor.Cluster, ser
 			out.HeldImports = append(out.HeldImports, si.Namespace+"/"+si.Name)
 		}
 	}
-	out.Answer = c.askDNS(ctx, out.Asked, servers.of(c))
 }

@@ -37,7 +37,7 @@ func (c *Cluster) readProxies(ctx context.Context) proxyState {
 		return state
 	}
 	state.pods = len(pods)
-	reader, err := newProxyReader(ctx, c.Config)
+	reader, err := newProxyReader(ctx, c)
 	if err != nil {
 		state.problem = objects.ErrorText(err)
 		return state
@@ -98,7 +98,7 @@ func (c *Cluster) askProxies(ctx context.Context, key types.NamespacedName) (nod
 		notAsked = fmt.Sprintf("only the first %d nodes are asked", maxProxies)
 		pods = pods[:maxProxies]
 	}
-	reader, err := newProxyReader(ctx, c.Config)
+	reader, err := newProxyReader(ctx, c)
 	if err != nil {
 		return nil, objects.ErrorText(err)
 	}

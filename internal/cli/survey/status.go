@@ -17,21 +17,38 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// ReadStatus reads what status assesses.
+// ReadStatus reads what status assesses, and asks the agents which clusters they reach.
 func ReadStatus(ctx context.Context, clusters []*Cluster, b *Broker) status.Input {
+	reached := make([][]objects.Reachability, len(clusters))
+	var asking sync.WaitGroup
+	for i, c := range clusters {
+		asking.Go(func() { reached[i] = c.AskReachability(ctx) })
+	}
+	in := ReadStatusObjects(ctx, clusters, b, func(i int) []objects.Reachability {
+		asking.Wait()
+		return reached[i]
+	})
+	return in
+}
+
+// AskReachability asks the agents of a member which clusters they reach.
+func (c *Cluster) AskReachability(ctx context.Context) []objects.Reachability {
+	if c.Problem != nil || !c.IsMember() {
+		return nil
+	}
+	return c.askReachability(ctx)
+}
+
+// ReadStatusObjects reads what status assesses. reached returns which clusters the agent of a
+// cluster reaches, by its index.
+func ReadStatusObjects(ctx context.Context, clusters []*Cluster, b *Broker, reached func(i int) []objects.Reachability) status.Input {
 	var in status.Input
 	var reading sync.WaitGroup
 	reading.Go(func() { readBrokerStatus(ctx, b, &in) })
 	reading.Go(func() { in.Clusters = ReadServices(ctx, clusters, "") })
-	reached := make([][]objects.Reachability, len(clusters))
-	for i, c := range clusters {
-		if c.Problem == nil && c.IsMember() {
-			reading.Go(func() { reached[i] = c.askReachability(ctx) })
-		}
-	}
 	reading.Wait()
 	for i := range in.Clusters {
-		in.Clusters[i].Reachability = reached[i]
+		in.Clusters[i].Reachability = reached(i)
 	}
 	in.Now = time.Now()
 	in.BrokerNow = in.Now

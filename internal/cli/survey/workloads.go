@@ -109,18 +109,28 @@ type proxyReader struct {
 // tokenSeconds is the shortest life that API servers give a token.
 const tokenSeconds = 600
 
-func newProxyReader(ctx context.Context, config *rest.Config) (*proxyReader, error) {
-	clients, err := kubernetes.NewForConfig(config)
+func newProxyReader(ctx context.Context, c *Cluster) (*proxyReader, error) {
+	clients, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {
 		return nil, err
 	}
+	if c.ProxyToken != nil {
+		token, err := c.ProxyToken(ctx)
+		return &proxyReader{clients, token}, err
+	}
+	token, err := NewProxyToken(ctx, clients)
+	return &proxyReader{clients, token}, err
+}
+
+// NewProxyToken requests a token with which proxies are asked. It lives for ten minutes.
+func NewProxyToken(ctx context.Context, clients kubernetes.Interface) (string, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)}}
-	request, err = clients.CoreV1().ServiceAccounts(objects.AgentNamespace).
+	request, err := clients.CoreV1().ServiceAccounts(objects.AgentNamespace).
 		CreateToken(ctx, programmed.ReaderAccount, request, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("get a token of ServiceAccount %s: %w", programmed.ReaderAccount, err)
+		return "", fmt.Errorf("get a token of ServiceAccount %s: %w", programmed.ReaderAccount, err)
 	}
-	return &proxyReader{clients, request.Status.Token}, nil
+	return request.Status.Token, nil
 }
 
 func (r *proxyReader) get(ctx context.Context, pod *corev1.Pod, path string, query map[string]string, into any) error {

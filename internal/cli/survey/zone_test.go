@@ -2,6 +2,7 @@ package survey
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -106,11 +107,12 @@ func TestAnotherZone(t *testing.T) {
 	if got := Zone(t.Context(), c.Client); got != "example.internal" {
 		t.Errorf("the zone is %s", got)
 	}
-	service := c.readService(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, servers)
+	in := ReadService(t.Context(), []*Cluster{c}, &Broker{Problem: errors.New("away")}, types.NamespacedName{Namespace: "shop", Name: "web"}, servers)
+	service := in.Clusters[0]
 	if service.Problem != "" || service.Zone != "example.internal" || service.DNS == nil || service.DNS.Code != "NOERROR" {
 		t.Errorf("explain: %+v, DNS %+v", service, service.DNS)
 	}
-	facts := c.readFacts(t.Context(), servers)
+	facts := c.readFacts(t.Context(), FactOptions{Servers: servers})
 	if facts.Zone != "example.internal" || facts.Asked != "web.shop.svc.example.internal" || facts.Answer.Code != "NOERROR" {
 		t.Errorf("doctor: zone %s, asked for %s: %+v", facts.Zone, facts.Asked, facts.Answer)
 	}

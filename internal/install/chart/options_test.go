@@ -181,6 +181,17 @@ func TestOptions(t *testing.T) {
 		{"beacon.replicas=1", exists("PodDisruptionBudget seamark-beacon"), exists("no PodDisruptionBudget seamark-beacon")},
 		{"beacon.resources.limits.memory=99Mi", same("Deployment seamark-beacon", agentContainer+"/resources/limits/memory", "64Mi"),
 			same("Deployment seamark-beacon", agentContainer+"/resources/limits/memory", "99Mi")},
+		{"ui.enabled=true", exists(without(uiObjects)...), exists(uiObjects...)},
+		{"ui=null", exists(without(uiObjects)...), exists(without(uiObjects)...)}, // helm upgrade --reuse-values
+		{"ui.enabled=true,ui.resources.limits.memory=99Mi", exists(),
+			same("Deployment seamark-ui", agentContainer+"/resources/limits/memory", "99Mi")},
+		{"ui.enabled=true,networkPolicy.enabled=true", exists("no NetworkPolicy seamark-ui"),
+			func(t *testing.T, o map[string]*unstructured.Unstructured) {
+				ports := at(t, o["NetworkPolicy seamark-ui"], "spec/ingress/[0]/ports")
+				if got := fmt.Sprint(ports); got != "[map[port:probes protocol:TCP]]" {
+					t.Errorf("the policy of the page opens %s", got)
+				}
+			}},
 		{"dns.ttl=30", holds("ConfigMap seamark-dns", "data/Corefile", "        ttl 5\n"),
 			holds("ConfigMap seamark-dns", "data/Corefile", "        ttl 30\n")},
 		{"dns.locality={headless,classic}", holds("ConfigMap seamark-dns", "data/Corefile", "locality classic\n"),
@@ -256,6 +267,43 @@ func TestOptions(t *testing.T) {
 var beaconObjects = []string{
 	"Deployment seamark-beacon", "Service seamark-beacon", "Secret seamark-beacon", "ServiceAccount seamark-beacon",
 	"PodDisruptionBudget seamark-beacon",
+}
+
+// uiObjects are what the chart has for the page.
+var uiObjects = []string{
+	"Deployment seamark-ui", "ServiceAccount seamark-ui", "ClusterRole seamark-ui", "ClusterRoleBinding seamark-ui", "Role seamark-ui",
+	"RoleBinding seamark-ui", "Role seamark-ui-dns", "RoleBinding seamark-ui-dns",
+}
+
+// The page reads: no rule of its roles has another verb, and no port of it is open in the network.
+func TestPageOnlyReads(t *testing.T) {
+	all := rendered(t, "ui.enabled=true", "dataPlane=nftables")
+	for _, name := range []string{"ClusterRole seamark-ui", "Role seamark-ui", "Role seamark-ui-dns"} {
+		rules, _, err := unstructured.NestedSlice(all[name].Object, "rules")
+		if err != nil || len(rules) == 0 {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, rule := range rules {
+			verbs, _, _ := unstructured.NestedStringSlice(rule.(map[string]any), "verbs")
+			for _, verb := range verbs {
+				if verb != "get" && verb != "list" && verb != "watch" {
+					t.Errorf("%s may %s: %v", name, verb, rule)
+				}
+			}
+			resources, _, _ := unstructured.NestedStringSlice(rule.(map[string]any), "resources")
+			names, _, _ := unstructured.NestedStringSlice(rule.(map[string]any), "resourceNames")
+			if slices.Contains(resources, "secrets") && !slices.Equal(names, []string{"seamark-broker"}) {
+				t.Errorf("%s reads other Secrets: %v", name, rule)
+			}
+		}
+	}
+	ports := at(t, all["Deployment seamark-ui"], agentContainer+"/ports")
+	if got := fmt.Sprint(ports); got != "[map[containerPort:9442 name:probes protocol:TCP]]" {
+		t.Errorf("ports of the page: %s", got)
+	}
+	if _, exposed := all["Service seamark-ui"]; exposed {
+		t.Error("a Service exposes the page")
+	}
 }
 
 // without turns names of objects into those that must not exist.

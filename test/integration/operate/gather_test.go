@@ -16,6 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/internal/objects"
+	"github.com/seamark-dev/seamark/internal/ui"
 	"github.com/seamark-dev/seamark/test/fleet"
 )
 
@@ -78,7 +79,8 @@ func TestGatherHasNoSecrets(t *testing.T) {
 		"broker/clustersets.yaml", "broker/clusters.yaml", "broker/exportrecords.yaml", "broker/endpointslices.yaml",
 		"broker/serviceimports.yaml", "broker/leases.yaml",
 		"clusters/east/serviceexports.yaml", "clusters/west/serviceimports.yaml", "clusters/west/endpointslices.yaml",
-		"clusters/west/derived/services.yaml", "clusters/east/configmap-kube-system-coredns.yaml",
+		"clusters/west/derived/services.yaml", "clusters/east/exported/services.yaml", "clusters/east/exported/endpointslices.yaml",
+		"clusters/west/namespaces.yaml", "clusters/east/configmap-kube-system-coredns.yaml",
 		"clusters/east/clusterproperties.yaml", "clusters/east/seamark-system/pods.yaml",
 	} {
 		if files["seamark/"+name] == "" {
@@ -98,6 +100,13 @@ func TestGatherHasNoSecrets(t *testing.T) {
 				t.Errorf("%s holds %s", name, what)
 			}
 		}
+	}
+	opened, err := ui.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := opened.History.Now().Row(ns + "/web"); row == nil || !row.Cell(0).Exports || !row.Cell(1).Imports {
+		t.Errorf("the page shows the service as %+v", row)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)

@@ -16,8 +16,8 @@ import (
 )
 
 // In a clusterset of very many members each renews its lease less often, and the lease lasts longer
-// in proportion. A replica that does not lead knows no other members; it follows the lease, and does
-// not renew it for a leader that is alive. When members leave, leases are short again.
+// in proportion. A replica that does not lead knows no other members; it follows the lease, and
+// does not renew it for a leader that is alive. When members leave, leases are short again.
 func TestLeasesOfManyMembers(t *testing.T) {
 	f := clusterset(t)
 	west := f.Members[1]

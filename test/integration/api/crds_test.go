@@ -29,7 +29,7 @@ const (
 )
 
 // versions maps each CRD of the API server to what changes when its spec, labels or annotations are
-// written. Equal maps mean that an installer wrote nothing: the resourceVersion would not do, because
+// written. Equal maps mean that an installer wrote nothing. The resourceVersion would not do:
 // several controllers of the API server write a CRD's conditions, some after it is established.
 func versions(t *testing.T, c client.Client) map[string]string {
 	t.Helper()

@@ -68,7 +68,7 @@ func shippedOnPort(t *testing.T, cp *controlplane.ControlPlane, port string, val
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.ReplaceAll(text, "lameduck 5s", "lameduck 0s")
+	return strings.ReplaceAll(text, "lameduck 10s", "lameduck 0s")
 }
 
 // The shipped server follows its ConfigMap: a Corefile that changes is used, and one with a mistake

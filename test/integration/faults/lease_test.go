@@ -214,7 +214,7 @@ func TestCutOffMemberKeepsImports(t *testing.T) {
 	for _, m := range f.Members {
 		awaitImports(t, m, ns, all)
 	}
-	harness.Consistently(t, "no endpoint is dropped", observationPeriod, func() error { return north.CheckAddresses(ns, "web", all["web"]) })
+	f.Consistently(t, "no endpoint is dropped", observationPeriod, func() error { return north.CheckAddresses(ns, "web", all["web"]) })
 	checkGaps()
 }
 

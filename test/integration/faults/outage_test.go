@@ -356,7 +356,7 @@ func memberStopped(t *testing.T, f *fleet.Fleet) {
 	serve(t, east, ns, "fresh", "10.1.0.5")
 	east.AwaitExported(t, ns, "fresh")
 	// Only the member's API server is down. Its agent renews its lease, and its pods still serve.
-	harness.Consistently(t, "other members keep its endpoints", observationPeriod, func() error {
+	f.Consistently(t, "other members keep its endpoints", observationPeriod, func() error {
 		return east.CheckAddresses(ns, "untouched-1", sources{"east": {"10.1.0.1", "10.1.0.2"}, "west": {"10.2.0.1"}})
 	})
 	must(t, west.CP.StartAPIServer(t.Context()))

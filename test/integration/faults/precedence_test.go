@@ -68,7 +68,7 @@ func TestLivingExportersDecide(t *testing.T) {
 		m.Stop()
 		start(t, m)
 	}
-	harness.Consistently(t, "the service stays as it was when all living agents restart", observationPeriod, stays)
+	f.Consistently(t, "the service stays as it was when all living agents restart", observationPeriod, stays)
 
 	start(t, east)
 	east.Awaits(t, ns, "db", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonTypeConflict)
@@ -86,7 +86,7 @@ func TestLivingExportersDecide(t *testing.T) {
 		}
 		return nil
 	})
-	harness.Consistently(t, "the service stays as it was", observationPeriod, stays)
+	f.Consistently(t, "the service stays as it was", observationPeriod, stays)
 	if si, err := north.Import(ns, "db"); err != nil || si.UID != decided.UID {
 		t.Errorf("the ServiceImport was created anew: %v", err)
 	}

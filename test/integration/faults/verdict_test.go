@@ -49,7 +49,7 @@ func TestStaleMemberStaysStaleAfterARestart(t *testing.T) {
 	unchanged := unchangedCheck(t, ns, north)
 	stays := func(what string) {
 		t.Helper()
-		harness.Consistently(t, "nothing changes after "+what, observationPeriod, unchanged)
+		f.Consistently(t, "nothing changes after "+what, observationPeriod, unchanged)
 		for what, n := range awaitNoWrites(t, cps...)[0] {
 			// Leader election reports each new leader in an event.
 			if extra := n - before[0][what]; extra > 0 && what != "POST events/" {

@@ -241,7 +241,7 @@ func TestAddressesOfOthersAreRefused(t *testing.T) {
 	c.east.Export(t, ns, "cart")
 	honest := map[string][]string{"east": {"10.51.0.5", "192.168.51.1", "198.51.100.7"}}
 	c.west.AwaitImport(t, ns, "cart", honest)
-	harness.Consistently(t, "east's endpoints stay", 3*time.Second, func() error { return c.west.CheckAddresses(ns, "cart", honest) })
+	c.Consistently(t, "east's endpoints stay", 3*time.Second, func() error { return c.west.CheckAddresses(ns, "cart", honest) })
 
 	// The admin fixes where the endpoints of evil may lie.
 	c.grant(t, func(spec *v1alpha1.ClusterSpec) { spec.EndpointRanges = []v1alpha1.CIDR{"10.7.0.0/16"} })

@@ -306,6 +306,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 		ClusterID: a.membership.ClusterID, ClusterSet: a.membership.ClusterSet, Namespace: a.membership.Namespace, Holder: a.facts.Holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration,
 		NewestLease: func() int64 { return a.state.NewestLease() }, WatchedLease: func() int64 { return a.state.WatchedLease() },
+		Demoted: func() (demoted, known bool) { return liveness.ListedByOthers(), a.clusters.Synced() },
 		Stretch: a.leaseStretch, OnBrokerRestored: a.relistBroker, Elected: a.elected(), LeaderNonce: a.leaderNonce(),
 	}
 	var err error

@@ -29,7 +29,11 @@ const annotationGeneration = "seamark.dev/installed-generation"
 // workload-low, which serves ServiceAccounts. docs/broker.md explains the choice.
 const (
 	memberShares int32 = 50
-	leaseShares  int32 = 10
+	leaseShares  int32 = 30
+	// memberBorrowing is how much members may borrow from other levels, in percent of their own seats.
+	// Seats are not cores: if requests of all levels have to share too few cores, leases get as much
+	// of them as they have of the seats that are in use.
+	memberBorrowing int32 = 100
 )
 
 // Flow schemas with a lower precedence are matched first. An API server's own for ServiceAccounts
@@ -70,14 +74,14 @@ func fairnessOf(namespace string) []fairness {
 		{
 			schema: memberSchema("seamark-leases", namespace, leasePrecedence, leases),
 			// No other level may borrow these seats: they are free when a heartbeat arrives.
-			level: limitedLevel("seamark-leases", namespace, leaseShares, 0,
+			level: limitedLevel("seamark-leases", namespace, leaseShares, 0, nil,
 				flowcontrolv1.QueuingConfiguration{Queues: 64, HandSize: 4, QueueLengthLimit: 50}),
 		},
 		{
 			schema: memberSchema("seamark-members", namespace, memberPrecedence, all),
 			// 10,240 requests can wait, of which 240 of one member: more than an agent sends at a time, and
 			// more than the six watches that each of 1,000 members opens after a restart.
-			level: limitedLevel("seamark-members", namespace, memberShares, 50,
+			level: limitedLevel("seamark-members", namespace, memberShares, 50, ptr.To(memberBorrowing),
 				flowcontrolv1.QueuingConfiguration{Queues: 256, HandSize: 6, QueueLengthLimit: 40}),
 		},
 	}
@@ -107,14 +111,14 @@ func memberSchema(prefix, namespace string, precedence int32, rule flowcontrolv1
 }
 
 func limitedLevel(
-	prefix, namespace string, shares, lendable int32, queuing flowcontrolv1.QueuingConfiguration,
+	prefix, namespace string, shares, lendable int32, borrowing *int32, queuing flowcontrolv1.QueuingConfiguration,
 ) *flowcontrolv1.PriorityLevelConfiguration {
 	return &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: fairnessMeta(prefix, namespace),
 		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
 			Type: flowcontrolv1.PriorityLevelEnablementLimited,
 			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
-				NominalConcurrencyShares: ptr.To(shares), LendablePercent: ptr.To(lendable),
+				NominalConcurrencyShares: ptr.To(shares), LendablePercent: ptr.To(lendable), BorrowingLimitPercent: borrowing,
 				LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue, Queuing: &queuing},
 			},
 		},

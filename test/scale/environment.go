@@ -122,6 +122,7 @@ func (e *environment) startPlanes(ctx context.Context, dir string) error {
 		starting.Go(func() {
 			e.planes[i], errs[i] = controlplane.Start(ctx, kube, controlplane.Options{
 				Name: name, Dir: filepath.Join(dir, name), ServiceCIDR: fmt.Sprintf("172.%d.0.0/16", 16+i),
+				APIServerArgs: []string{"--profiling=true"}, // for an admin who wants to know what is slow
 			})
 		})
 	}

@@ -29,6 +29,8 @@ type Clusters struct {
 	// demotes is called with what a member lists as demoted.
 	demotes func(id string, demoted []string, now time.Time)
 
+	synced func() bool
+
 	mu     sync.RWMutex
 	byID   map[string]*v1alpha1.Cluster
 	claims *addresses.Claims
@@ -43,7 +45,8 @@ func WatchClusters(
 		own: own, changed: changed, rangesChanged: rangesChanged, demotes: demotes,
 		byID: map[string]*v1alpha1.Cluster{}, claims: addresses.NewClaims(),
 	}
-	_, err := trigger.Handle(ctx, c, &v1alpha1.Cluster{}, trigger.EventHandler[*v1alpha1.Cluster]{
+	var err error
+	clusters.synced, err = trigger.Handle(ctx, c, &v1alpha1.Cluster{}, trigger.EventHandler[*v1alpha1.Cluster]{
 		Add:    clusters.set,
 		Update: func(_, cluster *v1alpha1.Cluster) { clusters.set(cluster) },
 		Delete: clusters.remove,
@@ -58,6 +61,9 @@ func (c *Clusters) Get(id string) *v1alpha1.Cluster {
 	defer c.mu.RUnlock()
 	return c.byID[id]
 }
+
+// Synced reports whether the Clusters have been listed.
+func (c *Clusters) Synced() bool { return c.synced() }
 
 // Len returns how many members are known.
 func (c *Clusters) Len() int {

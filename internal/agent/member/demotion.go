@@ -24,6 +24,18 @@ func (l *Liveness) ObserveDemoted(member string, demotes []string, now time.Time
 	l.listed.set(member, demotes, now)
 }
 
+// ListedByOthers reports whether any other member lists this one as demoted.
+func (l *Liveness) ListedByOthers() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for member := range l.listed[l.self] {
+		if member != l.self {
+			return true
+		}
+	}
+	return false
+}
+
 // listings are when members began to list clusters as demoted, by cluster and member.
 type listings map[string]map[string]time.Time
 

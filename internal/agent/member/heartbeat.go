@@ -50,6 +50,8 @@ type Heartbeat struct {
 	// NewestLease returns the highest resource version of all leases that this agent has received,
 	// WatchedLease that of its own lease as received from the watch; 0 if there is none.
 	NewestLease, WatchedLease func() int64
+	// Demoted reports whether other members list this one as demoted, and whether that is known yet.
+	Demoted func() (demoted, known bool)
 	// OnBrokerRestored is called if the broker's lease is older than the last one read or written,
 	// or if a renewal is older than what was received: the broker was restored from a backup.
 	OnBrokerRestored func()
@@ -152,14 +154,31 @@ func (h *Heartbeat) attempt(ctx context.Context) (context.Context, context.Cance
 func (h *Heartbeat) lead(ctx context.Context) {
 	ctx, cancel := h.attempt(ctx)
 	defer cancel()
+	var renewed *coordinationv1.Lease
 	err := h.learnNonce(ctx)
 	if err == nil {
-		h.known, err = h.renew(ctx, h.known)
+		renewed, err = h.renew(ctx, h.known)
 	}
 	if apierrors.IsConflict(err) { // another replica renewed it, or a twin marked it
-		h.known, err = h.renew(ctx, nil)
+		h.known = nil
+		renewed, err = h.renew(ctx, nil)
 	}
-	h.recordOutcome(h.known != nil, err)
+	if renewed != nil || !unanswered(err) {
+		h.known = renewed
+	}
+	h.recordOutcome(renewed != nil, err)
+}
+
+// unanswered reports whether a renewal failed because the broker did not answer it, or was too busy.
+// Then the next one need not read the lease first, which would cost a busy broker one more request:
+// if this one was written after all, the next is a conflict.
+func unanswered(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err != nil && !errors.Is(err, objects.ErrClusterIDTaken)
+	}
+	return apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
 }
 
 // learnNonce reads the nonce of this process when it has become the leader.
@@ -290,7 +309,7 @@ func (h *Heartbeat) read(ctx context.Context) (*coordinationv1.Lease, error) {
 // nil; it saves reading the lease each time. It returns nil if the lease was not written.
 func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	lease := known
-	h.checkWatch(known != nil)
+	h.checkWatch(known != nil && h.LastError() == nil)
 	if lease == nil {
 		var err error
 		if lease, err = h.read(ctx); err != nil {

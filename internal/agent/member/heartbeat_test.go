@@ -2,9 +2,14 @@ package member
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // A thousand members that start together renew their leases at moments that are spread over the
@@ -61,5 +66,54 @@ func TestHeartbeatDoesNotHurryAfterAnError(t *testing.T) {
 	h.recordOutcome(false, context.DeadlineExceeded)
 	if got := h.interval(); got != 4*time.Second {
 		t.Errorf("after an error the interval is %s", got)
+	}
+}
+
+// After a renewal that the broker did not answer, the next one writes the lease without reading it.
+// After any other error it must be read.
+func TestLeaseIsReadAgainOnlyAfterAnAnswer(t *testing.T) {
+	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	for _, test := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{context.DeadlineExceeded, true},
+		{fmt.Errorf("renew lease east: %w", &net.OpError{Op: "dial", Err: errors.New("connection refused")}), true},
+		{fmt.Errorf("renew lease east: %w", apierrors.NewTooManyRequests("busy", 1)), true},
+		{apierrors.NewServerTimeout(leases, "update", 1), true},
+		{apierrors.NewTimeoutError("slow", 1), true},
+		{apierrors.NewInternalError(errors.New("etcd")), true},
+		{apierrors.NewServiceUnavailable("starting"), true},
+		{apierrors.NewConflict(leases, "east", errors.New("changed")), false},
+		{apierrors.NewNotFound(leases, "east"), false},
+		{apierrors.NewForbidden(leases, "east", errors.New("removed")), false},
+		{apierrors.NewUnauthorized("expired"), false},
+		{&idTakenError{id: "east", holder: "other"}, false},
+	} {
+		if got := unanswered(test.err); got != test.want {
+			t.Errorf("%v: unanswered is %t", test.err, got)
+		}
+	}
+}
+
+// A member is demoted if another one lists it, not if only it itself does.
+func TestListedByOthers(t *testing.T) {
+	l := NewLiveness("east")
+	now := time.Now()
+	for _, step := range []struct {
+		member  string
+		demotes []string
+		want    bool
+	}{
+		{"east", []string{"east", "west"}, false},
+		{"west", []string{"north"}, false},
+		{"north", []string{"east"}, true},
+		{"north", nil, false},
+	} {
+		l.ObserveDemoted(step.member, step.demotes, now)
+		if got := l.ListedByOthers(); got != step.want {
+			t.Errorf("after %s demotes %v: %t", step.member, step.demotes, got)
+		}
 	}
 }

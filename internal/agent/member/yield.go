@@ -34,6 +34,10 @@ func (h *Heartbeat) wasSilent(lease *coordinationv1.Lease) bool {
 // without it. Only this member can change them. Another member may demote it while it
 // returns, so it looks again for as long as a lease lasts. At other times the lists of others mean
 // nothing: no member can make another one younger.
+//
+// What the watch of Clusters has shown is good enough once it has shown all: it may be behind for a
+// moment, but so long others still treat this member as demoted. If each of a thousand members
+// listed all others when the broker has been slow for a minute, it would stay slow for ever.
 func (h *Heartbeat) yieldAfterSilence(ctx context.Context, lease *coordinationv1.Lease) error {
 	if h.wasSilent(lease) {
 		h.yieldUntil = time.Now().Add(objects.LeaseDurationOf(lease))
@@ -41,14 +45,20 @@ func (h *Heartbeat) yieldAfterSilence(ctx context.Context, lease *coordinationv1
 	if time.Now().After(h.yieldUntil) {
 		return nil
 	}
-	demoted, err := h.isDemoted(ctx)
-	if err != nil || !demoted {
-		return err
+	demoted, known := h.Demoted()
+	if !known {
+		var err error
+		if demoted, err = h.isDemoted(ctx); err != nil {
+			return err
+		}
+	}
+	if !demoted {
+		return nil
 	}
 	return h.yield(ctx)
 }
 
-// isDemoted reports whether any other member demotes this one.
+// isDemoted asks the broker whether any other member demotes this one.
 func (h *Heartbeat) isDemoted(ctx context.Context) (bool, error) {
 	clusters := &v1alpha1.ClusterList{}
 	if err := h.Client.List(ctx, clusters, client.InNamespace(h.Namespace)); err != nil {

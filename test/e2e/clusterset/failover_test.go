@@ -295,6 +295,7 @@ func agentRestartsDuringACut(s *suite) {
 	s.must(s.Cut(s.Context(), fault.Path{From: s.second}))
 	s.awaitSlices("web", s.second, false)
 	s.answeredBy(webURL, s.first) // kube-proxy may act a second later
+	s.renewClient()
 	list := s.unreachable()
 	tally := s.underLoad(func() {
 		s.restartAgent()

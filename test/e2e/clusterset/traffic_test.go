@@ -28,6 +28,16 @@ func (s *suite) deploy() {
 	}
 }
 
+// renewClient replaces the importer's client. The new one has another address, so the kernel tracks
+// no attempt of it to connect to an endpoint that is lost. kube-proxy leaves such attempts alone, and
+// a connection from the same port would follow them.
+func (s *suite) renewClient() {
+	s.Helper()
+	s.kubectl(s.importer, "-n", "shop", "delete", "pod", "client", "--grace-period=1")
+	s.must(s.Apply(s.Context(), s.importer, testenv.Client))
+	s.kubectl(s.importer, "-n", "shop", "wait", "--for=condition=Ready", "pod/client", "--timeout=120s")
+}
+
 // imported is the first case of KEP-1645's test plan: a service exported in one cluster is reached
 // from another, by name and through its clusterset IP.
 func imported(s *suite) {

@@ -39,7 +39,7 @@ const (
 )
 
 // narrowServer is a broker on an API server with few seats: 60, of which members have 10 and leases
-// 2. A request waits at most 5 s for a seat, and holds it for at most 20 s.
+// 6. A request waits at most 5 s for a seat, and holds it for at most 20 s.
 type narrowServer struct {
 	cp          *controlplane.ControlPlane
 	admin       client.Client

@@ -47,7 +47,7 @@ func TestFairnessObjects(t *testing.T) {
 	if got := *level(members).Spec.Limited.NominalConcurrencyShares; got != 77 {
 		t.Errorf("the user's 77 shares are now %d", got)
 	}
-	if got := *level(leases).Spec.Limited.NominalConcurrencyShares; got != 10 {
+	if got := *level(leases).Spec.Limited.NominalConcurrencyShares; got != 30 {
 		t.Errorf("the level of leases was not upgraded: %d shares", got)
 	}
 	if missing, err := brokeradmin.MissingFairness(t.Context(), c, "b-fair"); err != nil || len(missing) > 0 {

@@ -16,7 +16,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,shortName=xrec,categories=multicluster
-// +kubebuilder:metadata:labels="seamark.dev/schema-revision=3"
+// +kubebuilder:metadata:labels="seamark.dev/schema-revision=4"
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.serviceName`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.serviceNamespace`
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.clusterID`
@@ -135,6 +135,15 @@ type ExportRecordSpec struct {
 	// +listType=atomic
 	// +optional
 	ClusterSetIPs []string `json:"clusterSetIPs,omitempty"`
+
+	// ClusterIPs is what agents before revision 2 of this schema write. No agent reads it. A broker that
+	// drops it makes them write the record again and again, and never the status of the ServiceExport.
+	//
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MaxLength=45
+	// +listType=atomic
+	// +optional
+	ClusterIPs []string `json:"clusterIPs,omitempty"`
 
 	// MergeVersion is the version of the merge rules of the agent that wrote the record. It is 0 in
 	// records of agents that did not claim clusterset IPs in records.

@@ -136,8 +136,9 @@ type ExportRecordSpec struct {
 	// +optional
 	ClusterSetIPs []string `json:"clusterSetIPs,omitempty"`
 
-	// ClusterIPs is what agents before revision 2 of this schema write. No agent reads it. A broker that
-	// drops it makes them write the record again and again, and never the status of the ServiceExport.
+	// ClusterIPs is what agents before revision 2 of this schema write. No agent reads it. A broker
+	// that drops it makes them write the record again and again, and never the status of the
+	// ServiceExport.
 	//
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=45

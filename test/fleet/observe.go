@@ -37,8 +37,8 @@ func (f *Fleet) Consistently(t testing.TB, what string, d time.Duration, check f
 	}
 }
 
-// observe calls check for the time d. It returns which member renewed its lease too late until then,
-// and the first error of check.
+// observe calls check for the time d. It returns which member renewed its lease too late until
+// then, and the first error of check.
 func (f *Fleet) observe(d time.Duration, check func() error) (late string, failed error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

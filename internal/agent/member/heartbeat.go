@@ -169,9 +169,9 @@ func (h *Heartbeat) lead(ctx context.Context) {
 	h.recordOutcome(renewed != nil, err)
 }
 
-// unanswered reports whether a renewal failed because the broker did not answer it, or was too busy.
-// Then the next one need not read the lease first, which would cost a busy broker one more request:
-// if this one was written after all, the next is a conflict.
+// unanswered reports whether a renewal failed because the broker did not answer it, or was too
+// busy. Then the next one need not read the lease first, which would cost a busy broker one more
+// request: if this one was written after all, the next is a conflict.
 func unanswered(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -29,8 +29,8 @@ func (s *suite) deploy() {
 }
 
 // renewClient replaces the importer's client. The new one has another address, so the kernel tracks
-// no attempt of it to connect to an endpoint that is lost. kube-proxy leaves such attempts alone, and
-// a connection from the same port would follow them.
+// no attempt of it to connect to an endpoint that is lost. kube-proxy leaves such attempts alone,
+// and a connection from the same port would follow them.
 func (s *suite) renewClient() {
 	s.Helper()
 	s.kubectl(s.importer, "-n", "shop", "delete", "pod", "client", "--grace-period=1")

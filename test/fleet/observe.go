@@ -30,7 +30,7 @@ func (f *Fleet) Consistently(t testing.TB, what string, d time.Duration, check f
 			return
 		}
 		if late == "" || n == observations {
-			t.Fatalf("%s: no longer the case: %v (late: %q)", what, failed, late)
+			t.Fatalf("%s: no longer the case: %v; observed %d times, leases renewed too late: %q", what, failed, n, late)
 		}
 		t.Logf("%s: observed again, the machine was too busy: %s: %v", what, late, failed)
 		harness.Eventually(t, what, check)
@@ -55,7 +55,9 @@ func (f *Fleet) observe(d time.Duration, check func() error) (late string, faile
 // was not renewed for so long that other members may take the member for stale.
 func (f *Fleet) lateRenewal(ctx context.Context) (late string) {
 	versions, seen := map[string]string{}, map[string]time.Time{}
-	for ticker := time.NewTicker(pollLeases); ; {
+	ticker := time.NewTicker(pollLeases)
+	defer ticker.Stop()
+	for {
 		for _, m := range f.Members {
 			if !m.Running() {
 				continue
@@ -83,7 +85,7 @@ func (f *Fleet) lateRenewal(ctx context.Context) (late string) {
 	}
 }
 
-// Running returns whether the member's agent runs.
+// Running reports whether the member's agent runs.
 func (m *Member) Running() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -96,6 +96,37 @@ func TestLivingExportersDecide(t *testing.T) {
 	north.AwaitImport(t, ns, "db", sources{"east": {"10.1.0.1"}, "west": {"10.2.0.1"}})
 }
 
+// The oldest exporter of a service is headless and is cut off from the broker, with its agent
+// running. The living one decides meanwhile, and nothing changes when the other is connected again.
+func TestReturnFromACutDisturbsNothing(t *testing.T) {
+	f := clusterset(t)
+	ns := fleet.NewNamespace(t, f.Members...)
+	east, west, north := f.Members[0], f.Members[1], f.Members[2]
+	broker := ownLink(t, f, north)
+	north.Serve(t, fleet.NewService(ns, "db", func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), "10.3.0.1")
+	north.Export(t, ns, "db")
+	east.AwaitImport(t, ns, "db", sources{"north": {"10.3.0.1"}})
+	serve(t, west, ns, "db", "10.2.0.1")
+	west.Awaits(t, ns, "db", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonTypeConflict)
+
+	broker.cut()
+	east.AwaitImport(t, ns, "db", sources{"west": {"10.2.0.1"}})
+	decided := awaitClusterSetIP(t, east, ns, "db")
+	broker.restore()
+	living := &fleet.Fleet{Admin: f.Admin, Members: []*fleet.Member{east, west}} // north is late: it was cut off
+	living.Consistently(t, "the service stays as it was decided", 2*observationPeriod, func() error {
+		si, err := east.Import(ns, "db")
+		if err != nil {
+			return err
+		}
+		if si.UID != decided.UID || si.Spec.Type != decided.Spec.Type || !slices.Equal(si.Spec.IPs, decided.Spec.IPs) {
+			return fmt.Errorf("it is %s %v, and was %s %v", si.Spec.Type, si.Spec.IPs, decided.Spec.Type, decided.Spec.IPs)
+		}
+		return east.CheckAddresses(ns, "db", sources{"west": {"10.2.0.1"}})
+	})
+	north.Awaits(t, ns, "db", mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonTypeConflict)
+}
+
 func awaitClusterSetIP(t *testing.T, m *fleet.Member, ns, name string) (si *mcsv1beta1.ServiceImport) {
 	t.Helper()
 	harness.Eventually(t, name+" has a clusterset IP in "+m.ID, func() (err error) {

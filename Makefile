@@ -14,11 +14,13 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 UNIT_PACKAGES = $(shell go list ./... | grep -v /test/)
 # The slowest packages come first, so that none of them runs alone at the end. A package that is
 # named twice runs once.
-INTEGRATION_PACKAGES = $(addprefix ./test/integration/,faults operate chart cli random) $(shell go list ./test/... | grep -v /test/e2e/)
+INTEGRATION_PACKAGES = $(addprefix ./test/integration/,faults operate migrate chart cli random) $(shell go list ./test/... | grep -v /test/e2e/)
+# The tests of failovers, in clusterset, have the machine for themselves.
+E2E_PACKAGES = $(shell go list ./test/e2e/...)
 TIMEOUT ?= 30m
-# Number of test packages that run in parallel. They wait for API servers half of the time, so it is
-# twice the number of cores of a small machine.
-TEST_PARALLEL ?= 4
+# Number of test packages that run in parallel. They wait for API servers some of the time, so it is
+# more than the number of cores of a small machine.
+TEST_PARALLEL ?= 3
 # Factor for the timeouts of tests: several packages share the CPU here.
 export SEAMARK_TEST_PATIENCE ?= 3
 # No vet, which `make lint` runs; no debug information, which tests do not need; and less garbage
@@ -42,7 +44,7 @@ test-unit: setup ## Run the unit tests
 	$(GOTEST) $(UNIT_PACKAGES)
 
 .PHONY: test-integration
-test-integration: setup kube ## Run the tests against real Kubernetes API servers and a real kernel
+test-integration: setup kube lighthouse ## Run the tests against real Kubernetes API servers and a real kernel
 	$(GOTEST) -p $(TEST_PARALLEL) $(INTEGRATION_PACKAGES)
 
 # The page in a real browser, in a module of its own: what drives the browser is no dependency of ours.
@@ -66,8 +68,9 @@ test-alerts: ## Check the alert rules with promtool
 	@test/monitoring/promtool.sh
 
 .PHONY: test-e2e
-test-e2e: setup kube node-parts ## Run the tests with real pods in real clusters (needs root)
-	go test -p 2 -timeout 50m ./test/e2e/...
+test-e2e: setup kube node-parts lighthouse ## Run the tests with real pods in real clusters (needs root)
+	go test -p 2 -timeout 50m $(filter-out %/clusterset,$(E2E_PACKAGES))
+	go test -timeout 50m $(filter %/clusterset,$(E2E_PACKAGES))
 
 .PHONY: bench
 bench: bench-control-plane bench-dns bench-data-plane ## Run all benchmarks (about an hour; BENCH=-quick for ten minutes)
@@ -147,6 +150,10 @@ kube: ## Build Kubernetes for the tests into the cache (about ten minutes, once)
 .PHONY: node-parts
 node-parts: ## Build containerd and the CNI plugins into the cache (about four minutes, once)
 	@go run ./build/parts node
+
+.PHONY: lighthouse
+lighthouse: ## Build Submariner's operator and lighthouse-agent for the tests of migrations into the cache (about four minutes, once)
+	@go run ./build/parts lighthouse
 
 # Programs that the tests and the sandbox use, and their Debian packages.
 NEEDED = gcc:gcc nft:nftables runc:runc ip:iproute2 conntrack:conntrack nsenter:util-linux chromium-headless-shell:chromium-headless-shell

@@ -30,6 +30,46 @@ const PropertyClusterSetIPRanges = "clusterset-ip-ranges.seamark.dev"
 // nodes. It exists while there are any.
 const PropertyUnreachableClusters = "unreachable-clusters.seamark.dev"
 
+// PropertyMigration is the ClusterProperty that exists while a cluster moves from Submariner
+// Lighthouse to Seamark. Its value is a MigrationPhase. `seamark migrate lighthouse` writes it.
+const PropertyMigration = "migration.seamark.dev"
+
+// MigrationPhase is how far a cluster has moved from Submariner Lighthouse.
+type MigrationPhase string
+
+const (
+	// MigrationShadow means that the cluster's DNS uses Lighthouse. The agent publishes exports and
+	// imports EndpointSlices. It creates no ServiceImports.
+	MigrationShadow MigrationPhase = "shadow"
+	// MigrationSwitched means that the cluster's DNS uses Seamark. The agent also creates
+	// ServiceImports of services that Lighthouse does not have.
+	MigrationSwitched MigrationPhase = "switched"
+	// MigrationStopping means that Lighthouse's agent is being stopped.
+	MigrationStopping MigrationPhase = "stopping"
+	// MigrationAdopting means that Lighthouse's agent has stopped, and Seamark's takes over its
+	// ServiceImports.
+	MigrationAdopting MigrationPhase = "adopting"
+	// MigrationFinished means that Seamark does all work.
+	MigrationFinished MigrationPhase = "finished"
+	// MigrationReturning means that Lighthouse's agent is being started again.
+	MigrationReturning MigrationPhase = "returning"
+)
+
+// LeavesObjects reports whether the agent leaves ServiceImports that it does not manage, and the
+// status of ServiceExports, to the agent of Lighthouse. Two writers would undo their changes.
+func (p MigrationPhase) LeavesObjects() bool {
+	switch p {
+	case MigrationShadow, MigrationSwitched, MigrationStopping, MigrationReturning:
+		return true
+	case MigrationAdopting, MigrationFinished:
+	}
+	return false
+}
+
+// ManagedByLighthouse is the value of the label endpointslice.kubernetes.io/managed-by of slices
+// that agents of Submariner Lighthouse write.
+const ManagedByLighthouse = "lighthouse-agent.submariner.io"
+
 // LabelClusterSetIP on an imported EndpointSlice marks endpoints that clients reach through a
 // clusterset IP. No DNS answer contains them, so seamark-dns does not read such slices.
 const LabelClusterSetIP = "seamark.dev/clusterset-ip"

@@ -1,9 +1,10 @@
 // Command parts builds the programs of real clusters into the cache, shows progress, and prints
 // their paths:
 //
-//	go run ./build/parts kube   # the kube binary: all components of Kubernetes, kubectl and etcd
-//	go run ./build/parts node   # the folder with containerd, its shim, ctr and the CNI plugins
-//	go run ./build/parts all    # both, a line each
+//	go run ./build/parts kube        # the kube binary: all parts of Kubernetes, kubectl and etcd
+//	go run ./build/parts node        # the folder with containerd, its shim, ctr and the CNI plugins
+//	go run ./build/parts lighthouse  # the folder with Submariner's programs, for tests
+//	go run ./build/parts all         # all of them, a line each
 //
 // Parts that are in the cache are not built again. Tests and the sandbox build missing parts
 // themselves; this command shows the progress that `go test` hides.
@@ -22,8 +23,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 || !slices.Contains([]string{"kube", "node", "all"}, os.Args[1]) {
-		fmt.Fprintln(os.Stderr, "usage: go run ./build/parts kube|node|all")
+	if len(os.Args) != 2 || !slices.Contains([]string{"kube", "node", "lighthouse", "all"}, os.Args[1]) {
+		fmt.Fprintln(os.Stderr, "usage: go run ./build/parts kube|node|lighthouse|all")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -39,7 +40,7 @@ func run(ctx context.Context, which string) error {
 	parts := []struct {
 		name string
 		find func(context.Context, io.Writer) (string, error)
-	}{{"kube", kubeparts.Kube}, {"node", kubeparts.Node}}
+	}{{"kube", kubeparts.Kube}, {"node", kubeparts.Node}, {"lighthouse", kubeparts.Lighthouse}}
 	for _, part := range parts {
 		if which != "all" && which != part.name {
 			continue

@@ -66,7 +66,9 @@ func (a *agent) watchAddresses(ctx context.Context) error {
 }
 
 // connected reports whether everything on the broker that decisions need is known.
-func (a *agent) connected() bool { return a.state.Connected() && a.addressesKnown() }
+func (a *agent) connected() bool {
+	return a.state.Connected() && a.addressesKnown() && a.migration.synced()
+}
 
 // acceptsFor returns what reports whether a clusterset IP may be used for a service: it lies in the
 // clusterset's ranges, and no record of another service has a better claim. Members that disagree

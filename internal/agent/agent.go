@@ -48,6 +48,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/vip"
 	"github.com/seamark-dev/seamark/internal/agent/withdrawal"
 	"github.com/seamark-dev/seamark/internal/daemon"
+	"github.com/seamark-dev/seamark/internal/daemon/kinds"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -61,6 +62,8 @@ type Options struct {
 	LeaderElection bool
 	// CreateNamespaces creates missing namespaces instead of leaving their services out.
 	CreateNamespaces bool
+	// BesideSubmariner restores what Submariner's operator removes from the CRDs of the MCS API.
+	BesideSubmariner bool
 	// ConfigureClusterDNS makes the cluster's DNS forward the clusterset's names to seamark-dns.
 	ConfigureClusterDNS bool
 	// DataPlane and UseClusterSetIP, when set, win over the membership's.
@@ -105,6 +108,7 @@ type agent struct {
 	rangesDirty      atomic.Bool                    // ranges changed since imports were compared with them
 	nodes            *member.Nodes
 	beacons          *member.Beacons // nil in a simulation, which has no sockets
+	migration        migration
 	sources          *importSources
 	sourcesKnown     func() bool // all imports of this cluster have been observed
 	prober           *reach.Prober
@@ -125,6 +129,8 @@ type agent struct {
 	// restartWatches makes all watches of the broker start over; restarted reports whether they have.
 	restartWatches func()
 	restarted      func() bool
+	// watchesLeases reports whether the watch of the own lease is open.
+	watchesLeases func() bool
 	// fieldIndexer registers the indexes of a cluster's cache; see index.Indexer.
 	fieldIndexer func(c cluster.Cluster, allNamespaces bool) client.FieldIndexer
 	// restored is set when the broker was restored from a backup, until all services are resynced.
@@ -148,6 +154,8 @@ type agent struct {
 
 	// content bounds what the cache of the broker holds of other members.
 	content *limits.Content
+
+	kindLost chan struct{} // the API server does not serve a kind of this cluster
 
 	unreadable sync.Map // from kinds of this cluster that could never be listed to the error
 }
@@ -187,6 +195,13 @@ func runMember(ctx context.Context, o Options) error {
 		return err
 	}
 	defer a.metrics.Unregister(ctrlmetrics.Registry)
+	if a.BesideSubmariner {
+		stop, err := a.startKeepingKinds(ctx)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	a.Log.Info("starting", "clusterset", a.membership.ClusterSet, "broker", a.membership.Server)
 	return a.manager.Start(ctx)
 }
@@ -200,10 +215,12 @@ func newAgent(o Options) *agent {
 		Options: o, brokerTransport: member.NewTransport(), metrics: telemetry.New(),
 		pool: vip.NewPool(uint64(time.Now().UnixNano())), owners: vip.NewOwners(),
 		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{}, identityPush: &trigger.Push{},
-		resync: make(chan struct{}, 1), statusChanged: make(chan struct{}, 1), content: limits.NewContent(), prober: &reach.Prober{},
+		resync: make(chan struct{}, 1), statusChanged: make(chan struct{}, 1), kindLost: make(chan struct{}, 1),
+		content: limits.NewContent(), prober: &reach.Prober{},
 		failedOver: trigger.Portions{Workers: workers}, namespaces: namespacesOf(o),
 	}
 	a.restartWatches, a.restarted = a.brokerTransport.RestartWatches, a.brokerTransport.Restarted
+	a.watchesLeases = func() bool { return a.brokerTransport.Watches("leases") }
 	a.fieldIndexer = func(c cluster.Cluster, allNamespaces bool) client.FieldIndexer {
 		return index.Indexer{Cache: c.GetCache(), AllNamespaces: allNamespaces}
 	}
@@ -260,6 +277,7 @@ func (a *agent) connect(context.Context) error {
 	a.credential = member.NewCredential(a.membership.Token)
 	cfg := a.credential.Config(a.membership)
 	cfg.Wrap(a.WrapBroker)
+	cfg.Wrap(kinds.New(func() {}).Wrap) // the agent of the broker's cluster restores them
 	cfg.Wrap(a.brokerTransport.Wrap)
 	a.broker, err = cluster.New(cfg, func(o *cluster.Options) {
 		o.Scheme, o.MapperProvider, o.Logger = scheme, staticMapper, a.Log
@@ -306,8 +324,9 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 		ClusterID: a.membership.ClusterID, ClusterSet: a.membership.ClusterSet, Namespace: a.membership.Namespace, Holder: a.facts.Holder,
 		Client: a.brokerDirect, Log: a.Log.WithName("heartbeat"), RenewEvery: a.RenewEvery, LeaseDuration: a.LeaseDuration,
 		NewestLease: func() int64 { return a.state.NewestLease() }, WatchedLease: func() int64 { return a.state.WatchedLease() },
-		Demoted: func() (demoted, known bool) { return liveness.ListedByOthers(), a.clusters.Synced() },
-		Stretch: a.leaseStretch, OnBrokerRestored: a.relistBroker, Elected: a.elected(), LeaderNonce: a.leaderNonce(),
+		Watching: a.watchesLeases,
+		Demoted:  func() (demoted, known bool) { return liveness.ListedByOthers(), a.clusters.Synced() },
+		Stretch:  a.leaseStretch, OnBrokerRestored: a.relistBroker, Elected: a.elected(), LeaderNonce: a.leaderNonce(),
 	}
 	var err error
 	if a.nodes, err = member.WatchNodes(ctx, a.manager.GetCache(), a.requestResync); err != nil {
@@ -327,7 +346,7 @@ func (a *agent) watchClusterSet(ctx context.Context) error {
 		return err
 	}
 	a.brokerTransport.Members = a.clusters.Len
-	if err := errors.Join(a.watchUsage(ctx), a.watchDerived(ctx), a.watchNamespaces(ctx)); err != nil {
+	if err := errors.Join(a.watchUsage(ctx), a.watchDerived(ctx), a.watchNamespaces(ctx), a.watchMigration(ctx)); err != nil {
 		return err
 	}
 	podsSynced, err := a.clusters.WatchPods(ctx, a.manager.GetCache())

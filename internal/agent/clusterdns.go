@@ -61,6 +61,9 @@ func (a *agent) forwardNames(ctx context.Context) (left string, changed bool, er
 	} else if err != nil {
 		return "", false, fmt.Errorf("read ConfigMap %s: %w", corefile.ConfigMap, err)
 	}
+	if has, err := corefile.Has(config.Data[corefile.Key]); err == nil && !has && a.migration.leavesDNS() {
+		return "", false, nil
+	}
 	forward, err := a.forwarding(ctx)
 	if err != nil {
 		return "", false, err

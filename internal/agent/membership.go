@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/internal/agent/member"
+	"github.com/seamark-dev/seamark/internal/daemon/kinds"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -22,6 +23,9 @@ func (a *agent) readMembership(ctx context.Context) error {
 	}
 	a.Local = rest.CopyConfig(a.Local)
 	a.Local.QPS = -1 // the API server's priority and fairness limits the agent
+	if a.BesideSubmariner {
+		a.Local.Wrap(kinds.New(a.reportKindLost).Wrap)
+	}
 	a.Local.Wrap(member.NewTransport().Wrap)
 	if a.localDirect, err = client.New(a.Local, client.Options{Scheme: scheme, Mapper: newMapper()}); err != nil {
 		return fmt.Errorf("connect to this cluster: %w", err)

@@ -116,6 +116,7 @@ func (a *agent) addExport() error {
 		Recorder: a.manager.GetEventRecorder("seamark-agent"),
 		Deferred: deferred, Observed: a.observeExport, Stale: a.state.Liveness.Stale, Demoted: a.state.Liveness.Demoted,
 		Pool: a.pool, Accepts: a.acceptsFor, Remembered: a.lastKnownAddresses, Withdrawals: &a.withdrawals,
+		LeavesStatus: a.migration.leavesStatus,
 	}, "publish", map[string]*apply.Writer{serverLocal: localWriter, serverBroker: brokerWriter},
 		trigger.WatchWith(local, &mcsv1beta1.ServiceExport{}, trigger.Name,
 			trigger.Hooks[*mcsv1beta1.ServiceExport]{Changed: a.withdrawals.ExportChanged}),

@@ -253,6 +253,9 @@ func (a *agent) cachesSynced(req *http.Request) error {
 // agent may not read, must not look like one without objects: the agent waits until it can list it.
 func (a *agent) watchFailed(ctx context.Context, r *toolscache.Reflector, err error) {
 	toolscache.DefaultWatchErrorHandler(ctx, r, err)
+	if apierrors.IsNotFound(err) {
+		a.reportKindLost()
+	}
 	if r.LastSyncResourceVersion() != "" || (!apierrors.IsForbidden(err) && !apierrors.IsNotFound(err)) {
 		return
 	}

@@ -32,6 +32,7 @@ func (a *agent) importSettings() (settings imports.Settings, ok bool) {
 	settings = imports.Settings{
 		ClusterID: a.membership.ClusterID, Families: a.state.Families, OldDistribution: a.state.OldDistribution,
 		DataPlane: objects.DataPlaneOf(a.membership.DataPlane), ServiceRanges: *a.serviceRanges.Load(),
+		Migration: a.migration.current(),
 	}
 	if !a.connected() {
 		return settings, false

@@ -45,6 +45,7 @@ func Simulate(ctx context.Context, o Options, w World) error {
 		return w.Control(name, r, sources)
 	}
 	a.writeAll, a.restartWatches, a.restarted = w.WriteAll, w.RestartWatches, w.Restarted
+	a.watchesLeases = func() bool { return true }
 	a.fieldIndexer = func(c cluster.Cluster, _ bool) client.FieldIndexer { return c.GetFieldIndexer() }
 	return a.assemble(ctx)
 }

@@ -25,6 +25,7 @@ func TestMustGiveUpBlocks(t *testing.T) {
 		return &v1alpha1.Cluster{
 			ObjectMeta: metav1.ObjectMeta{
 				UID: types.UID(uid), ResourceVersion: version, Generation: 1, CreationTimestamp: metav1.Unix(seconds, 0),
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "seamark"}},
 			},
 			Spec: v1alpha1.ClusterSpec{ClusterSetIPBlocks: blocks},
 		}
@@ -34,6 +35,8 @@ func TestMustGiveUpBlocks(t *testing.T) {
 	statusWritten.Status.AgentVersion = "v1"
 	specWritten := cluster("other", "120", 50, "243.1.0.0/16")
 	specWritten.Generation = 2
+	registered := cluster("other", "120", 50, "243.1.0.0/16")
+	registered.ManagedFields = nil
 	for name, tc := range map[string]struct {
 		other *v1alpha1.Cluster
 		want  bool
@@ -47,6 +50,7 @@ func TestMustGiveUpBlocks(t *testing.T) {
 		"earlier second, changed since":      {cluster("other", "110", 49, "243.1.0.0/16"), true},
 		"same second, its agent wrote":       {statusWritten, true},
 		"same second, its spec was changed":  {specWritten, true},
+		"same second, its managers are gone": {registered, true},
 		"versions that cannot be compared":   {cluster("other", "x", 50, "243.1.0.0/16"), true},
 		"another family with equal versions": {cluster("other", "90", 50, "fd00::/112"), false},
 	} {

@@ -117,6 +117,11 @@ func (r *DeployResult) deploy(ctx context.Context, c client.Client, want *v1alph
 	if err != nil {
 		return err
 	}
+	grants, err := installGrants(ctx, c, want.Namespace)
+	r.Steps = append(r.Steps, grants...)
+	if err != nil {
+		return err
+	}
 	role := sharedRole(want.Namespace)
 	allowed := role.Rules
 	step, err = ensure(ctx, c, role, func(have *rbacv1.Role) bool {
@@ -130,6 +135,11 @@ func (r *DeployResult) deploy(ctx context.Context, c client.Client, want *v1alph
 		return err
 	}
 	r.Steps = append(r.Steps, step)
+	upgraded, err := upgradeMembers(ctx, c, want.Namespace)
+	r.Steps = append(r.Steps, upgraded...)
+	if err != nil {
+		return err
+	}
 	shares, missing, err := installFairness(ctx, c, want.Namespace)
 	r.Steps, r.FairnessMissing = append(r.Steps, shares...), missing
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +22,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
-	"github.com/seamark-dev/seamark/internal/install/policies"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -246,6 +244,9 @@ func register(ctx context.Context, c client.Client, set *v1alpha1.ClusterSet, id
 			return nil, errors.Join(fmt.Errorf("list the members: %w", err), unregister(ctx, c, cluster))
 		}
 		if !slices.ContainsFunc(clusters.Items, func(other v1alpha1.Cluster) bool { return mustGiveUpBlocks(cluster, &other) }) {
+			if err := forgetManagers(ctx, c, cluster); err != nil {
+				return nil, errors.Join(err, unregister(ctx, c, cluster))
+			}
 			return cluster, nil
 		}
 		if err := unregister(ctx, c, cluster); err != nil {
@@ -273,12 +274,12 @@ func newCluster(namespace, id string, blocks []netip.Prefix, o InviteOptions) *v
 // after creating; the earlier may have listed too soon. So the later gives up its blocks, and so
 // does one that is not certain to be the earlier. Creation times have a resolution of one second
 // and do not decide. The resource version of an object that has not changed since is its place in
-// the order of creations.
+// the order of creations. Registering drops the managers of fields, which raises that version.
 func mustGiveUpBlocks(created, other *v1alpha1.Cluster) bool {
 	if created.UID == other.UID || !overlap(created.Spec.ClusterSetIPBlocks, other.Spec.ClusterSetIPBlocks) {
 		return false
 	}
-	unchanged := other.Generation == 1 && equality.Semantic.DeepEqual(other.Status, v1alpha1.ClusterStatus{})
+	unchanged := other.Generation == 1 && len(other.ManagedFields) > 0 && equality.Semantic.DeepEqual(other.Status, v1alpha1.ClusterStatus{})
 	otherIsLater := objects.OlderVersion(created, other) && unchanged && !other.CreationTimestamp.Before(&created.CreationTimestamp)
 	return !otherIsLater
 }
@@ -311,7 +312,10 @@ func issueCredential(ctx context.Context, c client.Client, m *objects.Membership
 	namespace, id := m.Namespace, m.ClusterID
 	// The policy bindings come first, so that the member's grants are enforced as soon as it has a
 	// credential.
-	if _, err := policies.Apply(ctx, c, policies.MemberBindings(namespace, v1alpha1.ClusterID(id))...); err != nil {
+	if _, err := installGrants(ctx, c, namespace); err != nil { // an earlier version may have deployed the broker
+		return expires, err
+	}
+	if _, err := bindGrants(ctx, c, namespace, id); err != nil {
 		return expires, err
 	}
 	account := memberAccount(namespace, id)
@@ -324,23 +328,8 @@ func issueCredential(ctx context.Context, c client.Client, m *objects.Membership
 	if _, err := ensure(ctx, c, account, nil); err != nil {
 		return expires, err
 	}
-	rules := ownRoleRules(id)
-	if _, err := ensure(ctx, c, ownRole(namespace, id), func(have *rbacv1.Role) bool {
-		changed := !equality.Semantic.DeepEqual(have.Rules, rules)
-		have.Rules = rules
-		return changed
-	}); err != nil {
+	if err := allowAccount(ctx, c, namespace, id); err != nil {
 		return expires, err
-	}
-	for _, binding := range memberBindings(namespace, id) {
-		subjects := binding.Subjects
-		if _, err := ensure(ctx, c, binding, func(have *rbacv1.RoleBinding) bool {
-			changed := !equality.Semantic.DeepEqual(have.Subjects, subjects)
-			have.Subjects = subjects
-			return changed
-		}); err != nil {
-			return expires, err
-		}
 	}
 	if _, err := ensure(ctx, c, memberLease(namespace, id), func(have *coordinationv1.Lease) bool {
 		changed := objects.ClearRemoved(have) || have.Labels[mcsv1beta1.LabelSourceCluster] != id

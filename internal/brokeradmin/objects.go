@@ -28,7 +28,11 @@ func NewBrokerObjects(o DeployOptions) ([]client.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	created = append(append(created, rules...), sharedRole(o.Namespace))
+	grants, err := policies.Grants(o.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	created = append(append(append(created, rules...), grants...), sharedRole(o.Namespace))
 	for _, f := range fairnessOf(o.Namespace) {
 		created = append(created, f.level, f.schema)
 	}

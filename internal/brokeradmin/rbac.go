@@ -11,13 +11,17 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
-// MemberRole is the Role on the broker that all members share. A Role cannot confine a member to
-// its own objects; the admission policies do.
+// MemberRole is the Role on the broker that members shared which earlier versions invited. Each
+// member now has one Role and one RoleBinding: for each request the API server looks through all
+// RoleBindings of the namespace.
 const MemberRole = "seamark-member"
 
-// memberRoleRules let a member read the clusterset and write the kinds that members publish. They
-// grant no Secrets, ConfigMaps or Events, so that a compromised member cannot read other
-// credentials. They grant no deletecollection, so that the policies check each deletion on its own.
+// memberRoleRules are the same for all members. A Role cannot confine a member to its own objects;
+// the admission policies do.
+//
+// They let a member read the clusterset and write the kinds that members publish. They grant no
+// Secrets, ConfigMaps or Events, so that a compromised member cannot read other credentials. They
+// grant no deletecollection, so that the policies check each deletion on its own.
 func memberRoleRules() []rbacv1.PolicyRule {
 	seamark, mcs := v1alpha1.GroupVersion.Group, mcsv1beta1.GroupName
 	read := []string{"get", "list", "watch"}
@@ -34,15 +38,15 @@ func memberRoleRules() []rbacv1.PolicyRule {
 	}
 }
 
-// ownRoleRules let one member renew its lease, update its status and renew its own token.
+// ownRoleRules let one member do that, renew its lease, update its status and renew its own token.
 func ownRoleRules(id string) []rbacv1.PolicyRule {
 	own, rewrite := []string{id}, []string{"get", "update", "patch"}
 	account := []string{objects.MemberAccount(id)}
-	return []rbacv1.PolicyRule{
+	return append([]rbacv1.PolicyRule{
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: own, Verbs: rewrite},
 		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"clusters/status"}, ResourceNames: own, Verbs: rewrite},
 		{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, ResourceNames: account, Verbs: []string{"create"}},
-	}
+	}, memberRoleRules()...)
 }
 
 // tombstoneRules let a removed member learn that it was removed, and nothing else.
@@ -66,19 +70,24 @@ func ownRole(namespace, id string) *rbacv1.Role {
 	}
 }
 
-// memberBindings bind a member's account to the shared role and to its own.
-func memberBindings(namespace, id string) []*rbacv1.RoleBinding {
-	binding := func(name, role string) *rbacv1.RoleBinding {
-		return &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: managedLabels(id)},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: objects.MemberAccount(id)}},
-		}
-	}
-	// The shared one comes first. Names of RBAC objects may contain a colon and cluster ids may
-	// not, so these names cannot collide with another member's.
+// memberBinding binds a member's account to its role. Names of RBAC objects may contain a colon and
+// cluster ids may not, so the name cannot collide with another member's.
+func memberBinding(namespace, id string) *rbacv1.RoleBinding {
+	return bindingOf(namespace, id, ":own", objects.MemberAccount(id))
+}
+
+// sharedBinding binds the account of a member that an earlier version invited to MemberRole.
+func sharedBinding(namespace, id string) *rbacv1.RoleBinding {
+	return bindingOf(namespace, id, ":shared", MemberRole)
+}
+
+func bindingOf(namespace, id, suffix, role string) *rbacv1.RoleBinding {
 	account := objects.MemberAccount(id)
-	return []*rbacv1.RoleBinding{binding(account+":shared", MemberRole), binding(account+":own", account)}
+	return &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account + suffix, Labels: managedLabels(id)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
+	}
 }
 
 func memberAccount(namespace, id string) *corev1.ServiceAccount {

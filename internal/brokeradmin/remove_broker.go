@@ -88,7 +88,11 @@ func (r *RemoveBrokerResult) removeMembers(ctx context.Context, c client.Client)
 // deleteObjects deletes the remaining objects of the broker. The ClusterSet goes last, because a
 // broker is recognized by it.
 func (r *RemoveBrokerResult) deleteObjects(ctx context.Context, c client.Client) error {
-	toDelete := []client.Object{sharedRole(r.Namespace)}
+	toDelete, err := policies.Grants(r.Namespace)
+	if err != nil {
+		return err
+	}
+	toDelete = append(toDelete, sharedRole(r.Namespace))
 	for _, kind := range []client.Object{
 		&v1alpha1.ExportRecord{}, &discoveryv1.EndpointSlice{}, &mcsv1beta1.ServiceImport{}, &coordinationv1.Lease{},
 		&v1alpha1.Cluster{}, &v1alpha1.ClusterSet{},

@@ -70,7 +70,7 @@ func (r *RemoveMemberResult) revokeAccess(ctx context.Context, c client.Client, 
 	if err != nil {
 		return err
 	}
-	toDelete := []client.Object{memberBindings(namespace, r.ClusterID)[0]}
+	toDelete := []client.Object{sharedBinding(namespace, r.ClusterID)}
 	// After the credential: without these bindings the member's grants would not be checked.
 	return r.delete(ctx, c, append(toDelete, policies.MemberBindings(namespace, v1alpha1.ClusterID(r.ClusterID))...))
 }

@@ -96,10 +96,7 @@ func deleteTombstones(ctx context.Context, c client.Client, namespace string, du
 		if !absent(err) {
 			return fmt.Errorf("look for cluster %s: %w", id, err)
 		}
-		toDelete := []client.Object{memberAccount(namespace, id), ownRole(namespace, id)}
-		for _, binding := range memberBindings(namespace, id) {
-			toDelete = append(toDelete, binding)
-		}
+		toDelete := []client.Object{memberAccount(namespace, id), ownRole(namespace, id), memberBinding(namespace, id), sharedBinding(namespace, id)}
 		if _, err := deleteAll(ctx, c, append(toDelete, &leases[i])); err != nil {
 			return err
 		}

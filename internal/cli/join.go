@@ -15,6 +15,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/survey"
 	"github.com/seamark-dev/seamark/internal/install/chart"
+	"github.com/seamark-dev/seamark/internal/migrate"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -70,6 +71,9 @@ func newJoin(s *session) *cobra.Command {
 			f.UseClusterSetIP = optional(cmd, "enable-clusterset-ip", f.enable)
 			local, err := s.connect()
 			if err != nil {
+				return err
+			}
+			if err := migrate.MayJoin(cmd.Context(), local.Client); err != nil {
 				return err
 			}
 			var membership objects.Membership

@@ -11,7 +11,10 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/cli/survey"
+	"github.com/seamark-dev/seamark/internal/dns/corefile"
 	"github.com/seamark-dev/seamark/internal/install/chart"
+	"github.com/seamark-dev/seamark/internal/install/crds"
+	"github.com/seamark-dev/seamark/internal/migrate"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -118,6 +121,11 @@ func (f *installFlags) install(
 	if err != nil {
 		return chart.Release{}, nil, err
 	}
+	if beside, err := crds.HasSubmariner(ctx, local.Client); err != nil {
+		return chart.Release{}, nil, err
+	} else if _, chosen := values["besideSubmariner"]; beside && !chosen {
+		values["besideSubmariner"] = true
+	}
 	if _, err := chart.EnsurePodSecurity(ctx, local.Client, objects.DataPlaneOf(member.DataPlane).RunsProxy); err != nil {
 		return chart.Release{}, nil, err
 	}
@@ -137,6 +145,14 @@ func (f *installFlags) install(
 	}
 	if !release.ConfiguresDNS {
 		return release, nil, nil
+	}
+	leave, err := migrate.LeavesDNS(ctx, local.Client)
+	if err != nil {
+		return release, nil, err
+	}
+	if leave {
+		why := "Submariner Lighthouse answers until seamark migrate lighthouse switch"
+		return release, &dnsHook{ConfigMap: corefile.ConfigMap.String(), Action: "left", Why: why}, nil
 	}
 	hook, err := hookDNS(ctx, local.Client, release.Zone)
 	return release, hook, err

@@ -12,6 +12,7 @@ import (
 	"github.com/seamark-dev/seamark/internal/cli/survey"
 	"github.com/seamark-dev/seamark/internal/cli/text"
 	"github.com/seamark-dev/seamark/internal/install/chart"
+	"github.com/seamark-dev/seamark/internal/migrate"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -46,6 +47,9 @@ func newLeave(s *session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			local, err := s.connect()
 			if err != nil {
+				return err
+			}
+			if err := migrate.MayLeave(cmd.Context(), local.Client); err != nil {
 				return err
 			}
 			var broker survey.Connection

@@ -78,7 +78,7 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	s.flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(
 		group("broker", "Set up the broker of a clusterset and invite clusters", newDeploy(s), newInvite(s), newBrokerRemove(s)),
-		newJoin(s), newLeave(s),
+		newJoin(s), newLeave(s), newMigrate(s),
 		group("cluster", "See, change and remove the clusters of a clusterset", newClusterList(s), newClusterAddBlock(s), newClusterRemove(s)),
 		group("export", "Make services of this cluster usable in the whole clusterset",
 			withSelector(s, newExportService(s)), newExportNamespace(s)),

@@ -11,6 +11,7 @@ import (
 	mcsclient "sigs.k8s.io/mcs-api/pkg/client/clientset/versioned/typed/apis/v1beta1"
 
 	aboutv1beta1 "github.com/seamark-dev/seamark/api/about/v1beta1"
+	"github.com/seamark-dev/seamark/internal/daemon/kinds"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 )
 
@@ -30,6 +31,7 @@ func connect(kubeconfig, context string) (clients, error) {
 	}
 	config.QPS = -1 // a few watches need no limit here; the API server has its own
 	config.UserAgent = "seamark-dns/" + version.String()
+	config.Wrap(kinds.New(func() {}).Wrap)
 	var c clients
 	if c.mcs, err = mcsclient.NewForConfig(config); err != nil {
 		return c, fmt.Errorf("create the client for ServiceImports: %w", err)

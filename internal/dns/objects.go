@@ -24,6 +24,7 @@ type (
 	importObject struct {
 		metav1.ObjectMeta
 		zone.Service
+		internal bool // see isLighthouseInternal
 	}
 	sliceObject struct {
 		metav1.ObjectMeta
@@ -45,7 +46,7 @@ func reduceImport(object any) (any, error) {
 		}
 		return nil, fmt.Errorf("got a %T, want a ServiceImport", object)
 	}
-	s := zone.Service{Namespace: intern(si.Namespace), Name: strings.Clone(si.Name), Kind: kindOf(si)}
+	s := zone.Service{Namespace: intern(si.Namespace), Name: strings.Clone(si.Name), Kind: kindOf(si), Managed: writtenBySeamark(si)}
 	if s.Kind != zone.Headless {
 		for _, p := range si.Spec.Ports {
 			s.Ports = append(s.Ports, newPort(p.Name, p.Protocol, p.Port))
@@ -55,18 +56,36 @@ func reduceImport(object any) (any, error) {
 		s.IPs = parseAddresses(si.Spec.IPs)
 		s.ReverseIPs = reverseIPs(s.IPs, si.Annotations)
 	}
-	return &importObject{slimMeta(si), s}, nil
+	return &importObject{slimMeta(si), s, isLighthouseInternal(si)}, nil
 }
 
 func kindOf(si *mcsv1beta1.ServiceImport) zone.Kind {
+	_, lighthouse := si.Annotations[v1alpha1.AnnotationUseClusterSetIPAlias]
 	switch {
 	case si.Spec.Type == mcsv1beta1.Headless:
 		return zone.Headless
 	case si.Annotations[v1alpha1.AnnotationMode] == v1alpha1.ModeClassic:
 		return zone.Classic
+	case lighthouse && len(si.Spec.IPs) == 0 && !writtenBySeamark(si):
+		return zone.Classic // of Submariner Lighthouse, whose agents set no mode
 	default:
 		return zone.ClusterSetIP
 	}
+}
+
+// writtenBySeamark reports whether Seamark's agent manages a ServiceImport. Package objects has the
+// names, but would add more than a hundred packages to this program.
+func writtenBySeamark(si *mcsv1beta1.ServiceImport) bool {
+	return si.Labels["app.kubernetes.io/managed-by"] == "seamark"
+}
+
+// isLighthouseInternal reports whether a ServiceImport is one that agents of Submariner Lighthouse
+// exchange: what a cluster contributes, in the namespace of Submariner's operator, and everything
+// in the namespace of its broker. Clients do not use them.
+func isLighthouseInternal(si *mcsv1beta1.ServiceImport) bool {
+	_, label := si.Labels[mcsv1beta1.LabelServiceName]
+	_, annotation := si.Annotations[mcsv1beta1.LabelServiceName]
+	return label || annotation
 }
 
 // reverseIPs returns the addresses that are clusterset IPs. The ClusterIPs of a derived Service are
@@ -117,7 +136,10 @@ func reduceSlice(object any) (any, error) {
 		}
 		return nil, fmt.Errorf("got a %T, want an EndpointSlice", object)
 	}
-	s := &zone.Slice{Cluster: intern(strings.ToLower(es.Labels[mcsv1beta1.LabelSourceCluster])), Weight: weightOf(es.Annotations)}
+	s := &zone.Slice{
+		Cluster: intern(strings.ToLower(es.Labels[mcsv1beta1.LabelSourceCluster])), Weight: weightOf(es.Annotations),
+		Lighthouse: es.Labels[discoveryv1.LabelManagedBy] == v1alpha1.ManagedByLighthouse,
+	}
 	for _, p := range es.Ports {
 		if p.Port != nil {
 			s.Ports = append(s.Ports, newPort(ptr.Deref(p.Name, ""), ptr.Deref(p.Protocol, corev1.ProtocolTCP), *p.Port))

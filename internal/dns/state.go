@@ -60,6 +60,10 @@ func (s *state) markDirty(key string) {
 }
 
 func (s *state) setImport(o *importObject) {
+	if o.internal {
+		s.removeImport(o.Service.Namespace, o.Service.Name)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := zone.Key(o.Service.Namespace, o.Service.Name)
@@ -243,7 +247,7 @@ func (s *state) nextJob() (job, bool) {
 				service.Slices = append(service.Slices, h.slice)
 			}
 			if !j.incomplete {
-				service.Slices = leaveOutUnreachable(service.Slices, s.unreachable)
+				service.Slices = leaveOutUnreachable(leaveOutReplaced(service), s.unreachable)
 			}
 		}
 		j.service = &service
@@ -254,6 +258,23 @@ func (s *state) nextJob() (job, bool) {
 		return j, true
 	}
 	return job{}, false
+}
+
+// leaveOutReplaced returns the slices of a service without those of Submariner Lighthouse that
+// Seamark's replace. Both have the endpoints of one cluster, and Lighthouse's are not kept up to
+// date when its agent has stopped. A service that Seamark's agent has taken over has none of
+// Lighthouse's.
+func leaveOutReplaced(s zone.Service) []*zone.Slice {
+	if !slices.ContainsFunc(s.Slices, func(s *zone.Slice) bool { return s.Lighthouse }) {
+		return s.Slices
+	}
+	replaced := map[string]bool{}
+	for _, slice := range s.Slices {
+		replaced[slice.Cluster] = replaced[slice.Cluster] || !slice.Lighthouse
+	}
+	return slices.DeleteFunc(slices.Clone(s.Slices), func(slice *zone.Slice) bool {
+		return slice.Lighthouse && (s.Managed || replaced[slice.Cluster])
+	})
 }
 
 // parseVersion makes resource versions comparable, which those of the API server are (KEP-5504). A

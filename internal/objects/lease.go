@@ -24,8 +24,8 @@ const (
 	longestLease  = 10 * time.Minute
 
 	// renewalsPerSecond bounds how many leases all members of a clusterset renew: with RenewEvery
-	// 500 members reach it. A renewal takes one to two milliseconds of an API server's time.
-	renewalsPerSecond = 100
+	// 250 members reach it. A renewal takes some three milliseconds of an API server's time.
+	renewalsPerSecond = 50
 )
 
 // LeaseStretch returns by how much a member's renewals and its lease are longer than they are in a

@@ -46,7 +46,7 @@ func TestMarks(t *testing.T) {
 // Members renew as often as they are configured to until all of them together would renew too many
 // leases a second; from there on the total stays the same.
 func TestLeaseStretch(t *testing.T) {
-	for members, want := range map[int]float64{0: 1, 2: 1, 500: 1, 750: 1.5, 1000: 2, 5000: 10} {
+	for members, want := range map[int]float64{0: 1, 2: 1, 250: 1, 375: 1.5, 1000: 4, 5000: 20} {
 		if got := LeaseStretch(RenewEvery, members); got != want {
 			t.Errorf("with %d members it is %v, want %v", members, got, want)
 		}

@@ -43,6 +43,9 @@ const (
 	WaitForService WaitReason = "service-being-replaced"
 	// WaitForIntent: most services of a cluster are gone, and nothing shows that this is meant.
 	WaitForIntent WaitReason = "withdrawal-held"
+	// WaitForMigration: the cluster moves from Submariner Lighthouse, whose agent writes the
+	// ServiceImport until the move is finished.
+	WaitForMigration WaitReason = "left-to-lighthouse"
 )
 
 // WithdrawalHold is how long the withdrawal of services is held when most services of a cluster

@@ -65,8 +65,11 @@ func staticMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 // cacheOptions limit the caches to the fields that select endpoints, so that most of a node's
 // memory is left to pods. Objects of a broker on the same API server are left out.
 func cacheOptions(nodeName string) cache.Options {
-	imported := mustSelector(labels.Parse(mcsv1beta1.LabelServiceName + ",!" + v1alpha1.LabelServiceNamespace))
-	local := mustSelector(labels.Parse("!" + v1alpha1.LabelServiceNamespace))
+	// Slices of Submariner Lighthouse hold ClusterIPs, not pods, and its ServiceImports with a
+	// service's name as label are what single clusters contribute.
+	imported := mustSelector(labels.Parse(mcsv1beta1.LabelServiceName + ",!" + v1alpha1.LabelServiceNamespace +
+		"," + discoveryv1.LabelManagedBy + "!=" + v1alpha1.ManagedByLighthouse))
+	local := mustSelector(labels.Parse("!" + v1alpha1.LabelServiceNamespace + ",!" + mcsv1beta1.LabelServiceName))
 	named := func(name string) fields.Selector { return fields.OneTermEqualSelector(metav1.ObjectNameField, name) }
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
@@ -104,6 +107,9 @@ func stripProperty(obj any) (any, error) {
 func stripImport(obj any) (any, error) {
 	if si, ok := obj.(*mcsv1beta1.ServiceImport); ok {
 		prefer := si.Annotations[v1alpha1.AnnotationPrefer]
+		if _, ok := si.Annotations[mcsv1beta1.LabelServiceName]; ok {
+			si.Spec.IPs = nil // an aggregate on a broker of Submariner Lighthouse: no service of this cluster
+		}
 		si.ManagedFields, si.Labels, si.Annotations, si.OwnerReferences, si.Status = nil, nil, nil, nil, mcsv1beta1.ServiceImportStatus{}
 		if prefer != "" {
 			si.Annotations = map[string]string{v1alpha1.AnnotationPrefer: prefer}

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -33,6 +34,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/seamark-dev/seamark/internal/daemon"
+	"github.com/seamark-dev/seamark/internal/daemon/kinds"
 	"github.com/seamark-dev/seamark/internal/daemon/memory"
 	"github.com/seamark-dev/seamark/internal/objects/reachable"
 	"github.com/seamark-dev/seamark/internal/proxy/kernel"
@@ -130,7 +132,9 @@ func (p *proxy) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.manager, err = ctrl.NewManager(p.Local, ctrl.Options{
+	local := rest.CopyConfig(p.Local)
+	local.Wrap(kinds.New(func() {}).Wrap)
+	p.manager, err = ctrl.NewManager(local, ctrl.Options{
 		Scheme:         scheme,
 		MapperProvider: staticMapper,
 		Cache:          cacheOptions(p.NodeName),

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/seamark-dev/seamark/internal/sandbox/fault"
 	"github.com/seamark-dev/seamark/internal/sandbox/relay"
@@ -225,6 +226,9 @@ func (c cluster) startRelays(ctx context.Context, needed map[string]component) e
 			if err := p.kill(0); err != nil {
 				return err
 			}
+			if err := c.awaitNoDevice(ctx, name); err != nil {
+				return err
+			}
 		}
 		if err := c.start(comp); err != nil {
 			return err
@@ -233,6 +237,26 @@ func (c cluster) startRelays(ctx context.Context, needed map[string]component) e
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// awaitNoDevice waits until the device of a relay that ended is gone. The kernel removes it a
+// moment after the process.
+func (c cluster) awaitNoDevice(ctx context.Context, name string) error {
+	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		err := inNetns(c.netns, func() error {
+			_, err := netlink.LinkByName(name)
+			return err
+		})
+		var gone netlink.LinkNotFoundError
+		if errors.As(err, &gone) {
+			return true, nil
+		}
+		return false, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait until the device %s of a relay that ended is gone: %w", name, err)
 	}
 	return nil
 }

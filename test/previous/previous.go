@@ -17,8 +17,8 @@ const Commit = "be02871a591f59c274f6cba90a204fe3d60c129c"
 
 // Programs are the paths of what was built.
 type Programs struct {
-	// CLI is seamark, Agent is seamark-agent.
-	CLI, Agent string
+	// CLI is seamark, Agent is seamark-agent, Image the image of the daemons as a file.
+	CLI, Agent, Image string
 }
 
 // Build builds the programs once, and keeps them in the cache.
@@ -27,8 +27,8 @@ func Build() (Programs, error) {
 	if err != nil {
 		return Programs{}, err
 	}
-	dir := filepath.Join(cache, "previous", fmt.Sprintf("%s-%s-%s", Commit[:12], runtime.GOOS, runtime.GOARCH))
-	built := Programs{CLI: filepath.Join(dir, "seamark"), Agent: filepath.Join(dir, "seamark-agent")}
+	dir := filepath.Join(cache, "previous", fmt.Sprintf("%s-%s-%s-image", Commit[:12], runtime.GOOS, runtime.GOARCH))
+	built := Programs{CLI: filepath.Join(dir, "seamark"), Agent: filepath.Join(dir, "seamark-agent"), Image: filepath.Join(dir, "seamark.tar")}
 	if _, err := os.Stat(dir); err == nil {
 		return built, nil
 	}
@@ -44,10 +44,15 @@ func Build() (Programs, error) {
 	if err := checkout(source); err != nil {
 		return Programs{}, err
 	}
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", binaries+"/", "./cmd/seamark", "./cmd/seamark-agent")
-	build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return Programs{}, fmt.Errorf("build the previous version: %w\n%s", err, out)
+	for _, args := range [][]string{
+		{"build", "-trimpath", "-buildvcs=false", "-o", binaries + "/", "./cmd/seamark", "./cmd/seamark-agent"},
+		{"run", "-buildvcs=false", "./build/images", "-version", "previous", "-o", filepath.Join(binaries, "seamark.tar")},
+	} {
+		build := exec.Command("go", args...)
+		build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return Programs{}, fmt.Errorf("build the previous version: %w\n%s", err, out)
+		}
 	}
 	if err := os.Rename(binaries, dir); err != nil {
 		if _, stat := os.Stat(dir); stat != nil { // no other process was faster

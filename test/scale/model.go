@@ -75,7 +75,7 @@ func (m *model) export(ctx context.Context, t *team, name string, endpoints int)
 }
 
 // servicesAtOnce is how many services are exported at the same time while a clusterset is built up.
-const servicesAtOnce = 200
+const servicesAtOnce = 20
 
 // populate exports the services with the numbers from first to end, spread over all teams.
 func (m *model) populate(ctx context.Context, first, end int) error {

@@ -58,7 +58,7 @@ func (m *measurement) writePlots(dir string) error {
 		}
 		bySecond = append(bySecond, c)
 	}
-	var errs []error
+	errs := []error{os.MkdirAll(dir, 0o755)}
 	for name, charts := range map[string][]chart{"scale-members.svg": byMembers, "scale-recovery.svg": bySecond} {
 		if len(charts) > 0 {
 			errs = append(errs, os.WriteFile(filepath.Join(dir, name), []byte(draw(charts)), 0o644))

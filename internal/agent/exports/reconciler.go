@@ -75,6 +75,9 @@ type Reconciler struct {
 	Deferred *trigger.Deferred
 	// Withdrawals decides which withdrawals are held.
 	Withdrawals *Withdrawals
+	// LeavesStatus reports whether the status of ServiceExports is left to an agent of Submariner
+	// Lighthouse, from which this cluster is moving.
+	LeavesStatus func() bool
 
 	replacements trigger.Delays // of exports whose Service is missing
 	takeovers    trigger.Delays // of clusterset IPs that another exporter should claim
@@ -281,6 +284,11 @@ func (r *Reconciler) readService(ctx context.Context, key types.NamespacedName, 
 	return err
 }
 
+// Changes returns the writes that turn what the broker has of a cluster's service into a plan.
+func Changes(record *v1alpha1.ExportRecord, endpoints []*discoveryv1.EndpointSlice, want Plan) apply.Changes {
+	return diff(published{record, endpoints}, want)
+}
+
 // diff returns the writes that turn what the broker has into what it should have.
 func diff(have published, want Plan) apply.Changes {
 	var c apply.Changes
@@ -328,7 +336,7 @@ func (r *Reconciler) report(
 		changed = meta.RemoveStatusCondition(conditions, string(mcsv1beta1.ServiceExportConditionConflict)) || changed
 	}
 	r.Observed(key, updated)
-	if !changed {
+	if !changed || r.LeavesStatus() {
 		return nil
 	}
 	if published == nil && r.Deferred.Defer(key) {

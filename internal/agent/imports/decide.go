@@ -32,6 +32,9 @@ type Settings struct {
 	Families []corev1.IPFamily
 	// DataPlane is how this cluster reaches imported services.
 	DataPlane objects.DataPlane
+	// Migration is how far this cluster has moved from Submariner Lighthouse, empty if it does not
+	// move.
+	Migration v1alpha1.MigrationPhase
 	// OldDistribution reports whether the API server is older than 1.34: it then has neither hints
 	// for nodes nor the newer traffic distributions.
 	OldDistribution bool

@@ -196,9 +196,13 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have i
 		plan = plan.withAddresses(in)
 		r.Observed(key, plan.Import)
 	}
-	current, err := r.writeImport(ctx, key, have.serviceImport, plan.Import)
-	if err != nil {
-		return errors.Join(slicesErr, derivedErr, err)
+	current := have.serviceImport
+	leaveImport := in.leavesImport()
+	if !leaveImport {
+		var err error
+		if current, err = r.writeImport(ctx, key, have.serviceImport, plan.Import); err != nil {
+			return errors.Join(slicesErr, derivedErr, err)
+		}
 	}
 	unwanted := changes.Delete
 	if plan.Derived.Want == nil && isDerived(derived, key) { // this cluster has another data plane now
@@ -206,6 +210,10 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, have i
 	}
 	if err := errors.Join(slicesErr, r.Writer.Apply(ctx, key, apply.Changes{Delete: unwanted})); err != nil {
 		return errors.Join(derivedErr, err)
+	}
+	if leaveImport {
+		telemetry.Wait(ctx, objects.WaitForMigration)
+		return derivedErr
 	}
 	return errors.Join(derivedErr, r.writeStatus(ctx, key, current, plan))
 }

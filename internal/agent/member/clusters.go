@@ -82,6 +82,10 @@ func (c *Clusters) WhyNot(id string, addr netip.Addr) string {
 func (c *Clusters) set(cluster *v1alpha1.Cluster) {
 	c.mu.Lock()
 	old := c.byID[cluster.Name]
+	if old != nil && old.UID == cluster.UID && old.ResourceVersion == cluster.ResourceVersion {
+		c.mu.Unlock() // it was listed again
+		return
+	}
 	c.byID[cluster.Name] = cluster
 	grantsChanged := old == nil || old.UID != cluster.UID || old.Generation != cluster.Generation
 	rangesChanged := cluster.Name != c.own && (grantsChanged || !sameRanges(&old.Status, &cluster.Status))

@@ -153,6 +153,8 @@ type Renewal struct {
 	Log        logr.Logger
 	// Now is the clock of this process; time.Now when nil.
 	Now func() time.Time
+	// Secrets are the names of the Secrets of the membership; those of an agent when empty.
+	Secrets SecretNames
 
 	requested atomic.Pointer[heldToken] // the last token that this process requested
 	tried     string                    // the token of an invitation that the broker refused too
@@ -208,10 +210,9 @@ func (r *Renewal) reload(ctx context.Context) error {
 }
 
 func (r *Renewal) secret(ctx context.Context) (*corev1.Secret, error) {
-	secret := &corev1.Secret{}
-	err := r.Local.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: objects.MembershipSecret}, secret)
-	if err != nil {
-		return nil, fmt.Errorf("read secret %s/%s: %w", objects.AgentNamespace, objects.MembershipSecret, err)
+	secret, name := &corev1.Secret{}, r.Secrets.membership()
+	if err := r.Local.Get(ctx, types.NamespacedName{Namespace: objects.AgentNamespace, Name: name}, secret); err != nil {
+		return nil, fmt.Errorf("read secret %s/%s: %w", objects.AgentNamespace, name, err)
 	}
 	return secret, nil
 }
@@ -257,7 +258,7 @@ func (r *Renewal) renewWith(ctx context.Context, broker client.Client) error {
 // By its times the current token is the newer one, but the clock of the broker may have been wrong
 // when it was issued.
 func (r *Renewal) tryInvitation(ctx context.Context) {
-	invitation, _, err := (&Memberships{Client: r.Local, Log: r.Log}).invitation(ctx)
+	invitation, _, err := (&Memberships{Client: r.Local, Log: r.Log, Secrets: r.Secrets}).invitation(ctx)
 	if err != nil || invitation == nil || invitation.Token == r.tried || invitation.Token == r.Credential.held.Load().text {
 		return
 	}

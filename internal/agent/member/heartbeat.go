@@ -50,6 +50,8 @@ type Heartbeat struct {
 	// NewestLease returns the highest resource version of all leases that this agent has received,
 	// WatchedLease that of its own lease as received from the watch; 0 if there is none.
 	NewestLease, WatchedLease func() int64
+	// Watching reports whether the watch of the own lease is open.
+	Watching func() bool
 	// Demoted reports whether other members list this one as demoted, and whether that is known yet.
 	Demoted func() (demoted, known bool)
 	// OnBrokerRestored is called if the broker's lease is older than the last one read or written,
@@ -333,7 +335,8 @@ func (h *Heartbeat) renew(ctx context.Context, known *coordinationv1.Lease) (*co
 // renewals for the duration of a lease, although they succeed. It is the last resort for a watch
 // that waits for a version which the broker will not have for long.
 func (h *Heartbeat) checkWatch(renewing bool) {
-	if h.watch.stuck(renewing && h.WatchedLease() < h.lastVersion, time.Now(), h.stretched(h.LeaseDuration)) {
+	behind := renewing && h.WatchedLease() < h.lastVersion
+	if h.watch.stuck(behind, h.Watching(), time.Now(), h.stretched(h.LeaseDuration)) {
 		h.Log.Info("the watch does not deliver this member's renewals; listing all objects of the broker again")
 		h.OnBrokerRestored()
 	}
@@ -341,15 +344,20 @@ func (h *Heartbeat) checkWatch(renewing bool) {
 
 // watchedRenewals observes whether the watch delivers this member's renewals.
 type watchedRenewals struct {
-	since  time.Time // when it last did, or was started over
+	since  time.Time // when it last did, was not open, or was started over
 	waited int       // how often it was started over since it last did
 }
 
 // stuck reports whether the watch must start over. It is patient for twice as long each time: the
-// broker may only be slow, and to list everything for all members makes it slower.
-func (w *watchedRenewals) stuck(behind bool, now time.Time, patience time.Duration) bool {
+// broker may only be slow, and to list everything for all members makes it slower. A watch that is
+// not open is not stuck: after an outage it waits for its turn, for longer than renewals do.
+func (w *watchedRenewals) stuck(behind, open bool, now time.Time, patience time.Duration) bool {
 	if !behind {
 		*w = watchedRenewals{since: now}
+		return false
+	}
+	if !open {
+		w.since = now
 		return false
 	}
 	if now.Sub(w.since) <= patience<<min(w.waited, 8) {
@@ -398,6 +406,7 @@ func (h *Heartbeat) write(ctx context.Context, lease *coordinationv1.Lease) (*co
 	}
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(max(h.stretched(h.LeaseDuration).Seconds(), 1)))
 	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))
+	objects.ForgetManagers(lease)
 	newest := h.NewestLease()
 	if err := h.Client.Update(ctx, lease); err != nil {
 		return nil, fmt.Errorf("renew lease %s: %w", h.ClusterID, err)

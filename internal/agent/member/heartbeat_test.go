@@ -37,11 +37,11 @@ func TestHeartbeatsOfMembersAreSpread(t *testing.T) {
 func TestWatchIsStartedOverLessAndLessOften(t *testing.T) {
 	var w watchedRenewals
 	now := time.Now()
-	w.stuck(false, now, time.Second)
+	w.stuck(false, true, now, time.Second)
 	overAfter := func() (seconds int) {
 		for seconds = 1; ; seconds++ {
 			now = now.Add(time.Second)
-			if w.stuck(true, now, time.Second) {
+			if w.stuck(true, true, now, time.Second) {
 				return seconds
 			}
 		}
@@ -51,9 +51,17 @@ func TestWatchIsStartedOverLessAndLessOften(t *testing.T) {
 			t.Errorf("it was started over after %d s, want %d", got, want)
 		}
 	}
-	w.stuck(false, now, time.Second)
+	w.stuck(false, true, now, time.Second)
 	if got := overAfter(); got != 2 {
 		t.Errorf("after a renewal arrived it was started over after %d s", got)
+	}
+	for range 60 {
+		if now = now.Add(time.Second); w.stuck(true, false, now, time.Second) {
+			t.Fatal("a watch that was not open yet was started over")
+		}
+	}
+	if got := overAfter(); got != 3 {
+		t.Errorf("a watch that was opened late was started over after %d s", got)
 	}
 }
 

@@ -17,6 +17,10 @@ import (
 // listFrom is for how many leases one list is cheaper for the broker than reading each.
 const listFrom = 32
 
+// readTimeout bounds the reading of leases. It does not depend on how often they are read: a broker
+// that is slow for long would keep its members from judging anything.
+const readTimeout = 10 * time.Second
+
 // LeaseReader reads the leases of other members for Liveness. A watch of all leases would send
 // every renewal to every member: the broker's work would grow with the square of their number.
 // Beacons show which clusters serve, so few leases are read often: those of clusters in doubt. Of
@@ -69,13 +73,13 @@ func (r *LeaseReader) Start(ctx context.Context) error {
 
 // readDue reads the leases that are due: all when it is called first.
 func (r *LeaseReader) readDue(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, max(r.Every, time.Second))
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	if !r.Listed() {
 		return r.list(ctx)
 	}
-	if !r.State.Judged() {
-		return nil // which members matter is not known yet
+	if !r.State.Judged() || !r.State.Liveness.BrokerWatchIsLive() {
+		return nil // which members matter is not known yet, or silence proves nothing
 	}
 	due := r.State.Liveness.Due(r.Members(), r.Reached, r.interval(), time.Now())
 	if len(due) >= listFrom {

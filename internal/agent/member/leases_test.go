@@ -2,9 +2,17 @@ package member
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // due reads all leases that are due, each second, and returns how often each was.
@@ -105,5 +113,29 @@ func TestClusterThatPublishesNothingIsForgotten(t *testing.T) {
 	w.wantStale()
 	if ages := w.l.LeaseAges(w.now); len(ages) != 1 {
 		t.Errorf("known are %v", ages)
+	}
+}
+
+// A broker that needs longer for an answer than there is between two readings is waited for.
+// Members would judge nothing while it is slow otherwise.
+func TestLeasesOfASlowBrokerAreRead(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(1200 * time.Millisecond):
+		case <-r.Context().Done():
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"kind":"LeaseList","apiVersion":"coordination.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[]}`)
+	}))
+	defer server.Close()
+	kinds := meta.NewDefaultRESTMapper(nil)
+	kinds.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
+	broker, err := client.New(&rest.Config{Host: server.URL}, client.Options{Mapper: kinds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := &LeaseReader{Client: broker, Namespace: "seamark-broker", Every: time.Millisecond}
+	if err := reader.readDue(t.Context()); err != nil || !reader.Listed() {
+		t.Errorf("leases read: %t, error %v", reader.Listed(), err)
 	}
 }

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,13 @@ func notMember(format string, args ...any) error {
 	return &NotMemberError{fmt.Errorf(format, args...)}
 }
 
+// SecretNames are the names of the two Secrets of a membership. A bridge has those of several
+// clusters in one namespace, none of which need be that of the cluster it runs in.
+type SecretNames struct{ Invitation, Membership string }
+
+func (n SecretNames) invitation() string { return cmp.Or(n.Invitation, objects.InvitationSecret) }
+func (n SecretNames) membership() string { return cmp.Or(n.Membership, objects.MembershipSecret) }
+
 // Memberships reads and writes the two Secrets of this cluster's membership.
 type Memberships struct {
 	Client client.Client // uncached
@@ -37,6 +45,8 @@ type Memberships struct {
 	// Held returns the membership with which this agent runs, if the Secret with this UID is the one
 	// that held it. It is nil before the agent runs.
 	Held func(types.UID) *objects.Membership
+	// Secrets are the names of the two; those of an agent when empty.
+	Secrets SecretNames
 
 	reported string // what was logged about the invitation last
 }
@@ -55,7 +65,7 @@ func (s *Memberships) TakeUp(ctx context.Context) (secret *corev1.Secret, m obje
 
 func (s *Memberships) takeUp(ctx context.Context) (*corev1.Secret, objects.Membership, error) {
 	var none objects.Membership
-	secret, err := s.read(ctx, objects.MembershipSecret)
+	secret, err := s.read(ctx, s.Secrets.membership())
 	if err != nil {
 		return nil, none, err
 	}
@@ -65,7 +75,7 @@ func (s *Memberships) takeUp(ctx context.Context) (*corev1.Secret, objects.Membe
 	}
 	if secret == nil && (invitation != nil || problem != nil) {
 		return nil, none, notMember("secret %s/%s, in which the agent keeps its membership, does not exist: apply the chart again",
-			objects.AgentNamespace, objects.MembershipSecret)
+			objects.AgentNamespace, s.Secrets.membership())
 	}
 	stored, broken := objects.MembershipFrom(secret)
 	held := s.emptied(secret)
@@ -84,8 +94,10 @@ func (s *Memberships) takeUp(ctx context.Context) (*corev1.Secret, objects.Membe
 		}
 		return secret, stored, nil
 	case broken != nil:
-		if err := s.checkIdentity(ctx, *invitation); err != nil {
-			return nil, none, err
+		if s.Secrets == (SecretNames{}) { // of this cluster
+			if err := s.checkIdentity(ctx, *invitation); err != nil {
+				return nil, none, err
+			}
 		}
 		return s.store(ctx, secret, *invitation)
 	}
@@ -121,14 +133,14 @@ func (s *Memberships) report(problem error) {
 		text = problem.Error()
 	}
 	if text != "" && text != s.reported {
-		s.Log.Error(problem, "not using the invitation; the membership stays as it was", "secret", objects.InvitationSecret)
+		s.Log.Error(problem, "not using the invitation; the membership stays as it was", "secret", s.Secrets.invitation())
 	}
 	s.reported = text
 }
 
 // invitation reads what the user applied, or what is wrong with it. Both are nil without one.
 func (s *Memberships) invitation(ctx context.Context) (m *objects.Membership, problem, err error) {
-	secret, err := s.read(ctx, objects.InvitationSecret)
+	secret, err := s.read(ctx, s.Secrets.invitation())
 	if apierrors.IsForbidden(err) { // the role is that of a chart without invitations
 		return nil, err, nil
 	}

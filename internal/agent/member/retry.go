@@ -8,19 +8,20 @@ import (
 )
 
 // A server that is back after an outage is asked by all members at once. So that it can answer,
-// they wait the longer between two attempts the more they are: together they begin some 30 watches
-// of each kind per second, and a thousand members have come back after about a minute.
+// they come back evenly over a time that grows with their number: a thousand members over a minute.
+// Only the first attempt is made soon: an outage may concern one member, and be short.
 const (
 	firstRetry = time.Second
-	// PerMember is how long the broker has for one member when all ask it at once.
-	PerMember = 30 * time.Millisecond
-	// unknownSpread is the longest interval while it is not known how many members there are.
+	// PerMember is how long the broker has for one member when all ask it at once. A member begins
+	// six watches then, and lists what it cannot resume.
+	PerMember = 60 * time.Millisecond
+	// unknownSpread is the time while it is not known how many members there are.
 	unknownSpread = 4 * time.Second
-	// maxSpread bounds what a server may ask for, so that a wrong answer does not stop a member.
+	// maxSpread bounds it, and what a server may ask for: a wrong answer must not stop a member.
 	maxSpread = time.Minute
 )
 
-// spread returns the longest interval between two attempts of one of so many members.
+// spread returns the time over which so many members come back.
 func spread(members int) time.Duration {
 	if members == 0 {
 		return unknownSpread
@@ -28,14 +29,13 @@ func spread(members int) time.Duration {
 	return min(max(time.Duration(members)*PerMember, firstRetry), maxSpread)
 }
 
-// retryDelay returns how long to wait after so many attempts that failed: twice as long each time,
-// up to the spread, and at least as long as the server asked for. Half of it is random.
+// retryDelay returns how long to wait after so many attempts that failed before: about a second
+// first, then any part of the spread, and at least as long as the server asked for.
 func retryDelay(attempts, members int, asked time.Duration) time.Duration {
-	delay := spread(members)
-	if attempts < 6 { // more would exceed maxSpread
-		delay = min(delay, firstRetry<<attempts)
+	if attempts == 0 {
+		return max(firstRetry/2, asked) + rand.N(firstRetry)
 	}
-	return max(delay/2, asked) + rand.N(delay)
+	return max(firstRetry/2, asked) + rand.N(spread(members))
 }
 
 // retryAfter returns for how long a server asked to be left alone; 0 if it did not.

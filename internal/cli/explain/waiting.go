@@ -42,6 +42,7 @@ var waitTexts = map[objects.WaitReason]string{
 	objects.WaitForConflict:   "another client changed the object at the same time; the agent retries",
 	objects.WaitForService:    "the Service was deleted a moment ago and may be replaced",
 	objects.WaitForIntent:     "most services of a cluster are gone, and nothing shows that this is meant",
+	objects.WaitForMigration:  "Submariner Lighthouse writes the ServiceImport until the move to Seamark is finished",
 }
 
 // addWaits adds to the last finding what the given reconcilers of a cluster's agent wait for. A

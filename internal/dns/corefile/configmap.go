@@ -21,12 +21,22 @@ const labelAddonMode = "addonmanager.kubernetes.io/mode"
 // NoCorefile is why a cluster without ConfigMap is left as it is.
 const NoCorefile = "there is no ConfigMap kube-system/coredns with a Corefile"
 
+// Fixed returns why the Corefile of a ConfigMap cannot be changed, empty if it can.
+func Fixed(config *corev1.ConfigMap) string {
+	if _, ok := config.Data[Key]; !ok {
+		return NoCorefile
+	}
+	if config.Labels[labelAddonMode] == "Reconcile" {
+		return fmt.Sprintf("ConfigMap %s is managed by the cluster's provider, which would undo the change (label %s)", ConfigMap, labelAddonMode)
+	}
+	return ""
+}
+
 // AddTo returns the Corefile of a ConfigMap with the block, or why the ConfigMap must be left as it
 // is.
 func AddTo(config *corev1.ConfigMap, f Forward) (text, left string) {
-	if _, ok := config.Data[Key]; ok && config.Labels[labelAddonMode] == "Reconcile" {
-		return "", fmt.Sprintf("ConfigMap %s is managed by the cluster's provider, which would undo the change (label %s)",
-			ConfigMap, labelAddonMode)
+	if left := Fixed(config); left != "" {
+		return "", left
 	}
 	return edit(config, func(text string) (string, error) { return Add(text, f) })
 }

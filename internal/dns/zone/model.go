@@ -46,6 +46,8 @@ type Port struct {
 type Service struct {
 	Namespace, Name string
 	Kind            Kind
+	// Managed is set if Seamark's agent wrote the ServiceImport.
+	Managed bool
 	// Ports of the merged service. Headless services have those of their slices instead.
 	Ports []Port
 	// IPs are the addresses of a ClusterSetIP service.
@@ -62,9 +64,11 @@ type Slice struct {
 	Cluster string
 	// Weight is the cluster's share of a classic service's answers. A cluster of weight 0 is left
 	// out while another serves.
-	Weight    uint8
-	Ports     []Port
-	Endpoints []Endpoint
+	Weight uint8
+	// Lighthouse is set if an agent of Submariner Lighthouse wrote the slice.
+	Lighthouse bool
+	Ports      []Port
+	Endpoints  []Endpoint
 }
 
 // Endpoint is one address of a ready endpoint.

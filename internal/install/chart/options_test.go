@@ -143,6 +143,7 @@ func TestOptions(t *testing.T) {
 		{"dataPlane=nftables", exists("no DaemonSet seamark-proxy", "no ClusterRole seamark-proxy", "no ServiceAccount seamark-proxy"),
 			exists("DaemonSet seamark-proxy", "ClusterRole seamark-proxy", "ClusterRoleBinding seamark-proxy", "ServiceAccount seamark-proxy")},
 		{"dataPlane=none", agentMayCreate("services", true), agentMayCreate("services", false)},
+		{"besideSubmariner=true", exists(), holds("Deployment seamark-agent", agentContainer+"/args", "--beside-submariner")},
 		{"createNamespaces=true", agentMayCreate("namespaces", false), agentMayCreate("namespaces", true)},
 		{"createNamespaces=true", exists(), holds("Deployment seamark-agent", agentContainer+"/args", "--create-namespaces")},
 		{"zone=example.internal", holds("ConfigMap seamark-dns", "data/Corefile", "clusterset clusterset.local "),

@@ -59,6 +59,9 @@ func Decide(existing *apiextensionsv1.CustomResourceDefinition, bundled Definiti
 	case -1:
 		return Decision{Update, fmt.Sprintf("from %s to %s", have, want)}
 	}
+	if bundled.storesOldest && StorageVersion(existing) != OldestStored {
+		return Decision{Update, fmt.Sprintf("objects are stored as %s now: Submariner's operator could not start otherwise", OldestStored)}
+	}
 	if sameDefinition(existing, mergedCRD(existing, bundled.CRD)) {
 		return Decision{Keep, fmt.Sprintf("%s is installed", have)}
 	}

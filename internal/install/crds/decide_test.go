@@ -42,6 +42,14 @@ func label(key, value string) func(*crd) {
 	return func(c *crd) { metav1.SetMetaDataLabel(&c.ObjectMeta, key, value) }
 }
 
+func stores(version string) func(*crd) {
+	return func(c *crd) {
+		for i := range c.Spec.Versions {
+			c.Spec.Versions[i].Storage = c.Spec.Versions[i].Name == version
+		}
+	}
+}
+
 func changed(c *crd) { c.Spec.Names.ShortNames = append(c.Spec.Names.ShortNames, "zz") }
 
 func TestDecide(t *testing.T) {
@@ -63,6 +71,7 @@ func TestDecide(t *testing.T) {
 	}{
 		{"MCS, the same", Member, imports, nil, Keep, "MCS API v0.5.2 (schema revision 0) is installed"},
 		{"MCS, with labels of a package manager", Member, imports, []func(*crd){label("helm", "x")}, Keep, "is installed"},
+		{"MCS, same release, stored as v1alpha1", Member, imports, []func(*crd){stores("v1alpha1")}, Keep, "changes of another client"},
 		{"MCS, same release, changed by another client", Member, imports, []func(*crd){changed}, Keep, "changes of another client"},
 		{"MCS, same release, without v1beta1", Member, imports, []func(*crd){only("v1alpha1")}, Update, "restored"},
 		{"MCS, older release", Member, imports, []func(*crd){release("v0.5.1"), revision("7")}, Update,

@@ -35,7 +35,7 @@ type Outcome struct {
 // Plan returns what Install would do, without doing it. The outcomes include CRDs that Install
 // would refuse to change.
 func Plan(ctx context.Context, c client.Client, set Set) ([]Outcome, error) {
-	definitions, err := Definitions(set)
+	definitions, err := definitionsFor(ctx, c, set)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func Install(ctx context.Context, c client.Client, set Set) ([]Outcome, error) {
 	if len(refused) > 0 {
 		return nil, errors.Join(refused...)
 	}
-	definitions, err := Definitions(set)
+	definitions, err := definitionsFor(ctx, c, set)
 	if err != nil {
 		return nil, err
 	}

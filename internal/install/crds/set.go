@@ -33,6 +33,8 @@ type Definition struct {
 	// AnyOf are the versions with which Seamark works. A CRD of another tool may stay if it serves one
 	// of them.
 	AnyOf []string
+	// storesOldest is set for the CRDs of the MCS API beside Submariner: see BesideSubmariner.
+	storesOldest bool
 }
 
 // source is the text of a CRD.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/seamark-dev/seamark/deploy"
@@ -44,15 +45,37 @@ func TestLoad(t *testing.T) {
 				t.Errorf("%s has no label part-of", object.GetName())
 			}
 		}
-		for _, binding := range MemberBindings("ns", "east") {
-			name := binding.(*admissionregistrationv1.ValidatingAdmissionPolicyBinding).Spec.PolicyName
-			if set == Broker && !policies[name] {
-				t.Errorf("a member's binding names %s, which does not exist", name)
-			}
-		}
 	}
 	if _, err := Load("unknown"); err == nil || !strings.Contains(err.Error(), "there are broker and member") {
 		t.Errorf("an unknown set: %v", err)
+	}
+}
+
+// A binding whose policy does not exist, or that another broker's policy serves, enforces nothing.
+func TestMemberBindingsHaveGrants(t *testing.T) {
+	grants, err := Grants("ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := map[string]*admissionregistrationv1.ValidatingAdmissionPolicy{}
+	for _, object := range grants {
+		policies[object.GetName()] = object.(*admissionregistrationv1.ValidatingAdmissionPolicy)
+	}
+	bindings := MemberBindings("ns", "east")
+	if len(bindings) != len(policies) {
+		t.Errorf("%d bindings for %d policies", len(bindings), len(policies))
+	}
+	for _, binding := range bindings {
+		name := binding.(*admissionregistrationv1.ValidatingAdmissionPolicyBinding).Spec.PolicyName
+		policy := policies[name]
+		if policy == nil {
+			t.Errorf("a member's binding names %s, which does not exist", name)
+			continue
+		}
+		want := map[string]string{corev1.LabelMetadataName: "ns"}
+		if diff := cmp.Diff(want, policy.Spec.MatchConstraints.NamespaceSelector.MatchLabels); diff != "" {
+			t.Errorf("%s does not select the broker's namespace: %s", name, diff)
+		}
 	}
 }
 

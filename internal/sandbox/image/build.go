@@ -86,6 +86,20 @@ func (b Builder) Compile(ctx context.Context, r Recipe, arch string) (Content, e
 	return content, nil
 }
 
+// Package returns the content of an image with programs that exist already, built for this machine:
+// each file is in BinDir under its own name. The programs of the recipe are not used.
+func Package(r Recipe, version string, programs ...string) (Content, error) {
+	content := Content{recipe: r, arch: HostArchitecture(), version: version, files: baseFiles()}
+	for _, program := range programs {
+		text, err := os.ReadFile(program)
+		if err != nil {
+			return Content{}, fmt.Errorf("package image %s: %w", r.Repository, err)
+		}
+		content.files = append(content.files, file{name: path.Join(BinDir, filepath.Base(program)), mode: 0o755, content: text})
+	}
+	return content, nil
+}
+
 // binaries returns the folder that programs are built into: the builder's cache, locked for one
 // build at a time, or a temporary one. clean unlocks or removes it.
 func (b Builder) binaries(arch string) (dir string, clean func() error, err error) {

@@ -84,6 +84,28 @@ func TestImageContents(t *testing.T) {
 	}
 }
 
+// A program that was built elsewhere becomes an image as it is.
+func TestPackage(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "tool")
+	if err := os.WriteFile(program, []byte("a program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	content, err := Package(Recipe{Repository: "example.com/tool", Entrypoint: []string{"tool"}}, "v1", program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := content.Image()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, image); !slices.Contains(got, "usr/local/bin/tool") || !slices.Contains(got, "etc/passwd") {
+		t.Errorf("image holds %v", got)
+	}
+	if _, err := Package(Recipe{Repository: "example.com/tool"}, "v1", program+"-missing"); err == nil {
+		t.Error("a missing program was packed")
+	}
+}
+
 // contents returns the names of the files in an image, sorted.
 func contents(t *testing.T, image v1.Image) (names []string) {
 	t.Helper()

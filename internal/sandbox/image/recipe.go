@@ -34,13 +34,13 @@ type Recipe struct {
 }
 
 // daemons are the programs that run in clusters. The first is the default of the image.
-var daemons = []string{"cmd/seamark-agent", "cmd/seamark-dns", "cmd/seamark-proxy", "cmd/seamark-beacon", "cmd/seamark-ui"}
+var daemons = []string{"cmd/seamark-agent", "cmd/seamark-dns", "cmd/seamark-proxy", "cmd/seamark-beacon", "cmd/seamark-ui", "cmd/seamark-bridge"}
 
 // Daemons returns the recipe of the image that clusters run: one image with every daemon in the
 // checkout at root, so that there is one image to build, load and pin. A pod names the program it
 // runs. Daemons fails when the checkout has none.
 func Daemons(root string) (Recipe, error) {
-	r := Recipe{Repository: Repository, Description: "Seamark: agent, DNS server, data plane, beacons and page of a clusterset"}
+	r := Recipe{Repository: Repository, Description: "Seamark: agent, DNS server, data plane, beacons, page and bridge of a clusterset"}
 	for _, program := range daemons {
 		sources, err := filepath.Glob(filepath.Join(root, program, "*.go"))
 		if err != nil {

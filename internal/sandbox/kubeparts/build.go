@@ -71,6 +71,30 @@ func planNode(ctx context.Context, p part, _, out string) ([]step, error) {
 	return steps, nil
 }
 
+func lighthousePart(root string) part {
+	return part{
+		name: "lighthouse", dir: filepath.Join(root, "build", "lighthouse"), versionOf: lighthouseModule, plan: planLighthouse,
+	}
+}
+
+const (
+	lighthouseModule = "github.com/submariner-io/lighthouse"
+	operatorModule   = "github.com/submariner-io/submariner-operator"
+)
+
+// planLighthouse builds the agent as processes of tests run it, and a program that prints the CRDs
+// which Submariner's operator writes. For tests with pods it builds the commands of Submariner's
+// own images, and a program that prints what `subctl join` applies.
+func planLighthouse(_ context.Context, _ part, _, out string) ([]step, error) {
+	program := func(name, pkg string) step {
+		return step{name, slices.Concat([]string{"build"}, buildFlags(), []string{"-ldflags", "-s -w", "-o", filepath.Join(out, name), pkg})}
+	}
+	return []step{
+		program("lighthouse-crds", "."), program("lighthouse-agent", "./agent"), program(SubmarinerManifests, "./manifests"),
+		program(SubmarinerAgent, lighthouseModule+"/pkg/agent"), program(SubmarinerOperator, operatorModule+"/cmd"),
+	}, nil
+}
+
 // buildFlags make the result the same in every folder, and keep Go from running a version control
 // system: the checkout may be an unpacked archive.
 func buildFlags() []string { return []string{"-trimpath", "-buildvcs=false"} }

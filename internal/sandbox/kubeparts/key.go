@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,25 +33,28 @@ func (p part) identify() (version, key string, err error) {
 }
 
 // hashInputs returns a short digest of the inputs of a build of the module in dir: go.mod, go.sum,
-// its Go files and the build flags. The Go version is not among them: an update of Go should not
-// cost every developer a rebuild of minutes.
+// its Go files, those of commands in folders of it too, and the build flags. The Go version is not
+// among them: an update of Go should not cost every developer a rebuild of minutes.
 func hashInputs(dir string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		return "", err
+	files := []string{"go.mod", "go.sum"}
+	for _, pattern := range []string{"*.go", "*/*.go"} {
+		names, err := fs.Glob(os.DirFS(dir), pattern)
+		if err != nil {
+			return "", err
+		}
+		slices.Sort(names)
+		files = append(files, names...)
 	}
-	slices.Sort(files)
-	files = append([]string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}, files...)
 	sum := sha256.New()
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if os.IsNotExist(err) && filepath.Base(file) == "go.sum" {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if os.IsNotExist(err) && file == "go.sum" {
 			continue // a module without dependencies has none
 		}
 		if err != nil {
 			return "", err
 		}
-		writeField(sum, filepath.Base(file))
+		writeField(sum, file)
 		writeField(sum, string(text))
 	}
 	for _, flag := range slices.Concat(buildEnv(), buildFlags(), versionFlags("")) {

@@ -32,12 +32,13 @@ func TestKeyChangesWithEveryInput(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for name, change := range map[string]func(string){
-		"as it is":         func(string) {},
-		"another version":  replace("go.mod", "v1.2.3", "v1.2.4"),
-		"a line in go.mod": replace("go.mod", "// note", "// other note"),
-		"go.sum":           replace("go.sum", "h1:", "h2:"),
-		"a Go file":        replace("main.go", "hello", "goodbye"),
-		"one more Go file": func(dir string) { write(t, filepath.Join(dir, "more.go"), "package main\n") },
+		"as it is":               func(string) {},
+		"another version":        replace("go.mod", "v1.2.3", "v1.2.4"),
+		"a line in go.mod":       replace("go.mod", "// note", "// other note"),
+		"go.sum":                 replace("go.sum", "h1:", "h2:"),
+		"a Go file":              replace("main.go", "hello", "goodbye"),
+		"one more Go file":       func(dir string) { write(t, filepath.Join(dir, "more.go"), "package main\n") },
+		"a Go file of a command": func(dir string) { write(t, filepath.Join(dir, "more", "more.go"), "package main\n") },
 		"the same text in a file of another name": func(dir string) {
 			if err := os.Rename(filepath.Join(dir, "main.go"), filepath.Join(dir, "other.go")); err != nil {
 				t.Fatal(err)

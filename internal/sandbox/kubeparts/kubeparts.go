@@ -1,6 +1,6 @@
 // Package kubeparts returns the programs of a real cluster, and builds them from Go modules when
-// they are missing: one `kube` binary (nested module build/kube) and the programs of a node (nested
-// module build/node).
+// they are missing: one `kube` binary (nested module build/kube), the programs of a node (nested
+// module build/node), and the agent of Submariner Lighthouse (nested module build/lighthouse).
 //
 // They are kept in a cache outside the repository, in a folder whose name is derived from all
 // inputs of the build. A folder there is complete or absent: it is built under another name and
@@ -40,6 +40,21 @@ func Kube(ctx context.Context, progress io.Writer) (string, error) {
 // bridge, host-local, loopback and portmap. It builds and fails as Kube does.
 func Node(ctx context.Context, progress io.Writer) (string, error) {
 	return find(ctx, progress, nodePart)
+}
+
+// The programs in the folder of Lighthouse that run in pods: those of Submariner's images, and one
+// that prints what must be applied before.
+const (
+	SubmarinerOperator  = "submariner-operator"
+	SubmarinerAgent     = "submariner-lighthouse-agent"
+	SubmarinerManifests = "submariner-manifests"
+)
+
+// Lighthouse returns the folder that holds lighthouse-agent, the agent of Submariner Lighthouse
+// for use outside a cluster, lighthouse-crds, which prints the CRDs that Submariner's operator
+// writes, and the programs above. Tests of migrations run them. It builds and fails as Kube does.
+func Lighthouse(ctx context.Context, progress io.Writer) (string, error) {
+	return find(ctx, progress, lighthousePart)
 }
 
 // part is one nested module and what its build leaves in the cache.

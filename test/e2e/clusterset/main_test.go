@@ -6,10 +6,7 @@ package clusterset_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -21,24 +18,7 @@ import (
 // sandboxName is not the default, so that a developer's own sandbox is not touched.
 const sandboxName = "e2e"
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-// run keeps the state in a fixed folder, so that the next run finds and removes what a killed one
-// left.
-func run(m *testing.M) int {
-	base := filepath.Join(os.TempDir(), "seamark-e2e-clusterset")
-	ctx := context.Background()
-	if err := errors.Join(os.Setenv(sandbox.DirEnv, base), testenv.Down(ctx, sandboxName, os.Stderr)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := errors.Join(testenv.Down(ctx, sandboxName, os.Stderr), os.RemoveAll(base)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
-}
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m, "clusterset", sandboxName)) }
 
 // suite is a test with a sandbox of three clusters. The first has the broker and serves, the second
 // serves, and the importer has the client.
@@ -85,6 +65,7 @@ func TestClusterset(t *testing.T) {
 				{"EveryPanelOfTheDashboardHasData", everyPanelHasData, ""},
 				{"RollingRestart", rollingRestart, ""},
 				{"Upgrade", upgrade, ""},
+				{"DowngradeAndUpgrade", downgradeAndUpgrade, nftables},
 				{"IdleCost", idleCost, nftables},
 				{"Failover", failover, ""},
 				{"LogsNameTheClusterAndRepeatNothing", logs, ""},

@@ -37,6 +37,23 @@ type Env struct {
 // kubectl.
 func Use(s *sandbox.Sandbox, kube string) *Env { return &Env{Sandbox: s, kube: kube} }
 
+// Main runs the tests of a package. It keeps the state of their sandbox in a folder that is always
+// the same, so that the next run finds and removes what a killed one left.
+func Main(m interface{ Run() int }, pkg, sandboxName string) (code int) {
+	base := filepath.Join(os.TempDir(), "seamark-e2e-"+pkg)
+	ctx := context.Background()
+	if err := errors.Join(os.Setenv(sandbox.DirEnv, base), Down(ctx, sandboxName, os.Stderr)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code = m.Run()
+	if err := errors.Join(Down(ctx, sandboxName, os.Stderr), os.RemoveAll(base)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
 // Up builds the CLI into dir and creates the sandbox with it, or repairs one that exists. Its error
 // says only that the command failed; the progress has the cause.
 func Up(ctx context.Context, dir string, o sandbox.Options) (*Env, error) {
@@ -54,9 +71,12 @@ func Up(ctx context.Context, dir string, o sandbox.Options) (*Env, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the CLI: %w\n%s", err, out)
 	}
-	up := exec.CommandContext(ctx, cli, "sandbox", "up", "--name", o.Name,
-		"--clusters", strconv.Itoa(cmp.Or(o.Clusters, sandbox.DefaultClusters)),
-		"--dataplane", string(o.DataPlane), "--ip-family", string(cmp.Or(o.Family, sandbox.IPv4)))
+	args := []string{"sandbox", "up", "--name", o.Name, "--clusters", strconv.Itoa(cmp.Or(o.Clusters, sandbox.DefaultClusters)),
+		"--dataplane", string(o.DataPlane), "--ip-family", string(cmp.Or(o.Family, sandbox.IPv4))}
+	if o.Bare {
+		args = append(args, "--bare")
+	}
+	up := exec.CommandContext(ctx, cli, args...)
 	up.Stderr = progress
 	// When ctx ends, the command gets a signal and half a minute to stop.
 	up.Cancel = func() error { return up.Process.Signal(os.Interrupt) }
@@ -96,7 +116,12 @@ func (e *Env) Apply(ctx context.Context, cluster, manifests string) error {
 
 // Seamark runs the CLI with the sandbox's kubeconfig.
 func (e *Env) Seamark(ctx context.Context, args ...string) (string, error) {
-	return e.run(ctx, "", e.CLI, append([]string{"--kubeconfig", e.Kubeconfig()}, args...)...)
+	return e.SeamarkAt(ctx, e.CLI, args...)
+}
+
+// SeamarkAt runs the CLI of another version.
+func (e *Env) SeamarkAt(ctx context.Context, cli string, args ...string) (string, error) {
+	return e.run(ctx, "", cli, append([]string{"--kubeconfig", e.Kubeconfig()}, args...)...)
 }
 
 func (e *Env) run(ctx context.Context, input, program string, args ...string) (string, error) {
@@ -155,6 +180,36 @@ func (e *Env) CallInBackground(
 		<-done
 		return tally, err
 	}
+}
+
+// CallUntilStopped sends requests from a pod one after the other, each over a connection of its
+// own, until stop is called, which returns the outcomes. They also end when ctx ends.
+func (e *Env) CallUntilStopped(
+	ctx context.Context, cluster, namespace, pod, target string, args ...string,
+) (stop func() (Tally, error), err error) {
+	cmd := exec.CommandContext(ctx, e.kube, append([]string{
+		"kubectl", "--kubeconfig", e.Kubeconfig(), "--context", cluster, "-n", namespace, "exec", "-i", pod, "--",
+		"workload", "call", target, "--until-eof", "--list",
+	}, args...)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, 5*time.Second
+	input, err := cmd.StdinPipe() // its end is the signal to stop
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return func() (tally Tally, err error) {
+		_ = input.Close() // a command that has ended says why below
+		if err := cmd.Wait(); err != nil {
+			return tally, fmt.Errorf("calling %s in %s: %w\n%s", target, cluster, err, stderr.String())
+		}
+		if err := json.Unmarshal(stdout.Bytes(), &tally); err != nil {
+			return tally, fmt.Errorf("%w in: %s", err, stdout.String())
+		}
+		return tally, nil
+	}, nil
 }
 
 // Recovery returns how long after a moment it takes until at most one of any 100 requests in a row

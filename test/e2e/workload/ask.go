@@ -48,8 +48,10 @@ func (c caller) asker(address string) (asker, error) {
 		a.ask, a.connections = socket.ask, func() int { return socket.opened }
 	case scheme == "tcp" && !c.oneConnection, scheme == "udp":
 		a.ask = askStream
+	case scheme == "dns" && !c.oneConnection:
+		a.ask = lookup{resolvConf: resolvConf, timeout: c.timeout}.address
 	default:
-		return asker{}, fmt.Errorf("cannot call %q: give an http, tcp or udp address; a tcp server answers each connection only once", address)
+		return asker{}, fmt.Errorf("cannot call %q: give an http, tcp, udp or dns address; a tcp server answers each connection only once", address)
 	}
 	return a, nil
 }

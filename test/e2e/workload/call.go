@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -38,20 +40,27 @@ type caller struct {
 	list               bool
 	concurrent         bool
 	oneConnection      bool
+	// stopped is closed when no further request is to be sent; nil for never.
+	stopped <-chan struct{}
 }
 
 func newCall() *cobra.Command {
 	var c caller
+	var untilEOF bool
 	cmd := &cobra.Command{
-		Use:   "call http://HOST:PORT | tcp://HOST:PORT | udp://HOST:PORT",
+		Use:   "call http://HOST:PORT | tcp://HOST:PORT | udp://HOST:PORT | dns://NAME",
 		Short: "Send requests, each over a new connection, and count the answers by cluster and pod",
 		Long: "Send requests, each over a new connection unless --one-connection is given, and count the answers by cluster and pod. " +
-			"A * in the target stands for the number of a service, see --services.",
+			"A * in the target stands for the number of a service, see --services. With dns://NAME it looks the name up, once and " +
+			"without a search list, and counts the answers by their first address; one without an address is a failure.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ask, err := c.asker(args[0])
 			if err != nil {
 				return err
+			}
+			if untilEOF {
+				c.stopped = endOf(os.Stdin)
 			}
 			if c.concurrent {
 				return printJSON(c.runConcurrently(cmd.Context(), ask))
@@ -62,6 +71,7 @@ func newCall() *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&c.count, "count", 1, "how many requests, without --duration")
 	flags.DurationVar(&c.duration, "duration", 0, "send requests for this long")
+	flags.BoolVar(&untilEOF, "until-eof", false, "send requests until standard input ends, without --duration and --concurrent")
 	flags.DurationVar(&c.interval, "interval", 0, "pause between requests")
 	flags.DurationVar(&c.timeout, "timeout", 2*time.Second, "how long one request may take, name lookup included")
 	flags.IntVar(&c.services, "services", 1, "call services 0 to N-1 in turn")
@@ -69,6 +79,16 @@ func newCall() *cobra.Command {
 	flags.BoolVar(&c.concurrent, "concurrent", false, "begin a request every --interval for --duration, also while others wait for their answers")
 	flags.BoolVar(&c.oneConnection, "one-connection", false, "send all requests over one connection (http) or from one socket (udp)")
 	return cmd
+}
+
+// endOf returns a channel that is closed when the input has ended.
+func endOf(input io.Reader) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, input) // an error ends it too
+		close(ended)
+	}()
+	return ended
 }
 
 func newTally() tally {
@@ -81,6 +101,14 @@ func (c caller) run(ctx context.Context, ask asker) tally {
 	last := start
 	gap := func() { t.LongestGap = max(t.LongestGap, time.Since(last).Milliseconds()) }
 	more := func() bool {
+		if c.stopped != nil {
+			select {
+			case <-c.stopped:
+				return false
+			default:
+				return true
+			}
+		}
 		if c.duration > 0 {
 			return time.Since(start) < c.duration
 		}
@@ -96,6 +124,7 @@ func (c caller) run(ctx context.Context, ask asker) tally {
 		}
 		select {
 		case <-ctx.Done():
+		case <-c.stopped:
 		case <-time.After(c.interval):
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
@@ -27,6 +28,8 @@ type lookupResult struct {
 	// Authority are the records of the authority section, such as the SOA of a negative answer.
 	Authority []string `json:"authority,omitempty"`
 }
+
+const resolvConf = "/etc/resolv.conf"
 
 type lookup struct {
 	kind, server, resolvConf string
@@ -59,7 +62,7 @@ func newLookup() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&l.kind, "type", "A", "A, AAAA, SRV, PTR or any other type")
 	flags.StringVar(&l.server, "server", "", "address of a DNS server, with or without port (default: those of the pod)")
-	flags.StringVar(&l.resolvConf, "resolv-conf", "/etc/resolv.conf", "where servers and search list are read from")
+	flags.StringVar(&l.resolvConf, "resolv-conf", resolvConf, "where servers and search list are read from")
 	flags.DurationVar(&l.timeout, "timeout", 3*time.Second, "how long to wait for each answer")
 	flags.BoolVar(&l.tcp, "tcp", false, "ask over TCP")
 	return cmd
@@ -126,6 +129,23 @@ func (l lookup) ask(ctx context.Context, config *dns.ClientConfig, name string, 
 		failure = fmt.Errorf("%s names no DNS server", l.resolvConf)
 	}
 	return lookupResult{}, failure
+}
+
+// address asks for the addresses of the host of a URL, once, as if its name ended in a dot. An
+// answer without one is an error. The first stands for the cluster, all of them for the pod.
+func (l lookup) address(ctx context.Context, target *url.URL) (answer, error) {
+	config, err := dns.ClientConfigFromFile(l.resolvConf)
+	if err != nil {
+		return answer{}, err
+	}
+	result, err := l.ask(ctx, config, target.Host, dns.TypeA)
+	if err != nil {
+		return answer{}, err
+	}
+	if len(result.Answers) == 0 {
+		return answer{}, fmt.Errorf("%s without an address for %s", result.Rcode, result.Name)
+	}
+	return answer{Cluster: result.Answers[0], Pod: strings.Join(result.Answers, " ")}, nil
 }
 
 func read(message *dns.Msg, name string, kind uint16, server string) lookupResult {

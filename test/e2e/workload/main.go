@@ -4,6 +4,7 @@
 //
 //	workload serve                                        HTTP on :8080, TCP and UDP on :9090
 //	workload call http://web.shop.svc.clusterset.local:8080 --count 20
+//	workload call dns://web.shop.svc.clusterset.local --duration 10s
 //	workload lookup web.shop.svc.clusterset.local --type SRV
 //	workload pause
 //

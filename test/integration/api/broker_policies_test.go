@@ -130,8 +130,16 @@ func (b *broker) attacksOnOwned(t *testing.T) []attack {
 	for _, pair := range [][2]string{{"east", "east2"}, {"east", "b.east"}, {"a", "a.b"}, {"a.b", "a"}, {"b.east", "east2"}} {
 		attacker, victim := pair[0], pair[1]
 		own := "may write only objects labelled multicluster.kubernetes.io/source-cluster: " + attacker
+		lease := "is not the lease of cluster " + attacker
+		for action, do := range map[string]func(client.Client) error{
+			"update": change(t, client.Object(b.lease(victim, victim)), touch),
+			"take":   change(t, client.Object(b.lease(victim, victim)), give(attacker)),
+			"delete": b.remove(t, b.lease(victim, victim)), "create": b.create(t, b.lease(victim+"x", attacker)),
+		} {
+			all = append(all, attack{attacker + " against " + victim + ": " + action + " lease", attacker, do, lease})
+		}
 		for kind, o := range map[string]client.Object{
-			"record": b.record("web", "shop", victim), "slice": b.slice("web", "shop", victim), "lease": b.lease(victim, victim),
+			"record": b.record("web", "shop", victim), "slice": b.slice("web", "shop", victim),
 		} {
 			name := attacker + " against " + victim + ": "
 			all = append(all,
@@ -147,9 +155,7 @@ func (b *broker) attacksOnOwned(t *testing.T) []attack {
 				"must be named api.shop." + attacker},
 			attack{"create slice named for " + victim + " by " + attacker, attacker,
 				b.create(t, relabelled(b.slice("api", "shop", victim), mcsv1beta1.LabelSourceCluster, attacker)),
-				"must be named api.shop." + attacker + ".<hash>"},
-			attack{"create lease named for " + victim + " by " + attacker, attacker, b.create(t, b.lease(victim+"x", attacker)),
-				"it may only hold the one named " + attacker})
+				"must be named api.shop." + attacker + ".<hash>"})
 	}
 	return append(all,
 		attack{"give a record away", "east", change(t, client.Object(b.record("web", "shop", "east")), give("east2")),
@@ -157,11 +163,11 @@ func (b *broker) attacksOnOwned(t *testing.T) []attack {
 		attack{"give a slice away", "east", change(t, client.Object(b.slice("web", "shop", "east")), give("east2")),
 			"cannot give an object to another cluster"},
 		attack{"give the lease away", "east", change(t, client.Object(b.lease("east", "east")), give("east2")),
-			"cannot give an object to another cluster"},
+			"must keep the label multicluster.kubernetes.io/source-cluster: east"},
 		attack{"no source", "east", b.create(t, relabelled(b.record("api", "shop", "east"), mcsv1beta1.LabelSourceCluster, "")),
 			"belongs to no cluster"},
 		attack{"no labels", "east", b.create(t, with(b.lease("east", "east"), func(o *coordinationv1.Lease) { o.Labels = nil })),
-			"belongs to no cluster"},
+			"must keep the label multicluster.kubernetes.io/source-cluster: east"},
 		attack{"take an object of no cluster", "east",
 			change(t, &discoveryv1.EndpointSlice{ObjectMeta: b.meta("kubernetes-x", nil)}, func(o *discoveryv1.EndpointSlice) {
 				o.Labels = labels("web", "shop", "east")

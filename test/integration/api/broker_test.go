@@ -44,6 +44,10 @@ func newBroker(t testing.TB) *broker {
 		t.Fatal(err)
 	}
 	b := &broker{ns: harness.Namespace(t, cp), admin: admin, as: map[string]client.Client{}}
+	grants, err := policies.Grants(b.ns)
+	b.must(t, err)
+	_, err = policies.Apply(t.Context(), admin, grants...)
+	b.must(t, err)
 	b.must(t, admin.Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "members", Namespace: b.ns},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
@@ -93,7 +97,8 @@ func (b *broker) awaitPolicies(t testing.TB) {
 	}
 	for _, member := range members {
 		id := string(member)
-		denied(id, "seamark-broker-owned", b.lease("unknown", id), "is not the lease")
+		denied(id, "seamark-broker-owned", b.record("web", "shop", "unknown"), "belongs to cluster unknown")
+		denied(id, "seamark-broker-leases", b.lease("unknown", id), "is not the lease")
 		denied(id, "seamark-broker-clusters", &v1alpha1.Cluster{ObjectMeta: b.meta("x", nil)}, "is written by the admin")
 		denied(id, "seamark-broker-aggregates", b.serviceImport("web", "shop", "unknown"), "seamark.dev/written-by")
 		denied(id, "seamark-broker-grants-owned", b.slice("web", "seamark-x", id), "may not export")

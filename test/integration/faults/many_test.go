@@ -21,7 +21,7 @@ import (
 func TestLeasesOfManyMembers(t *testing.T) {
 	f := clusterset(t)
 	west := f.Members[1]
-	many := make([]*v1alpha1.Cluster, 400) // with those of the test four times as many as renew each second
+	many := make([]*v1alpha1.Cluster, 200) // with those of the test four times as many as renew each second
 	inParallel(t, len(many), func(i int) {
 		many[i] = &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: objects.DefaultNamespace, Name: fmt.Sprintf("one-of-many-%d", i)}}
 		must(t, f.Admin.Create(context.Background(), many[i]))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -478,36 +479,44 @@ func doctorBeacons(t *testing.T, term *terminal) {
 func doctorBrokerPermissions(t *testing.T, term *terminal) {
 	ctx := context.Background()
 	term.diagnosed("doctor", "broker-permissions", "east", "pass")
-	revoke := func(name string) (restore func()) {
+	// revoke takes the rules away that concern a resource.
+	revoke := func(resource string) (restore func()) {
 		t.Helper()
-		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{
-			Namespace: objects.DefaultNamespace, Name: objects.MemberAccount("east") + name,
-		}}
 		admin := term.fleet.Admin
-		if err := errors.Join(admin.Get(ctx, client.ObjectKeyFromObject(binding), binding), admin.Delete(ctx, binding)); err != nil {
-			t.Fatal(err)
-		}
-		return func() {
+		key := client.ObjectKey{Namespace: objects.DefaultNamespace, Name: objects.MemberAccount("east")}
+		change := func(rules func([]rbacv1.PolicyRule) []rbacv1.PolicyRule) {
 			t.Helper()
-			binding.ResourceVersion, binding.UID = "", ""
-			if err := admin.Create(ctx, binding); err != nil {
+			role := &rbacv1.Role{}
+			if err := admin.Get(ctx, key, role); err != nil {
+				t.Fatal(err)
+			}
+			role.Rules = rules(role.Rules)
+			if err := admin.Update(ctx, role); err != nil {
 				t.Fatal(err)
 			}
 		}
+		var before []rbacv1.PolicyRule
+		change(func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+			before = slices.Clone(rules)
+			return slices.DeleteFunc(rules, func(r rbacv1.PolicyRule) bool {
+				return slices.Contains(r.Resources, resource) && !slices.Contains(r.Verbs, "watch")
+			})
+		})
+		return func() { t.Helper(); change(func([]rbacv1.PolicyRule) []rbacv1.PolicyRule { return before }) }
 	}
-	restoreOwn := revoke(":own")
+	restoreLease := revoke("leases")
 	detail, fix := term.diagnosed("doctor", "broker-permissions", "east", "fail")
 	if !strings.Contains(detail, "update leases east") || !strings.Contains(fix, "seamark broker invite east --renew") {
 		t.Errorf("%s: %s", detail, fix)
 	}
-	restoreOwn()
+	restoreLease()
 	term.diagnosed("doctor", "broker-permissions", "east", "pass")
 
-	restoreShared := revoke(":shared")
+	restoreRecords := revoke("exportrecords")
 	ns := term.namespace(term.east)
 	term.serve(term.east, ns, "web")
 	term.finds(1, "broker-refused", ns, "web", "east --broker-context broker",
 		`hop "broker" in east`, "forbidden", "seamark broker invite east --renew")
-	restoreShared()
+	restoreRecords()
 	term.healthy(ns, "web", "east")
 }

@@ -66,6 +66,10 @@ type Member struct {
 	running bool
 }
 
+// pollEvery is how often a simulated agent looks at its own state, which its broker does not
+// notice. It is longer than in production: a thousand share the broker's cores.
+const pollEvery = time.Second
+
 // services is the range of the ClusterIPs of all simulated clusters. Clusters may share it: no
 // endpoint lies in it.
 var services = netip.MustParsePrefix("172.24.0.0/14")
@@ -94,6 +98,7 @@ func (b *Broker) Join(ctx context.Context, number int) (*Member, error) {
 	m.options = agent.Options{
 		Options:    daemon.Options{Local: m.Server.Config(), Log: logr.Discard(), MetricsAddress: "0", ProbeAddress: "0"},
 		RenewEvery: b.RenewEvery, LeaseDuration: b.LeaseDuration, SharedProcess: true,
+		PollEvery:  pollEvery,
 		WrapBroker: func(next http.RoundTripper) http.RoundTripper { return &countingTripper{b.Traffic, &m.lost, next} },
 	}
 	if b.Log != nil {

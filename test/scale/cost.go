@@ -84,23 +84,24 @@ func (c cost) seconds() float64 { return c.at.Sub(time.Time{}).Seconds() }
 // brokerCPU returns the CPU time of the broker's API server and etcd.
 func (c cost) brokerCPU() time.Duration { return c.apiServer.CPU + c.etcd.CPU }
 
-// hasSecondWave reports whether requests beyond the idle rate came in two waves: after the highest
-// second they fell below a quarter of it and rose above half of it again. What all members send
-// once a period is a wave, too. A rate that stays below twice the idle one is no wave.
+// waveSeconds is over how many seconds the rate of requests is a mean where waves are looked for. A
+// thousand members that come back evenly send twice as much in one second as in another.
+const waveSeconds = 10
+
+// hasSecondWave reports whether requests came in two waves: beyond the idle rate they fell below a
+// quarter of what they had been at most, and rose above half of it again. What all members send
+// once a period is a wave, too. A rate below twice the idle one is no wave.
 func hasSecondWave(seconds []simulated.Second, idle float64) bool {
-	peak, at := idle, len(seconds)
-	for i, s := range seconds {
-		if rate := float64(s.Requests) - idle; rate > peak {
-			peak, at = rate, i
-		}
-	}
-	fell := false
-	for _, s := range seconds[at:] {
-		switch rate := float64(s.Requests) - idle; {
-		case rate < peak/4:
-			fell = true
-		case fell && rate > peak/2:
+	peak, fell := 0.0, false
+	for i := range len(seconds) - waveSeconds + 1 {
+		beyond := float64(simulated.Total(seconds[i:i+waveSeconds]).Requests)/waveSeconds - idle
+		switch isWave := beyond > idle; {
+		case isWave && fell && beyond > peak/2:
 			return true
+		case isWave:
+			peak = max(peak, beyond)
+		case beyond < peak/4:
+			fell = true
 		}
 	}
 	return false

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,11 +88,41 @@ func TestSecondWave(t *testing.T) {
 		for _, rate := range rates {
 			var seconds []simulated.Second
 			for _, n := range rate {
-				seconds = append(seconds, simulated.Second{Requests: n})
+				seconds = append(seconds, slices.Repeat([]simulated.Second{{Requests: n}}, waveSeconds)...)
 			}
 			if got := hasSecondWave(seconds, 10); got != want {
 				t.Errorf("%v: %t", rate, got)
 			}
+		}
+	}
+}
+
+// recovery is how many requests 1,000 members sent in each second after a restart of the broker,
+// once it was ready: run G of docs/scale.md.
+var recovery = []int{
+	357, 122, 313, 345, 288, 199, 231, 211, 260, 183, 240, 256, 231, 207, 244, 211, 256, 333, 349, 414, 272, 288, 280, 292,
+	191, 171, 118, 175, 244, 195, 219, 158, 187, 158, 162, 166, 154, 207, 199, 195, 256, 236, 199, 150, 203, 260, 179, 215,
+	268, 195, 158, 158, 171, 223, 260, 260, 272, 215, 244, 300, 203, 236, 183, 162, 240, 199, 158, 158, 187, 191, 191, 240,
+	215, 191, 150, 130, 106, 114, 126, 114, 106, 106, 93, 114, 150, 130, 134, 138, 150, 150, 154, 142, 134, 154, 146, 150,
+	114, 126, 106, 122, 114, 93, 110, 114, 134,
+}
+
+// Seconds differ at random. A crowd that begins anew, for ten seconds or in one, is a wave.
+func TestSecondWaveAmongRandomSeconds(t *testing.T) {
+	const idle = 140
+	for name, c := range map[string]struct {
+		more, during int
+		want         bool
+	}{"as measured": {0, 0, false}, "all members begin anew": {200, waveSeconds, true}, "all at once": {2000, 1, true}} {
+		var seconds []simulated.Second
+		for _, n := range recovery {
+			seconds = append(seconds, simulated.Second{Requests: n})
+		}
+		for i := range c.during {
+			seconds[len(seconds)-15+i].Requests += c.more
+		}
+		if got := hasSecondWave(seconds, idle); got != c.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

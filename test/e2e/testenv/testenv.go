@@ -6,6 +6,7 @@
 package testenv
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -183,7 +184,8 @@ func (e *Env) CallInBackground(
 }
 
 // CallUntilStopped sends requests from a pod one after the other, each over a connection of its
-// own, until stop is called, which returns the outcomes. They also end when ctx ends.
+// own, until stop is called, which returns the outcomes. They also end when ctx ends. It returns
+// when the first request begins.
 func (e *Env) CallUntilStopped(
 	ctx context.Context, cluster, namespace, pod, target string, args ...string,
 ) (stop func() (Tally, error), err error) {
@@ -191,24 +193,32 @@ func (e *Env) CallUntilStopped(
 		"kubectl", "--kubeconfig", e.Kubeconfig(), "--context", cluster, "-n", namespace, "exec", "-i", pod, "--",
 		"workload", "call", target, "--until-eof", "--list",
 	}, args...)...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, 5*time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr, cmd.WaitDelay = &stderr, 5*time.Second
 	input, err := cmd.StdinPipe() // its end is the signal to stop
+	if err != nil {
+		return nil, err
+	}
+	output, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	failed := func(err error) error {
+		return fmt.Errorf("calling %s in %s: %w\n%s", target, cluster, errors.Join(err, cmd.Wait()), stderr.String())
+	}
+	lines := bufio.NewReader(output)
+	if _, err := lines.ReadString('\n'); err != nil { // it says that it begins
+		return nil, failed(err)
+	}
 	return func() (tally Tally, err error) {
 		_ = input.Close() // a command that has ended says why below
-		if err := cmd.Wait(); err != nil {
-			return tally, fmt.Errorf("calling %s in %s: %w\n%s", target, cluster, err, stderr.String())
+		if err := json.NewDecoder(lines).Decode(&tally); err != nil {
+			return tally, failed(err)
 		}
-		if err := json.Unmarshal(stdout.Bytes(), &tally); err != nil {
-			return tally, fmt.Errorf("%w in: %s", err, stdout.String())
-		}
-		return tally, nil
+		return tally, cmd.Wait()
 	}, nil
 }
 

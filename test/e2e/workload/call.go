@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -61,6 +62,7 @@ func newCall() *cobra.Command {
 			}
 			if untilEOF {
 				c.stopped = endOf(os.Stdin)
+				fmt.Println("calling " + args[0])
 			}
 			if c.concurrent {
 				return printJSON(c.runConcurrently(cmd.Context(), ask))
@@ -71,7 +73,7 @@ func newCall() *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&c.count, "count", 1, "how many requests, without --duration")
 	flags.DurationVar(&c.duration, "duration", 0, "send requests for this long")
-	flags.BoolVar(&untilEOF, "until-eof", false, "send requests until standard input ends, without --duration and --concurrent")
+	flags.BoolVar(&untilEOF, "until-eof", false, "say so in a line and send requests until standard input ends, without --duration and --concurrent")
 	flags.DurationVar(&c.interval, "interval", 0, "pause between requests")
 	flags.DurationVar(&c.timeout, "timeout", 2*time.Second, "how long one request may take, name lookup included")
 	flags.IntVar(&c.services, "services", 1, "call services 0 to N-1 in turn")

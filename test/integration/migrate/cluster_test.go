@@ -45,6 +45,23 @@ type cluster struct {
 
 	mu  sync.Mutex
 	dns []*dnsprocess.Server // two replicas of seamark-dns, none before it joins
+	// outages counts the beginnings and the ends of the times without an API server: it is odd while
+	// there is none. reads counts how often the prober has read whom to ask.
+	outages, reads int
+}
+
+// read returns how often the prober has read whom to ask, and how often the API server went and came.
+func (c *cluster) read() (reads, outages int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reads, c.outages
+}
+
+// change changes a count.
+func (c *cluster) change(count *int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*count++
 }
 
 // servers returns the replicas of seamark-dns. The prober and the test ask at the same time.
@@ -186,20 +203,22 @@ const (
 	operator        process = "Submariner's operator"
 	seamarkAgent    process = "seamark-agent"
 	seamarkDNS      process = "seamark-dns"
+	// apiServers are the API server of the cluster and the one with both brokers, at the same time.
+	apiServers process = "the API servers"
 )
 
 // killOne kills a process of a cluster after a step of a command, and starts it again: the one that
 // was killed least often after this step. Over the rounds a step is made about six times before
-// clusters join, when two processes run, and about twenty times later, when four run. Every third
-// and every fifth time is followed by a kill, so each process dies after each step.
+// clusters join, when three processes run, and about twenty times later, when five run. Every
+// second and every fourth time is followed by a kill, so each process dies after each step.
 func (f *fleetOfBoth) killOne(c *cluster, step string) {
 	f.t.Helper()
 	n := f.steps[step]
 	f.steps[step]++
-	if c.member == nil && n%3 > 0 || c.member != nil && n%5 > 0 {
+	if c.member == nil && n%2 > 0 || c.member != nil && n%4 > 0 {
 		return
 	}
-	running := []process{operator}
+	running := []process{operator, apiServers}
 	if c.operator.AgentRuns() {
 		running = append(running, lighthouseAgent)
 	}
@@ -240,6 +259,37 @@ func (f *fleetOfBoth) restart(c *cluster, which process) {
 		slices.Reverse(c.dns) // the other replica next time
 		c.mu.Unlock()
 		c.awaitDNS(t)
+	case apiServers:
+		f.restartAPIServers(c)
+	}
+}
+
+// restartAPIServers kills the API server of a cluster and the one with the brokers, and starts them
+// again. The other clusters go on without the brokers.
+func (f *fleetOfBoth) restartAPIServers(c *cluster) {
+	t := f.t
+	t.Helper()
+	affected := slices.Compact([]*cluster{c, f.clusters[0]})
+	for _, a := range affected {
+		before, _ := a.read()
+		harness.Eventually(t, "the prober knows what the last step has changed in "+a.ID, func() error {
+			if now, _ := a.read(); now < before+2 { // the first may have begun before
+				return fmt.Errorf("it has read %d times", now-before)
+			}
+			return nil
+		})
+	}
+	for _, a := range affected {
+		a.change(&a.outages)
+		if err := a.CP.StopAPIServer(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, a := range affected {
+		if err := a.CP.StartAPIServer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		a.change(&a.outages)
 	}
 }
 

@@ -71,7 +71,13 @@ func TestMoveInEveryOrder(t *testing.T) {
 		}
 		s.unchanged("back at the beginning")
 	}
-	t.Logf("asked, by cluster and phase: %v", s.prober.counts())
+	asked := s.prober.counts()
+	t.Logf("asked, by cluster and phase: %v", asked)
+	for _, c := range f.clusters {
+		if asked[c.ID+" without its API server"] == 0 {
+			t.Errorf("%s was never asked while it had no API server", c.ID)
+		}
+	}
 	for _, step := range slices.Sorted(maps.Keys(f.kills)) {
 		t.Logf("killed after %q, made %d times: %v", step, f.steps[step], f.kills[step])
 		for which, times := range f.kills[step] {

@@ -25,7 +25,7 @@ type prober struct {
 	mu       sync.Mutex
 	allowed  map[types.NamespacedName][]string // addresses that an answer may have, by service
 	failures []string
-	asked    map[string]int // by cluster and phase
+	asked    map[string]int // by cluster and phase, and without an API server
 }
 
 // probe asks until the test ends. Answers must have addresses, and only allowed ones.
@@ -37,9 +37,9 @@ func probe(t *testing.T, f *fleetOfBoth, allowed map[types.NamespacedName][]stri
 	var running sync.WaitGroup
 	for _, c := range f.clusters {
 		running.Go(func() {
-			returned := false
+			var known knowledge
 			for ctx.Err() == nil {
-				if err := p.ask(ctx, c, services, &returned); err != nil && ctx.Err() == nil {
+				if err := p.ask(ctx, c, services, &known); err != nil && ctx.Err() == nil {
 					p.fail(fmt.Sprintf("%s %s: %v", time.Now().Format("15:04:05.000"), c.ID, err))
 				}
 				select {
@@ -69,23 +69,36 @@ func (p *prober) check(t *testing.T, when string) {
 	}
 }
 
+// knowledge is what the prober knows of a cluster from its last turn.
+type knowledge struct {
+	asked servers
+	// returned is true from the return of Lighthouse until the cluster is in shadow again.
+	returned bool
+}
+
 // ask asks the server to which the cluster's DNS forwards. CoreDNS loads a changed Corefile only
 // after a while, so both servers must answer while the cluster is switched. A cluster that has
 // returned from finish used Seamark all the time: Lighthouse need not answer there before the
-// Corefile changes.
-func (p *prober) ask(ctx context.Context, c *cluster, services []types.NamespacedName, returned *bool) error {
+// Corefile changes. Without an API server nothing changes, and the same servers answer.
+func (p *prober) ask(ctx context.Context, c *cluster, services []types.NamespacedName, known *knowledge) error {
+	_, outages := c.read()
 	asked, err := whom(ctx, c)
-	if err != nil {
+	if _, now := c.read(); err != nil && now == outages && outages%2 == 0 {
 		return err
+	} else if err != nil {
+		asked = known.asked
+	} else {
+		known.asked = asked
+		c.change(&c.reads)
 	}
 	switch v1alpha1.MigrationPhase(asked.phase) {
 	case v1alpha1.MigrationReturning:
-		*returned = true
+		known.returned = true
 	case v1alpha1.MigrationShadow:
-		*returned = false
+		known.returned = false
 	default:
 	}
-	both := asked.phase == string(v1alpha1.MigrationSwitched) && (!*returned || asked.lighthouse)
+	both := asked.phase == string(v1alpha1.MigrationSwitched) && (!known.returned || asked.lighthouse)
 	for _, service := range services {
 		if asked.lighthouse || both {
 			got, found, err := c.Resolve(ctx, service.Namespace, service.Name)
@@ -103,7 +116,7 @@ func (p *prober) ask(ctx context.Context, c *cluster, services []types.Namespace
 			}
 		}
 	}
-	p.count(c, asked)
+	p.count(c, asked, err != nil)
 	return nil
 }
 
@@ -140,7 +153,11 @@ func (p *prober) judge(
 	if err = p.wrong(service, got, found, err); err == nil {
 		return nil
 	}
-	if now, readErr := whom(ctx, c); readErr == nil && now == asked {
+	now, readErr := whom(ctx, c)
+	if _, outages := c.read(); readErr != nil && outages%2 == 1 {
+		now, readErr = asked, nil // nothing can have changed
+	}
+	if readErr == nil && now == asked {
 		return err
 	}
 	return nil
@@ -174,17 +191,20 @@ func (p *prober) allow(service types.NamespacedName, address string) {
 	p.allowed[service] = append(p.allowed[service], address)
 }
 
-// counts returns how often each cluster was asked in each phase.
+// counts returns how often each cluster was asked in each phase, and without an API server.
 func (p *prober) counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.asked)
 }
 
-func (p *prober) count(c *cluster, asked servers) {
+func (p *prober) count(c *cluster, asked servers, apiServerAway bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked[c.ID+" "+asked.phase]++
+	if apiServerAway {
+		p.asked[c.ID+" without its API server"]++
+	}
 }
 
 // resolve asks the replicas of seamark-dns in turn, until one answers: CoreDNS, which forwards to

@@ -3,9 +3,11 @@ package dns
 import (
 	"context"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
@@ -93,6 +95,12 @@ func (l *connection) record(kind string, err error) {
 	l.loggedDown = !up
 }
 
+// retries returns the pauses before a failed list or watch is tried again: at most ten seconds. Those
+// of client-go grow to a minute, and for so long after an outage answers would be old ones.
+func retries() *wait.Backoff {
+	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 5 * time.Second}
+}
+
 // runReflector keeps a store up to date with the API server until the context ends. It passes the
 // result of every list and watch call to record.
 func runReflector(ctx context.Context, kind string, lw listWatch, expected runtime.Object, to *reflectorStore,
@@ -114,5 +122,6 @@ func runReflector(ctx context.Context, kind string, lw listWatch, expected runti
 			return w, err
 		},
 	}
-	cache.NewReflectorWithOptions(wrapped, expected, to, cache.ReflectorOptions{Name: "seamark-dns " + kind}).RunWithContext(ctx)
+	options := cache.ReflectorOptions{Name: "seamark-dns " + kind, Backoff: retries()}
+	cache.NewReflectorWithOptions(wrapped, expected, to, options).RunWithContext(ctx)
 }

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
+	"github.com/seamark-dev/seamark/internal/objects"
 )
 
 // While something is waited for, the facts are read after minPoll, and then less and less often,
@@ -78,7 +79,8 @@ type Progress struct {
 // and if the API server refuses a request.
 func Run(ctx context.Context, c client.Client, goal Goal, o Options, timeout time.Duration, p Progress) (Result, error) {
 	result := Result{Goal: goal, Steps: []string{}}
-	started, waiting, interval, from := time.Now(), "", minPoll, v1alpha1.MigrationPhase("")
+	w := &waiting{goal: goal, started: time.Now(), timeout: timeout, say: p.Waiting}
+	from := v1alpha1.MigrationPhase("")
 	for first := true; ; first = false {
 		f, err := Read(ctx, c)
 		if err != nil {
@@ -87,7 +89,7 @@ func Run(ctx context.Context, c client.Client, goal Goal, o Options, timeout tim
 		if first {
 			from = f.Phase
 		}
-		o.DNSLoaded = o.DNSLoaded || hasLoaded(f.DNS.Changed, started, time.Now())
+		o.DNSLoaded = o.DNSLoaded || hasLoaded(f.DNS.Changed, w.started, time.Now())
 		a := Decide(goal, f, o)
 		// One command does not both end Lighthouse and delete what it left: the user looks in between.
 		if goal == Finish && from != v1alpha1.MigrationFinished && f.Phase == v1alpha1.MigrationFinished {
@@ -104,30 +106,50 @@ func Run(ctx context.Context, c client.Client, goal Goal, o Options, timeout tim
 		case Stop:
 			return result, &StoppedError{a.Why, a.More}
 		case Wait:
-			if time.Since(started) > timeout {
-				return result, &TimeoutError{goal, a.Why, a.More}
-			}
-			if a.Why != waiting {
-				waiting, interval = a.Why, minPoll
-				p.Waiting(a.Why)
-			}
-			if err := pause(ctx, interval); err != nil {
+			if err := w.wait(ctx, a.Why, a.More); err != nil {
 				return result, err
 			}
-			interval = min(interval*3/2, maxPoll)
 			continue
 		}
 		if len(result.Steps) == maxSteps {
 			return result, fmt.Errorf("the cluster did not stay as it was changed %d times (last: %s): find out which client undoes the changes",
 				maxSteps, a.Kind)
 		}
-		if err := Act(ctx, c, f, a); err != nil {
+		if err := Act(ctx, c, f, a); objects.IsPolicyNotReady(err) {
+			if err := w.wait(ctx, "the API server, which has just started, has read its admission policies", nil); err != nil {
+				return result, err
+			}
+			continue
+		} else if err != nil {
 			return result, err
 		}
 		step := sentence(a, f)
 		result.Steps = append(result.Steps, step)
 		p.Changed(step)
 	}
+}
+
+// waiting is what a run waits for.
+type waiting struct {
+	goal             Goal
+	started          time.Time
+	timeout, between time.Duration
+	until            string
+	say              func(until string)
+}
+
+// wait pauses before something waited for is looked at again, longer each time. It fails with a
+// TimeoutError when the run has taken too long.
+func (w *waiting) wait(ctx context.Context, until string, more []string) error {
+	if time.Since(w.started) > w.timeout {
+		return &TimeoutError{w.goal, until, more}
+	}
+	if until != w.until {
+		w.until, w.between = until, minPoll
+		w.say(until)
+	}
+	defer func() { w.between = min(w.between*3/2, maxPoll) }()
+	return pause(ctx, w.between)
 }
 
 // backDone reports whether one step back is complete: back undoes one command, not all of them.

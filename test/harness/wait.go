@@ -24,10 +24,17 @@ const (
 // what was expected and the last error. A check that may hang needs a timeout of its own.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	limit, err := eventuallyTimeout(os.Getenv(TimeoutFactorEnv))
+	EventuallyWithin(t, defaultTimeout, what, check)
+}
+
+// EventuallyWithin is Eventually with another timeout, for parts of others that take their time.
+func EventuallyWithin(t testing.TB, timeout time.Duration, what string, check func() error) {
+	t.Helper()
+	factor, err := patience(os.Getenv(TimeoutFactorEnv))
 	if err != nil {
 		t.Fatal(err)
 	}
+	limit := time.Duration(factor * float64(timeout))
 	started := time.Now()
 	for interval := pollInterval; ; interval = min(interval*5/4, maxInterval) {
 		err := check()
@@ -67,15 +74,14 @@ func Never(t testing.TB, what string, d time.Duration, check func() error) {
 	}
 }
 
-// eventuallyTimeout returns the timeout of Eventually, multiplied by the factor; an empty factor
-// means one.
-func eventuallyTimeout(factor string) (time.Duration, error) {
-	if factor == "" {
-		return defaultTimeout, nil
+// patience returns by what timeouts are multiplied; an empty text means by one.
+func patience(text string) (float64, error) {
+	if text == "" {
+		return 1, nil
 	}
-	f, err := strconv.ParseFloat(factor, 64)
-	if err != nil || f <= 0 {
-		return 0, fmt.Errorf("%s=%q: want a number above zero, such as 2 or 0.5", TimeoutFactorEnv, factor)
+	factor, err := strconv.ParseFloat(text, 64)
+	if err != nil || factor <= 0 {
+		return 0, fmt.Errorf("%s=%q: want a number above zero, such as 2 or 0.5", TimeoutFactorEnv, text)
 	}
-	return time.Duration(f * float64(defaultTimeout)), nil
+	return factor, nil
 }

@@ -50,7 +50,7 @@ type cluster struct {
 	outages, reads int
 }
 
-// read returns how often the prober has read whom to ask, and how often the API server went and came.
+// read returns how often the prober has read whom to ask, and the count of outages.
 func (c *cluster) read() (reads, outages int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -212,20 +213,25 @@ func (s *served) addPod(c *cluster, lighthouseRuns bool) {
 	}
 	for _, importer := range s.f.clusters {
 		for _, server := range importer.servers() {
-			s.awaitPod(c, address, importer, func() ([]string, bool, error) { return resolve(server.Address, s.db) })
+			s.awaitPod(c, address, "seamark-dns of "+importer.ID, func() ([]string, bool, error) { return resolve(server.Address, s.db) })
 		}
 		if lighthouseRuns {
-			s.awaitPod(c, address, importer, func() ([]string, bool, error) {
+			s.awaitPod(c, address, "Lighthouse's server of "+importer.ID, func() ([]string, bool, error) {
 				return importer.Resolve(t.Context(), s.db.Namespace, s.db.Name)
 			})
 		}
 	}
 }
 
-// awaitPod waits until a server of a cluster answers with the pod of another one.
-func (s *served) awaitPod(of *cluster, address string, in *cluster, ask func() (addresses []string, found bool, err error)) {
+// timeout is how long a pod may take to be known. After its start an API server refuses the
+// members' writes to Seamark's broker for up to 30 seconds, and Lighthouse's agents need up to a
+// minute to watch it again.
+const timeout = 3 * time.Minute
+
+// awaitPod waits until a server answers with the pod of a cluster.
+func (s *served) awaitPod(of *cluster, address, server string, ask func() (addresses []string, found bool, err error)) {
 	s.f.t.Helper()
-	harness.Eventually(s.f.t, "the new pod of "+of.ID+" is known in "+in.ID, func() error {
+	harness.EventuallyWithin(s.f.t, timeout, fmt.Sprintf("%s knows the new pod of %s", server, of.ID), func() error {
 		got, _, err := ask()
 		if err == nil && !slices.Contains(got, address) {
 			err = fmt.Errorf("answered %v, not %s", got, address)

@@ -95,8 +95,8 @@ func (l *connection) record(kind string, err error) {
 	l.loggedDown = !up
 }
 
-// retries returns the pauses before a failed list or watch is tried again: at most ten seconds. Those
-// of client-go grow to a minute, and for so long after an outage answers would be old ones.
+// retries returns the pauses before a failed list or watch is tried again: at most ten seconds.
+// Those of client-go grow to a minute, and for so long after an outage answers would be old ones.
 func retries() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 5 * time.Second}
 }

@@ -59,6 +59,7 @@ type Agent struct {
 	env        []string
 	kubeconfig string
 	process    *exec.Cmd
+	ended      chan struct{} // closed when the process has ended
 	reader     client.Reader // what Lighthouse's DNS server reads
 }
 
@@ -248,6 +249,23 @@ func (a *Agent) Start(t testing.TB) {
 	if err := controlplane.StartChild(a.process); err != nil {
 		t.Fatalf("start Lighthouse's agent of %s: %v", a.ID, err)
 	}
+	process, ended := a.process, make(chan struct{})
+	a.ended = ended
+	go func() { defer close(ended); _ = process.Wait() }() // it was killed, or its log says why
+}
+
+// hasExited reports whether the agent has ended by itself, as it does when it starts while the
+// API server is away.
+func (a *Agent) hasExited() bool {
+	if a.process == nil {
+		return false
+	}
+	select {
+	case <-a.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // Uninstall runs the agent as the uninstall job of Submariner's operator does, and returns its
@@ -269,7 +287,7 @@ func (a *Agent) Kill() {
 		return
 	}
 	_ = a.process.Process.Signal(syscall.SIGKILL)
-	_ = a.process.Wait()
+	<-a.ended
 	a.process = nil
 }
 

@@ -206,7 +206,10 @@ func (o *Operator) reconcile(ctx context.Context, t testing.TB) error {
 	if sd, err = o.ensureDiscovery(ctx, cr, sd); err != nil {
 		return err
 	}
-	if o.agent.process == nil {
+	if o.agent.hasExited() {
+		t.Logf("Lighthouse's agent of %s has ended; its pod starts it again", o.agent.ID)
+	}
+	if o.agent.process == nil || o.agent.hasExited() {
 		o.agent.Start(t)
 	}
 	return errors.Join(o.setDeployment(ctx, AgentAccount, true), o.setDeployment(ctx, dnsService, true), o.writeDNS(ctx, sd, true))

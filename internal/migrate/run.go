@@ -116,7 +116,8 @@ func Run(ctx context.Context, c client.Client, goal Goal, o Options, timeout tim
 				maxSteps, a.Kind)
 		}
 		if err := Act(ctx, c, f, a); objects.IsPolicyNotReady(err) {
-			if err := w.wait(ctx, "the API server, which has just started, has read its admission policies", nil); err != nil {
+			const until = "the API server has read its admission policies, up to 30 seconds after its start"
+			if err := w.wait(ctx, until, []string{err.Error()}); err != nil {
 				return result, err
 			}
 			continue

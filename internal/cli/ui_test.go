@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -92,6 +93,14 @@ func request(t *testing.T, address, token string) (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
+// cause returns what the operating system says: each has words of its own.
+func cause(err error) string {
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	return err.Error()
+}
+
 // What cannot be shown is an error that says what to do.
 func TestUIErrors(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "notes.txt")
@@ -107,13 +116,15 @@ func TestUIErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, noFile := os.Open("/nothing.ui.gz")
+	_, noPort := net.Listen("tcp", taken.Addr().String())
 	for name, test := range map[string]struct {
 		args []string
 		want string
 	}{
-		"no such file":  {[]string{"/nothing.ui.gz"}, "open the file: "},
+		"no such file":  {[]string{"/nothing.ui.gz"}, "open the file: " + cause(noFile)},
 		"another file":  {[]string{text}, "notes.txt cannot be shown: it is no file that the page saved, and no archive of seamark gather"},
-		"port is taken": {[]string{savedPage(t), "--port", port}, " (choose another --port)"},
+		"port is taken": {[]string{savedPage(t), "--port", port}, cause(noPort) + " (choose another --port)"},
 		"two files":     {[]string{text, text}, "accepts at most 1 arg(s), received 2"},
 	} {
 		if err := uiCommand(t.Context(), io.Discard, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -60,6 +60,7 @@ type Agent struct {
 	kubeconfig string
 	process    *exec.Cmd
 	ended      chan struct{} // closed when the process has ended
+	logged     int64         // the size of its log when the process started
 	reader     client.Reader // what Lighthouse's DNS server reads
 }
 
@@ -245,7 +246,10 @@ func (s *Set) Stop() {
 // Start starts the agent. Its log is beside those of the control plane.
 func (a *Agent) Start(t testing.TB) {
 	t.Helper()
-	a.process = a.command(t)
+	a.process, a.logged = a.command(t), 0
+	if info, err := os.Stat(a.LogPath()); err == nil {
+		a.logged = info.Size()
+	}
 	if err := controlplane.StartChild(a.process); err != nil {
 		t.Fatalf("start Lighthouse's agent of %s: %v", a.ID, err)
 	}
@@ -266,6 +270,17 @@ func (a *Agent) hasExited() bool {
 	default:
 		return false
 	}
+}
+
+// lacksCA reports whether the agent asks the broker without the certificate of its authority. One
+// that starts while the broker is away does so until it is restarted: it first tries to do without,
+// and takes a refused connection for a success.
+func (a *Agent) lacksCA() bool {
+	if a.process == nil {
+		return false
+	}
+	log, err := os.ReadFile(a.LogPath())
+	return err == nil && bytes.Contains(log[min(a.logged, int64(len(log))):], []byte("certificate signed by unknown authority"))
 }
 
 // Uninstall runs the agent as the uninstall job of Submariner's operator does, and returns its

@@ -209,6 +209,10 @@ func (o *Operator) reconcile(ctx context.Context, t testing.TB) error {
 	if o.agent.hasExited() {
 		t.Logf("Lighthouse's agent of %s has ended; its pod starts it again", o.agent.ID)
 	}
+	if o.agent.lacksCA() {
+		t.Logf("Lighthouse's agent of %s started while the broker was away; its user restarts it", o.agent.ID)
+		o.agent.Kill()
+	}
 	if o.agent.process == nil || o.agent.hasExited() {
 		o.agent.Start(t)
 	}

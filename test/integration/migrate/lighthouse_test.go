@@ -3,7 +3,9 @@
 package migrate_test
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 
@@ -91,4 +93,39 @@ func lighthouseSlices(t *testing.T, a *lighthouse.Agent, ns, name string) []disc
 		t.Fatal(err)
 	}
 	return list.Items
+}
+
+// An agent of Lighthouse that starts while its broker is away needs a restart, which the operator
+// of these tests makes in place of a user: after outages of API servers its cluster exports again.
+func TestLighthouseStartsWithoutItsBroker(t *testing.T) {
+	t.Parallel()
+	cps := harness.Fresh(t, 2)
+	west := lighthouse.New(t, cps[0], cps[1:], "west").Agents[0]
+	operator := west.Install(t, "west")
+	if err := operator.Start(t); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "Lighthouse's agent runs", func() error {
+		if !operator.AgentRuns() {
+			return fmt.Errorf("it does not")
+		}
+		return nil
+	})
+	if err := cps[0].StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	operator.RestartAgent(t)
+	harness.Eventually(t, "the agent has tried to reach the broker", func() error {
+		log, err := os.ReadFile(west.LogPath())
+		if err == nil && !bytes.Contains(log, []byte("Error accessing the broker API server")) {
+			err = fmt.Errorf("its log has no such error")
+		}
+		return err
+	})
+	if err := cps[0].StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ns := harness.Namespace(t, cps[1])
+	exportWithLighthouse(t, west, fleet.NewService(ns, "web"), "10.1.0.1")
+	awaitLighthouseImport(t, west, ns, "web", "west")
 }

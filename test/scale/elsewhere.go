@@ -31,39 +31,52 @@ const (
 // export them, in namespaces that no other cluster has. Their objects are written to the broker
 // directly, as copies of those that an agent wrote.
 func elsewhere(ctx context.Context, e *environment, size sizes, r results) error {
-	before, err := e.memoryAfterRestart(ctx, size)
-	if err != nil {
-		return err
-	}
-	imported := len(e.teams[0].services)
-	r.Add("memory of a real agent after a restart", before, "MiB", fmt.Sprintf("it imports %d services, of %d", imported, e.exported()))
 	from, err := e.readTemplate(ctx)
 	if err != nil {
 		return err
 	}
-	copied := 0
-	for _, total := range size.elsewhere {
-		r.Say("elsewhere: adding services until there are %d", total)
+	total := e.exported()
+	if err := e.measureWith(ctx, total, size, r); err != nil {
+		return err
+	}
+	for _, want := range size.elsewhere {
+		r.Say("elsewhere: adding services until there are %d", want)
 		start := time.Now()
-		add := max(0, total-e.exported()-copied)
-		if err := e.copyServices(ctx, from, copied, add); err != nil {
+		if err := e.copyServices(ctx, from, total-e.exported(), want-total); err != nil {
 			return err
 		}
-		copied += add
-		r.Say("elsewhere: added %d in %s", add, time.Since(start).Round(time.Second))
-		if err := sleep(ctx, size.after); err != nil {
+		r.Say("elsewhere: added %d in %s", want-total, time.Since(start).Round(time.Second))
+		total = max(total, want)
+		if err := e.measureWith(ctx, total, size, r); err != nil {
 			return err
 		}
-		running := e.memory()
-		after, err := e.memoryAfterRestart(ctx, size)
-		if err != nil {
-			return err
-		}
-		name := fmt.Sprintf("memory of a real agent with %d services in all", total)
-		r.Add(name+", after a restart", after, "MiB", fmt.Sprintf("it imports %d; %.2f × without the others", imported, after/before))
-		r.Add(name+", still running", running, "MiB", fmt.Sprintf("%.2f × without the others", running/before))
 	}
 	return nil
+}
+
+// measureWith measures a clusterset of so many services.
+func (e *environment) measureWith(ctx context.Context, services int, size sizes, r results) error {
+	if err := sleep(ctx, size.after); err != nil {
+		return err
+	}
+	add := func(name string, value float64, unit, detail string) { r.AddWith(services, name, value, unit, detail) }
+	imports := fmt.Sprintf("it imports %d", len(e.teams[0].services))
+	running := e.memory()
+	after, err := e.memoryAfterRestart(ctx, size)
+	if err != nil {
+		return err
+	}
+	add("memory of a real agent", running, "MiB", imports)
+	add("memory of a real agent after a restart", after, "MiB", imports)
+	broker, err := e.now(ctx)
+	if err != nil {
+		return err
+	}
+	add("memory of the broker's API server", float64(broker.apiServer.Resident)/mib, "MiB", "")
+	add("memory of the broker's etcd", float64(broker.etcd.Resident)/mib, "MiB", "")
+	measured, err := e.propagate(ctx, size.rounds)
+	addPropagation(measured, add)
+	return err
 }
 
 // exported returns how many services members with agents export.
@@ -126,7 +139,7 @@ func (e *environment) readTemplate(ctx context.Context) (*template, error) {
 
 // copyServices adds n services, of which the first has this number.
 func (e *environment) copyServices(ctx context.Context, from *template, first, n int) error {
-	if n == 0 {
+	if n <= 0 {
 		return nil
 	}
 	blocks := map[int]netip.Addr{}

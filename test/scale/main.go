@@ -32,7 +32,7 @@ func main() {
 	services := flag.Int("services", 0, "services of the clusterset, at each number of members (default 1000; 100 with -quick)")
 	list := flag.String("scenario", "", "run only these: "+describeScenarios())
 	limit := flag.Duration("time", 30*time.Minute, "end after this time, with what was measured until then")
-	plots := flag.String("plots", "", "write plots of all values by the number of members to this folder (SVG)")
+	plots := flag.String("plots", "", "write plots of all values by the number of members and services to this folder (SVG)")
 	r := &report.Report{Title: "Many members on one broker"}
 	report.Main("scale", r, func(ctx context.Context, small bool, r *report.Report) error {
 		m := &measurement{size: full, services: 1000, members: []int{10, 50, 100}, report: r}
@@ -89,17 +89,33 @@ type measurement struct {
 	scenarios []scenario
 	report    *report.Report
 
-	// values are all results, by name, in the order in which they were first added.
-	names  []string
-	values map[string][]point
-	series []series
+	byMembers, byServices values
+	series                []series
 }
 
-// point is a value with so many members.
+// values are results by name, in the order in which they were first added.
+type values struct {
+	names  []string
+	points map[string][]point
+}
+
+// point is a value with so many members, or with so many services.
 type point struct {
-	members int
-	value   float64
-	unit    string
+	number int
+	value  float64
+	unit   string
+}
+
+// add adds a value, and returns the first one of that name.
+func (v *values) add(name string, p point) (first point) {
+	if v.points == nil {
+		v.points = map[string][]point{}
+	}
+	if _, known := v.points[name]; !known {
+		v.names = append(v.names, name)
+	}
+	v.points[name] = append(v.points[name], p)
+	return v.points[name][0]
 }
 
 // series is a value per second.
@@ -109,7 +125,6 @@ type series struct {
 }
 
 func (m *measurement) run(ctx context.Context, limit time.Duration) error {
-	m.values = map[string][]point{}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errOver)
 	defer cancel()
 	for _, n := range m.members {
@@ -176,15 +191,21 @@ type rows struct {
 
 // Add implements results.
 func (r *rows) Add(name string, value float64, unit, detail string) {
-	if _, known := r.m.values[name]; !known {
-		r.m.names = append(r.m.names, name)
-	}
-	r.m.values[name] = append(r.m.values[name], point{r.members, value, unit})
 	row := report.Row{Name: fmt.Sprintf("%d members: %s", r.members, name), Value: value, Unit: unit, Detail: detail}
-	if first := r.m.values[name][0]; first.members < r.members {
+	if first := r.m.byMembers.add(name, point{r.members, value, unit}); first.number < r.members {
 		row.Peers = []float64{first.value}
 	}
 	r.m.report.Add(row)
+}
+
+// AddWith implements results.
+func (r *rows) AddWith(services int, name string, value float64, unit, detail string) {
+	if first := r.m.byServices.add(name, point{services, value, unit}); first.number < services {
+		detail = strings.TrimPrefix(detail+fmt.Sprintf("; %.2f × with %d", value/first.value, first.number), "; ")
+	}
+	r.m.report.Add(report.Row{
+		Name: fmt.Sprintf("%d members, %d services: %s", r.members, services, name), Value: value, Unit: unit, Detail: detail,
+	})
 }
 
 // Series implements results.
@@ -197,12 +218,16 @@ func (r *rows) Say(format string, args ...any) {
 	r.m.report.Say("%d members: %s", r.members, fmt.Sprintf(format, args...))
 }
 
-// addSlopes adds how values grow with the number of members: the exponent is 0 for what does not
-// depend on it, 1 for what grows in proportion, 2 for what grows with the square.
+// addSlopes adds how values grow with the number of members or services: the exponent is 0 for what
+// does not depend on it, 1 for what grows in proportion, 2 for what grows with the square.
 func (m *measurement) addSlopes() {
-	for _, name := range m.names {
-		if points := m.values[name]; len(points) > 1 {
-			m.report.Add(report.Row{Name: "slope: " + name, Value: exponent(points), Detail: ""})
+	add := func(by string, v values) {
+		for _, name := range v.names {
+			if points := v.points[name]; len(points) > 1 {
+				m.report.Add(report.Row{Name: fmt.Sprintf("slope by %s: %s", by, name), Value: exponent(points)})
+			}
 		}
 	}
+	add("members", m.byMembers)
+	add("services", m.byServices)
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// exponent returns by which power of the number of members a value grows: the slope of the line
+// exponent returns by which power of the number a value grows: the slope of the line
 // that fits best on logarithmic scales. It is 0 if that is not defined.
 func exponent(points []point) float64 {
 	var n, sx, sy, sxx, sxy float64
@@ -18,7 +18,7 @@ func exponent(points []point) float64 {
 		if p.value <= 0 {
 			continue
 		}
-		x, y := math.Log(float64(p.members)), math.Log(p.value)
+		x, y := math.Log(float64(p.number)), math.Log(p.value)
 		n, sx, sy, sxx, sxy = n+1, sx+x, sy+y, sxx+x*x, sxy+x*y
 	}
 	if d := n*sxx - sx*sx; d > 0 {
@@ -36,21 +36,10 @@ const (
 	plotTicks, labelHeight = 4, 4
 )
 
-// writePlots writes scale-members.svg, all values by the number of members, and
-// scale-recovery.svg, what was recorded each second, into a folder.
+// writePlots writes into a folder scale-members.svg and scale-services.svg, all values by the
+// number of members and of services, and scale-recovery.svg, what was recorded each second.
 func (m *measurement) writePlots(dir string) error {
-	var byMembers, bySecond []chart
-	for _, name := range m.names {
-		points := m.values[name]
-		if len(points) < 2 {
-			continue
-		}
-		c := chart{title: strings.TrimSpace(name + " " + points[0].unit), x: "members"}
-		for _, p := range points {
-			c.xs, c.ys = append(c.xs, float64(p.members)), append(c.ys, p.value)
-		}
-		byMembers = append(byMembers, c)
-	}
+	var bySecond []chart
 	for _, s := range m.series {
 		c := chart{title: s.name, x: "seconds", ys: s.values}
 		for i := range s.values {
@@ -59,12 +48,30 @@ func (m *measurement) writePlots(dir string) error {
 		bySecond = append(bySecond, c)
 	}
 	errs := []error{os.MkdirAll(dir, 0o755)}
-	for name, charts := range map[string][]chart{"scale-members.svg": byMembers, "scale-recovery.svg": bySecond} {
+	for name, charts := range map[string][]chart{
+		"scale-members.svg": m.byMembers.charts("members"), "scale-services.svg": m.byServices.charts("services"), "scale-recovery.svg": bySecond,
+	} {
 		if len(charts) > 0 {
 			errs = append(errs, os.WriteFile(filepath.Join(dir, name), []byte(draw(charts)), 0o644))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// charts returns the values of which there are several.
+func (v values) charts(x string) (out []chart) {
+	for _, name := range v.names {
+		points := v.points[name]
+		if len(points) < 2 {
+			continue
+		}
+		c := chart{title: strings.TrimSpace(name + " " + points[0].unit), x: x}
+		for _, p := range points {
+			c.xs, c.ys = append(c.xs, float64(p.number)), append(c.ys, p.value)
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // chart is one line with axes from zero.
@@ -110,7 +117,7 @@ func (c chart) draw(b *strings.Builder) {
 		line = append(line, fmt.Sprintf("%.1f,%.1f", x(c.xs[i]), y(c.ys[i])))
 	}
 	fmt.Fprintf(b, `<polyline points="%s" fill="none" stroke="#1f77b4" stroke-width="1.5"/>`+"\n", strings.Join(line, " "))
-	if c.x != "members" {
+	if c.x == "seconds" {
 		return
 	}
 	for i := range c.xs {

@@ -42,8 +42,7 @@ func TestScenarios(t *testing.T) {
 			}
 			t.Cleanup(e.close)
 			m := &measurement{
-				size: tiny, services: test.services, scenarios: selected, values: map[string][]point{},
-				report: &report.Report{Progress: t.Output()},
+				size: tiny, services: test.services, scenarios: selected, report: &report.Report{Progress: t.Output()},
 			}
 			if err := m.runOn(t.Context(), e, test.members); err != nil {
 				t.Fatal(err)
@@ -53,8 +52,12 @@ func TestScenarios(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("\n%s", &table)
-			if len(m.values) < len(selected) {
-				t.Errorf("%d scenarios have %d values", len(selected), len(m.values))
+			if len(m.byMembers.names) < len(selected) {
+				t.Errorf("%d scenarios have %d values", len(selected), len(m.byMembers.names))
+			}
+			bySize := len(m.byServices.charts("services"))
+			if want := strings.Contains(test.list, "elsewhere"); want != (bySize > 0) {
+				t.Errorf("%d values by the number of services", bySize)
 			}
 		})
 	}

@@ -44,6 +44,8 @@ var (
 type results interface {
 	// Add adds a value. Its name is the same for all numbers of members.
 	Add(name string, value float64, unit, detail string)
+	// AddWith adds a value with so many services in the clusterset.
+	AddWith(services int, name string, value float64, unit, detail string)
 	// Series adds a value per second, for a plot.
 	Series(name string, values []float64)
 	Say(format string, args ...any)
@@ -117,9 +119,7 @@ func churn(ctx context.Context, e *environment, size sizes, r results) error {
 	c, err := e.during(ctx, func() (err error) {
 		go func() { done <- e.churn(changing, size.changes, &changed) }()
 		from := time.Now()
-		measured, err = bench.Run(ctx, bench.Options{
-			From: e.planes[1].DirectConfig(), To: e.planes[2].DirectConfig(), Rounds: size.rounds, Timeout: time.Minute, Progress: func(string) {},
-		})
+		measured, err = e.propagate(ctx, size.rounds)
 		err = errors.Join(err, sleep(ctx, size.churn-time.Since(from)))
 		stop()
 		return errors.Join(err, <-done)
@@ -127,17 +127,29 @@ func churn(ctx context.Context, e *environment, size sizes, r results) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range measured.Measured {
-		if !strings.HasPrefix(m.Name, "of that") {
-			r.Add(m.Name+", p50", report.Milliseconds(m.P50), "ms", "")
-			r.Add(m.Name+", p99", report.Milliseconds(m.P99), "ms", fmt.Sprintf("of %d", measured.Rounds))
-		}
-	}
+	addPropagation(measured, r.Add)
 	r.Add("broker's CPU at the same churn", c.brokerCPU().Seconds()/c.seconds(), "cores",
 		fmt.Sprintf("%.1f changes a second", float64(changed)/c.seconds()))
 	r.Add("watch events per change", c.events/float64(max(changed, 1)), "", "")
 	_, err = e.awaitSettled(ctx)
 	return err
+}
+
+// propagate exports, changes and unexports services, one after the other, between the real members.
+func (e *environment) propagate(ctx context.Context, rounds int) (bench.Result, error) {
+	return bench.Run(ctx, bench.Options{
+		From: e.planes[1].DirectConfig(), To: e.planes[2].DirectConfig(), Rounds: rounds, Timeout: time.Minute, Progress: func(string) {},
+	})
+}
+
+// addPropagation adds how long a user waited in propagate.
+func addPropagation(measured bench.Result, add func(name string, value float64, unit, detail string)) {
+	for _, m := range measured.Measured {
+		if !strings.HasPrefix(m.Name, "of that") {
+			add(m.Name+", p50", report.Milliseconds(m.P50), "ms", "")
+			add(m.Name+", p99", report.Milliseconds(m.P99), "ms", fmt.Sprintf("of %d", measured.Rounds))
+		}
+	}
 }
 
 // churn changes endpoints of random services until ctx ends.

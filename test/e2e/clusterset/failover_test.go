@@ -200,6 +200,7 @@ func failoverOfMany(s *suite) {
 	})
 	s.awaitSlices("many-"+strconv.Itoa(*services-1), s.second, true)
 	s.restartAgent()
+	s.renewClient()
 	s.awaitReached(s.first, s.second)
 	before, outcome := s.sliceWrites(), s.startLoad(target, warmUp+*loadTime, each...)
 	cut := time.Now()
@@ -208,11 +209,15 @@ func failoverOfMany(s *suite) {
 	took, failed := tally.Recovery(cut), tally.Failed
 	s.Logf("%s, %d services: 99 %% of the requests succeed %s after the cut began; %d of %d failed; %d writes of EndpointSlices in %s",
 		s.dataPlane, *services, took.Round(10*time.Millisecond), failed, tally.Requests, s.sliceWrites()-before, s.importer)
+	s.Logf("of those that begin in each second after the cut, so many failed: %v", bySecond(tally.Failures(cut)))
 	if took > *within {
 		s.Errorf("%s: %v", took, tally.Errors)
 	}
 	s.heal()
 	s.awaitReached(s.second)
+	if *floor {
+		s.floorOfMany(target, each)
+	}
 	for _, cluster := range []string{s.first, s.second} {
 		s.must(s.deleteMany(cluster))
 	}

@@ -61,7 +61,7 @@ type Agent struct {
 	process    *exec.Cmd
 	ended      chan struct{} // closed when the process has ended
 	logged     int64         // the size of its log when the process started
-	reader     client.Reader // what Lighthouse's DNS server reads
+	dns        dnsServer
 }
 
 // CRDs returns the CRDs that Submariner's operator writes at each of its starts: those of the MCS
@@ -165,7 +165,10 @@ func join(t testing.TB, host, cp *controlplane.ControlPlane, id string) *Agent {
 	ensure(t, a.Client, settings())
 	ensure(t, a.Client, CRDs(t)[3])
 	ensure(t, a.Client, clusterCRD())
-	a.reader = newReader(t, cp.Config(), a.Client)
+	if err := a.startDNS(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.stopDNS)
 	token := account(t, a.Client, OperatorNamespace, AgentAccount)
 	local := cp.Config()
 	a.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")

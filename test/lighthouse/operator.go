@@ -216,6 +216,9 @@ func (o *Operator) reconcile(ctx context.Context, t testing.TB) error {
 	if o.agent.process == nil || o.agent.hasExited() {
 		o.agent.Start(t)
 	}
+	if err := o.agent.startDNS(ctx); err != nil {
+		return err
+	}
 	return errors.Join(o.setDeployment(ctx, AgentAccount, true), o.setDeployment(ctx, dnsService, true), o.writeDNS(ctx, sd, true))
 }
 
@@ -283,6 +286,7 @@ func (o *Operator) clean(ctx context.Context, t testing.TB, sd *unstructured.Uns
 		return err
 	}
 	o.agent.Kill()
+	o.agent.stopDNS()
 	for _, name := range []string{AgentAccount, dnsService} {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: OperatorNamespace, Name: name}}
 		if err := o.agent.Client.Delete(ctx, d); client.IgnoreNotFound(err) != nil {

@@ -52,10 +52,11 @@ func main() {
 			return err
 		}
 		r.Peers = []string{fmt.Sprintf("%d members", m.members[0])}
-		if err := m.run(ctx, *limit); err != nil || *plots == "" {
-			return err
+		err = m.run(ctx, *limit)
+		if *plots != "" { // also of what was measured before an error
+			err = errors.Join(err, m.writePlots(*plots))
 		}
-		return m.writePlots(*plots)
+		return err
 	})
 }
 

@@ -201,7 +201,8 @@ func (r *rows) Add(name string, value float64, unit, detail string) {
 
 // AddWith implements results.
 func (r *rows) AddWith(services int, name string, value float64, unit, detail string) {
-	if first := r.m.byServices.add(name, point{services, value, unit}); first.number < services {
+	first := r.m.byServices.add(fmt.Sprintf("%d members: %s", r.members, name), point{services, value, unit})
+	if first.number < services {
 		detail = strings.TrimPrefix(detail+fmt.Sprintf("; %.2f × with %d", value/first.value, first.number), "; ")
 	}
 	r.m.report.Add(report.Row{

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// exponent returns by which power of the number a value grows: the slope of the line
-// that fits best on logarithmic scales. It is 0 if that is not defined.
+// exponent returns by which power of the number a value grows: the slope of the line that fits best
+// on logarithmic scales. It is 0 if that is not defined.
 func exponent(points []point) float64 {
 	var n, sx, sy, sxx, sxy float64
 	for _, p := range points {

@@ -8,8 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-
-	"github.com/seamark-dev/seamark/internal/agent/apply"
 )
 
 // internStrings makes equal strings of cached objects share memory. Every decoded object has its
@@ -56,10 +54,7 @@ func internMap(m map[string]string) map[string]string {
 	}
 	out := make(map[string]string, len(m)) // assigning to an existing key would keep the memory of the old key
 	for key, value := range m {
-		if key != apply.AnnotationDigest { // hardly any two slices have the same digest
-			value = intern(value)
-		}
-		out[intern(key)] = value
+		out[intern(key)] = intern(value)
 	}
 	return out
 }

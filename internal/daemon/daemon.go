@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/go-logr/logr"
@@ -74,6 +75,9 @@ func AddFlags(flags *pflag.FlagSet, options *Options) *Flags {
 func (f *Flags) Begin() error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // most of the heap is caches: spend a little CPU for less memory
+	}
+	if f.options.PprofAddress == "" {
+		runtime.MemProfileRate = 0 // the profile that no client can read needs two megabytes
 	}
 	lines := logs.New(os.Stderr, f.level)
 	f.options.Log, f.options.OnClusterID = logr.FromSlogHandler(lines), lines.SetCluster

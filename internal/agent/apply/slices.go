@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"maps"
+	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
@@ -18,7 +19,6 @@ func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 		byName[s.Name] = s
 	}
 	for _, s := range want {
-		s.Annotations = withoutDigest(s.Annotations) // copied from the broker, where any member can set it
 		old, exists := byName[s.Name]
 		delete(byName, s.Name)
 		switch {
@@ -29,7 +29,7 @@ func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 		case !sameSlice(old, s):
 			updated := old.DeepCopy()
 			updated.Labels, updated.Annotations, updated.OwnerReferences = s.Labels, s.Annotations, s.OwnerReferences
-			updated.Endpoints, updated.Ports = s.Endpoints, s.Ports
+			updated.Endpoints, updated.Ports, updated.GenerateName = s.Endpoints, s.Ports, s.GenerateName
 			c.Update = append(c.Update, updated)
 		}
 	}
@@ -42,37 +42,38 @@ func DiffSlices(c *Changes, have, want []*discoveryv1.EndpointSlice) {
 
 // sameSlice reports whether a cached slice, whole or with a digest, is what it should be.
 func sameSlice(have, want *discoveryv1.EndpointSlice) bool {
-	return maps.Equal(have.Labels, want.Labels) && maps.Equal(withoutDigest(have.Annotations), want.Annotations) &&
+	return maps.Equal(have.Labels, want.Labels) && maps.Equal(have.Annotations, want.Annotations) &&
 		SameOwners(have.OwnerReferences, want.OwnerReferences) && digestOf(have) == digestOf(want)
 }
 
-// AnnotationDigest holds the digest of the endpoints and ports that ReplaceByDigest removed. It
-// exists only in the agent's cache and is never written to an API server.
-const AnnotationDigest = "seamark.dev/content-digest"
-
-// digestKey makes digests differ between processes. A client that writes the annotation to an API
-// server can therefore not hide a change of the endpoints: its value matches no digest.
-var digestKey = rand.Text()
+// digestKey makes digests differ between processes, and digestMark begins each of them. A client
+// that writes a digest to an API server can therefore not hide a change of the endpoints: it is not
+// taken for one.
+var (
+	digestKey  = rand.Text()
+	digestMark = digestKey[:8] + "/"
+)
 
 // ReplaceByDigest replaces the endpoints and ports of a slice by a digest of them. It is for caches
 // of slices that are only compared with their desired state; DiffSlices accepts such slices in
-// have. A slice that already has a digest keeps it, because caches may transform an object twice.
+// have. The digest takes the place of GenerateName, which is of no use once a slice has a name: a
+// map of annotations would need ten times the memory. A slice that already has a digest keeps it,
+// because caches may transform an object twice.
 func ReplaceByDigest(s *discoveryv1.EndpointSlice) {
-	if _, replaced := s.Annotations[AnnotationDigest]; !replaced {
-		digest := digestOf(s)
-		if s.Annotations == nil {
-			s.Annotations = make(map[string]string, 1)
-		}
-		s.Annotations[AnnotationDigest] = digest
-	}
+	s.GenerateName = digestOf(s)
 	s.Endpoints, s.Ports = nil, nil
+}
+
+// HasDigest reports whether the endpoints and ports of a cached slice were replaced by a digest.
+func HasDigest(s *discoveryv1.EndpointSlice) bool {
+	return strings.HasPrefix(s.GenerateName, digestMark)
 }
 
 // digestOf returns a digest of the endpoints and ports of a slice. It is cryptographic because
 // endpoints come from other clusters, which must not be able to craft a collision.
 func digestOf(s *discoveryv1.EndpointSlice) string {
-	if digest, replaced := s.Annotations[AnnotationDigest]; replaced {
-		return digest
+	if HasDigest(s) {
+		return s.GenerateName
 	}
 	bare := discoveryv1.EndpointSlice{Endpoints: s.Endpoints, Ports: s.Ports}
 	bytes, err := bare.Marshal()
@@ -80,14 +81,5 @@ func digestOf(s *discoveryv1.EndpointSlice) string {
 		panic(err) // marshalling to memory cannot fail
 	}
 	sum := sha256.Sum256(append(bytes, digestKey...))
-	return base64.RawStdEncoding.EncodeToString(sum[:])
-}
-
-func withoutDigest(annotations map[string]string) map[string]string {
-	if _, replaced := annotations[AnnotationDigest]; !replaced {
-		return annotations
-	}
-	rest := maps.Clone(annotations)
-	delete(rest, AnnotationDigest)
-	return rest
+	return digestMark + base64.RawStdEncoding.EncodeToString(sum[:])
 }

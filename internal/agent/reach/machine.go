@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/seamark-dev/seamark/internal/beacon/wire"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/objects/reachable"
@@ -58,6 +60,8 @@ type Machine struct {
 	begun     bool // SetTargets was called
 	byAddress map[netip.AddrPort][]*target
 	expected  time.Time // when Advance is to be called again at the latest
+	// readUntil is when the last echo was sent that was read, by family.
+	readUntil map[corev1.IPFamily]time.Time
 }
 
 // Restore makes clusters unreachable that were so for an earlier process. They stay unreachable
@@ -139,7 +143,7 @@ func (m *Machine) Advance(now time.Time) (probes []Probe, tries []Key, changes [
 				next = due
 			}
 		}
-		if e := t.evidence(now); fast && e.most(e.overdue) && next.After(now.Add(fastEvery/4)) {
+		if e := t.evidence(now, m.read(now, t.Family)); fast && e.most(e.overdue) && next.After(now.Add(fastEvery/4)) {
 			next = now.Add(fastEvery / 4) // a verdict must not wait for the next probe
 		}
 	}
@@ -155,12 +159,41 @@ func (m *Machine) forgive(now time.Time) {
 		return
 	}
 	for _, t := range m.ordered {
-		for _, b := range t.beacons {
-			if !b.silence.IsZero() {
-				b.silence = b.silence.Add(late)
-			}
+		t.forgive(now, late)
+	}
+}
+
+// ReadUntil records that what arrived in a family until a moment has been read by now. Before the
+// first call it is assumed that everything is read at once; after it, silence counts up to the
+// latest such moment. If that is long ago, answers may even have been lost because they were not
+// read.
+func (m *Machine) ReadUntil(now time.Time, family corev1.IPFamily, at time.Time) {
+	if m.readUntil == nil {
+		m.readUntil = map[corev1.IPFamily]time.Time{}
+	}
+	m.readUntil[family] = at
+	late := now.Sub(at)
+	if late < maxLate {
+		return
+	}
+	for _, t := range m.ordered {
+		if t.Family == family {
+			t.forgive(now, late)
 		}
 	}
+}
+
+// read returns until when everything that arrived has been read.
+func (m *Machine) read(now time.Time, family corev1.IPFamily) time.Time {
+	if at, known := m.readUntil[family]; known && at.Before(now) {
+		return at
+	}
+	return now
+}
+
+// Overdue reports whether an answer is overdue in a family, so that ReadUntil is needed.
+func (m *Machine) Overdue(now time.Time, family corev1.IPFamily) bool {
+	return slices.ContainsFunc(m.ordered, func(t *target) bool { return t.Family == family && t.evidence(now, now).overdue > 0 })
 }
 
 // Answered records a datagram that arrived. latency is the time since its probe was sent, and from
@@ -193,7 +226,7 @@ func (m *Machine) Connected(now time.Time, key Key) []Change {
 // that are to be tried to the next Advance.
 func (m *Machine) judge(now time.Time, t *target, tries *[]Key) []Change {
 	before, since, tryAt := t.state, t.since, t.tryAt
-	if try := t.judge(now); try && tries != nil {
+	if try := t.judge(now, m.read(now, t.Family)); try && tries != nil {
 		*tries = append(*tries, t.Key)
 	} else if try {
 		t.tryAt = tryAt

@@ -410,3 +410,33 @@ func TestWithLease(t *testing.T) {
 		}
 	}
 }
+
+// A process that cannot read for a while must not judge by what it has not read, nor by answers
+// that were lost meanwhile because its socket was full. A cut is noticed all the same.
+func TestSilenceCountsAsFarAsAnswersWereRead(t *testing.T) {
+	const stall, end, cut = 10 * time.Second, 14 * time.Second, 20 * time.Second
+	n := newNetwork(t, 1, func(at time.Duration, _ netip.Addr) link {
+		return link{delay: time.Millisecond, cut: (at >= stall && at < end) || at >= cut}
+	})
+	var echo func()
+	asked := n.now
+	echo = func() {
+		at := n.now.Sub(start)
+		if at < stall || at >= end {
+			n.machine.ReadUntil(n.now, east.Family, asked)
+			asked = n.now
+		} // else the datagram waits in the socket
+		n.at(25*time.Millisecond, echo)
+	}
+	n.at(0, echo)
+	n.publish(1, 2, 3)
+	n.run(cut)
+	n.expect(objects.Reachable, objects.ReachBeaconsAnswer)
+	if n.verdicts() > 0 {
+		t.Error(n.history())
+	}
+	n.run(1750 * time.Millisecond)
+	n.expect(objects.Unreachable, objects.ReachNoAnswer)
+	n.run(time.Minute)
+	n.expect(objects.Unreachable, objects.ReachNoAnswer)
+}

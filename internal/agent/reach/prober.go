@@ -53,6 +53,7 @@ type Prober struct {
 
 	mu      sync.Mutex
 	machine *Machine // nil before Run and Restore
+	echoes  map[corev1.IPFamily]*echo
 	dials   chan struct{}
 }
 
@@ -66,10 +67,16 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	p.ensureMachine()
-	p.dials = make(chan struct{}, maxDials)
+	p.dials, p.echoes = make(chan struct{}, maxDials), map[corev1.IPFamily]*echo{}
+	for family, socket := range sockets {
+		if e := newEcho(socket); e != nil {
+			p.echoes[family] = e
+		}
+	}
 	p.mu.Unlock()
-	for _, socket := range sockets {
-		reading.Go(func() { p.read(socket) })
+	for family, socket := range sockets {
+		p.sendEcho(family, socket, time.Now())
+		reading.Go(func() { p.read(family, socket) })
 	}
 	p.loop(ctx, sockets)
 	return nil
@@ -157,6 +164,9 @@ func (p *Prober) loop(ctx context.Context, sockets map[corev1.IPFamily]net.Packe
 				_, _ = socket.WriteTo(probe.Datagram, net.UDPAddrFromAddrPort(probe.To)) // counts as a lost probe
 			}
 		}
+		for family, socket := range sockets {
+			p.askWhatWasRead(family, socket, now)
+		}
 		for _, key := range tries {
 			p.try(ctx, key)
 		}
@@ -166,7 +176,7 @@ func (p *Prober) loop(ctx context.Context, sockets map[corev1.IPFamily]net.Packe
 }
 
 // read passes answers to the machine until the socket is closed.
-func (p *Prober) read(socket net.PacketConn) {
+func (p *Prober) read(family corev1.IPFamily, socket net.PacketConn) {
 	buffer := make([]byte, wire.ProbeSize)
 	for {
 		n, from, err := socket.ReadFrom(buffer)
@@ -176,6 +186,9 @@ func (p *Prober) read(socket net.PacketConn) {
 		udp, ok := from.(*net.UDPAddr)
 		if err != nil || !ok {
 			time.Sleep(minSleep) // the network of this node may be down
+			continue
+		}
+		if p.readEcho(family, buffer[:n]) {
 			continue
 		}
 		source := netip.AddrPortFrom(udp.AddrPort().Addr().Unmap(), udp.AddrPort().Port())

@@ -67,6 +67,14 @@ type running struct {
 
 func runProber(t *testing.T, responders []*responder, endpoints ...netip.AddrPort) running {
 	t.Helper()
+	return runProberWith(t, nil, responders, endpoints...)
+}
+
+// runProberWith runs a Prober with sockets that listen opens, nil for those of the process.
+func runProberWith(
+	t *testing.T, listen func(string) (net.PacketConn, error), responders []*responder, endpoints ...netip.AddrPort,
+) running {
+	t.Helper()
 	target := Target{Key: east}
 	for _, r := range responders {
 		address := netip.MustParseAddrPort(r.socket.LocalAddr().String())
@@ -85,6 +93,7 @@ func runProber(t *testing.T, responders []*responder, endpoints ...netip.AddrPor
 		},
 		Answered: func(Key, time.Duration) {},
 		Log:      logr.Discard(),
+		Listen:   listen,
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -171,6 +180,69 @@ func TestProberTriesEndpoints(t *testing.T) {
 	}
 	listener.Close()
 	r.await(objects.Unreachable, objects.ReachNoAnswer)
+}
+
+// slowSocket is a socket of a process that gets no core to read it while it is held.
+type slowSocket struct {
+	net.PacketConn
+	held sync.RWMutex
+}
+
+func (s *slowSocket) ReadFrom(into []byte) (int, net.Addr, error) {
+	n, from, err := s.PacketConn.ReadFrom(into)
+	s.held.RLock()
+	defer s.held.RUnlock()
+	return n, from, err
+}
+
+// Answers that arrived but could not be read yet are no silence, however long that takes.
+func TestUnreadAnswersAreNoSilence(t *testing.T) {
+	beacons := []*responder{newResponder(t), newResponder(t)}
+	var socket *slowSocket
+	r := runProberWith(t, func(network string) (net.PacketConn, error) {
+		conn, err := net.ListenPacket(network, ":0")
+		if network == "udp6" || err != nil {
+			return conn, err
+		}
+		socket = &slowSocket{PacketConn: conn}
+		return socket, nil
+	}, beacons)
+	r.await(objects.Reachable, objects.ReachBeaconsAnswer)
+	socket.held.Lock()
+	time.Sleep(3 * deadAfter)
+	socket.held.Unlock()
+	time.Sleep(deadAfter)
+	select {
+	case c := <-r.changes:
+		t.Fatalf("%s (%s), although the beacons answered", c.State, c.Reason)
+	default:
+	}
+	for _, b := range beacons {
+		b.setMute(true)
+	}
+	r.await(objects.Unreachable, objects.ReachNoAnswer)
+}
+
+// Where a socket does not receive what it sends to itself, silence counts all the same.
+func TestProberWithoutEchoes(t *testing.T) {
+	b := newResponder(t)
+	r := runProberWith(t, func(network string) (net.PacketConn, error) {
+		conn, err := net.ListenPacket(network, ":0")
+		return deafSocket{conn}, err
+	}, []*responder{b})
+	r.await(objects.Reachable, objects.ReachBeaconsAnswer)
+	b.setMute(true)
+	r.await(objects.Unreachable, objects.ReachNoAnswer)
+}
+
+// deafSocket is a socket that cannot send to itself.
+type deafSocket struct{ net.PacketConn }
+
+func (s deafSocket) WriteTo(datagram []byte, to net.Addr) (int, error) {
+	if to.(*net.UDPAddr).Port == s.LocalAddr().(*net.UDPAddr).Port {
+		return len(datagram), nil
+	}
+	return s.PacketConn.WriteTo(datagram, to)
 }
 
 // Without a socket nothing is probed, and nothing else fails.

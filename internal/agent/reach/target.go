@@ -55,15 +55,17 @@ type evidence struct{ answered, overdue, suspect, dead int }
 // most reports whether n is most of the beacons that ever answered.
 func (e evidence) most(n int) bool { return e.answered > 0 && 2*n > e.answered }
 
-func (t *target) evidence(now time.Time) (e evidence) {
+// evidence returns what the beacons say. Answers that arrived after read may not have been read
+// yet.
+func (t *target) evidence(now, read time.Time) (e evidence) {
 	for _, b := range t.beacons {
 		if !b.answered {
 			continue // a firewall may be in the way
 		}
 		e.answered++
 		e.overdue += oneIf(b.overdue(now))
-		e.suspect += oneIf(b.suspect(now))
-		e.dead += oneIf(b.dead(now))
+		e.suspect += oneIf(b.suspect(read))
+		e.dead += oneIf(b.dead(read))
 	}
 	return e
 }
@@ -75,9 +77,23 @@ func oneIf(is bool) int {
 	return 0
 }
 
-// judge updates the state from what is known now. It reports whether endpoints are to be tried.
-func (t *target) judge(now time.Time) (try bool) {
-	e := t.evidence(now)
+// forgive shortens the silence of the beacons. It leaves a cluster alone that is not reached: that
+// one has to answer.
+func (t *target) forgive(now time.Time, late time.Duration) {
+	if t.state == objects.Unreachable {
+		return
+	}
+	for _, b := range t.beacons {
+		if !b.silence.IsZero() {
+			b.silence = b.silence.Add(min(late, now.Sub(b.silence)))
+		}
+	}
+}
+
+// judge updates the state from what is known now. Answers that arrived after read may not have been
+// read yet. It reports whether endpoints are to be tried.
+func (t *target) judge(now, read time.Time) (try bool) {
+	e := t.evidence(now, read)
 	t.noteProof(now, e)
 	switch t.state {
 	case objects.Reachable:

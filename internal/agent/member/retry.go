@@ -29,13 +29,26 @@ func spread(members int) time.Duration {
 	return min(max(time.Duration(members)*PerMember, firstRetry), maxSpread)
 }
 
-// retryDelay returns how long to wait after so many attempts that failed before: about a second
-// first, then any part of the spread, and at least as long as the server asked for.
-func retryDelay(attempts, members int, asked time.Duration) time.Duration {
-	if attempts == 0 {
-		return max(firstRetry/2, asked) + rand.N(firstRetry)
+// failures are attempts that failed one after another.
+type failures struct {
+	all int
+	// answered are those at the end to which the server had an answer: that it starts, or is too busy.
+	answered int
+}
+
+// delay returns how long to wait: about a second first, then any part of the spread, and at least
+// as long as the server asked for. A server that answers is nearly back, and the members that ask
+// it have waited for their place already, so they wait for a quarter of the spread, and twice as
+// long each time: who waits for the whole spread again comes back after all others.
+func (f failures) delay(members int, asked time.Duration) time.Duration {
+	window := firstRetry
+	if f.all > 0 {
+		window = spread(members)
 	}
-	return max(firstRetry/2, asked) + rand.N(spread(members))
+	if f.answered > 0 {
+		window = max(window>>max(3-f.answered, 0), firstRetry)
+	}
+	return max(firstRetry/2, asked) + rand.N(window)
 }
 
 // retryAfter returns for how long a server asked to be left alone; 0 if it did not.
@@ -52,4 +65,6 @@ func retryAfter(resp *http.Response) time.Duration {
 
 // RetryDelay returns how long one of so many members waits after so many attempts to read something
 // of the broker that failed.
-func RetryDelay(attempts, members int) time.Duration { return retryDelay(attempts, members, 0) }
+func RetryDelay(attempts, members int) time.Duration {
+	return failures{all: attempts}.delay(members, 0)
+}

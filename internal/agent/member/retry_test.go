@@ -9,23 +9,28 @@ import (
 // Members come back over a time that grows with their number, evenly.
 func TestRetriesAreSpreadOverTheMembers(t *testing.T) {
 	for _, c := range []struct {
-		attempts, members int
-		asked             time.Duration
-		least, most       time.Duration
+		all, answered, members int
+		asked                  time.Duration
+		least, most            time.Duration
 	}{
-		{0, 3, 0, 500 * time.Millisecond, 1500 * time.Millisecond},
-		{9, 3, 0, 500 * time.Millisecond, 1500 * time.Millisecond},
-		{0, 1000, 0, 500 * time.Millisecond, 1500 * time.Millisecond},
-		{1, 100, 0, 500 * time.Millisecond, 6500 * time.Millisecond},
-		{1, 1000, 0, 500 * time.Millisecond, 60500 * time.Millisecond},
-		{1_000_000, 1000, 0, 500 * time.Millisecond, 60500 * time.Millisecond},
-		{1_000_000, 1_000_000, 0, 500 * time.Millisecond, 60500 * time.Millisecond},
-		{9, 0, 0, 500 * time.Millisecond, 4500 * time.Millisecond}, // how many there are is not known
-		{0, 3, 7 * time.Second, 7 * time.Second, 8 * time.Second},
+		{0, 0, 3, 0, 500 * time.Millisecond, 1500 * time.Millisecond},
+		{9, 0, 3, 0, 500 * time.Millisecond, 1500 * time.Millisecond},
+		{0, 0, 1000, 0, 500 * time.Millisecond, 1500 * time.Millisecond},
+		{1, 0, 100, 0, 500 * time.Millisecond, 6500 * time.Millisecond},
+		{1, 0, 1000, 0, 500 * time.Millisecond, 60500 * time.Millisecond},
+		{1_000_000, 0, 1000, 0, 500 * time.Millisecond, 60500 * time.Millisecond},
+		{1_000_000, 0, 1_000_000, 0, 500 * time.Millisecond, 60500 * time.Millisecond},
+		{9, 0, 0, 0, 500 * time.Millisecond, 4500 * time.Millisecond}, // how many there are is not known
+		{0, 0, 3, 7 * time.Second, 7 * time.Second, 8 * time.Second},
+		{2, 1, 1000, 0, 500 * time.Millisecond, 15500 * time.Millisecond},
+		{3, 2, 1000, 9 * time.Second, 9 * time.Second, 39 * time.Second},
+		{4, 3, 1000, 0, 500 * time.Millisecond, 60500 * time.Millisecond},
+		{99, 99, 1000, 0, 500 * time.Millisecond, 60500 * time.Millisecond},
+		{2, 1, 3, 0, 500 * time.Millisecond, 1500 * time.Millisecond},
 	} {
 		least, most := time.Hour, time.Duration(0)
 		for range 1000 {
-			delay := retryDelay(c.attempts, c.members, c.asked)
+			delay := failures{c.all, c.answered}.delay(c.members, c.asked)
 			least, most = min(least, delay), max(most, delay)
 		}
 		if least < c.least || most > c.most {

@@ -204,35 +204,39 @@ func (r *roundTripper) watch(req *http.Request, version string) (*http.Response,
 		return resp, err
 	}
 	turns := r.transport.turns
-	delay := func(attempts int) time.Duration { return retryDelay(attempts, r.transport.Members(), retryAfter(resp)) }
+	delay := func(f failures) time.Duration { return f.delay(r.transport.Members(), retryAfter(resp)) }
 	restarted := false
-	for refused := 0; ; {
+	for refusals := 0; ; {
 		restarted = restarted || isRestarting(resp, err)
 		if turns.begin(req.Context(), delay) != nil {
 			return resp, err
 		}
 		state := r.readiness(req)
-		if state == starting && refused < mostRefused {
-			refused, restarted = refused+1, true
-			turns.end(false, delay)
+		if state == starting && refusals < mostRefused {
+			refusals, restarted = refusals+1, true
+			turns.end(refused, delay)
 			continue
 		}
 		if resp != nil {
 			_ = resp.Body.Close() // its content does not matter
 		}
 		if state == ready && restarted && hasVersion(version) {
-			turns.end(true, delay)
+			turns.end(succeeded, delay)
 			r.transport.mustList(req.URL.Path)
 			return expiredResponse(req), nil // the watch would be opened for nothing
 		}
 		resp, err = r.tryWatch(req, version, true)
-		retry := isAway(resp, err)
-		if !retry && resp.StatusCode == http.StatusForbidden && refused < mostRefused {
-			refused++
-			retry = true
+		o := succeeded
+		switch {
+		case err != nil:
+			o = noAnswer
+		case isUnavailable(resp.StatusCode):
+			o = refused
+		case resp.StatusCode == http.StatusForbidden && refusals < mostRefused:
+			o, refusals = refused, refusals+1
 		}
-		turns.end(!retry, delay)
-		if retry {
+		turns.end(o, delay)
+		if o != succeeded {
 			continue
 		}
 		if restarted && resp.StatusCode == http.StatusOK && hasVersion(version) {

@@ -25,6 +25,8 @@ func command() *cobra.Command {
 		Short: "Send the clients of clusterset IPs on this node to endpoints in all clusters",
 		Long: "seamark-proxy runs on each node of a cluster whose data plane is nftables. It reads the imported services of its\n" +
 			"own cluster and keeps one nftables table, inet seamark. When it ends, the table stays and connections go on.\n" +
+			"With --failover-only it runs beside kube-proxy, where the data plane is service: it takes over the services of\n" +
+			"which a cluster is unreachable, until kube-proxy has followed.\n" +
 			"It needs CAP_NET_ADMIN in the node's network namespace, and no nft program.",
 		Args:    cobra.NoArgs,
 		Version: version.String(),
@@ -35,6 +37,8 @@ func command() *cobra.Command {
 	flags.StringVar((*string)(&options.Masquerade), "masquerade", string(kernel.MasqueradeHost),
 		"clients of clusterset IPs whose source becomes the node's address on the outgoing interface: none, host (processes and pods "+
 			"in the node's network) or all")
+	flags.BoolVar(&options.FailoverOnly, "failover-only", false,
+		"leave services to the cluster's own data plane, but for those of which a cluster is unreachable")
 	flags.BoolVar(&options.CleanupOnExit, "cleanup-on-exit", false,
 		"remove the nftables table when this process ends; clusterset IPs stop working then")
 	flags.BoolVar(&cleanup, "cleanup", false, "remove the nftables table and exit")

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -62,6 +63,9 @@ type Options struct {
 	LeaderElection bool
 	// CreateNamespaces creates missing namespaces instead of leaving their services out.
 	CreateNamespaces bool
+	// FailoverProxy is set if seamark-proxy runs on the nodes and takes over the services of an
+	// unreachable cluster.
+	FailoverProxy bool
 	// BesideSubmariner restores what Submariner's operator removes from the CRDs of the MCS API.
 	BesideSubmariner bool
 	// ConfigureClusterDNS makes the cluster's DNS forward the clusterset's names to seamark-dns.
@@ -82,6 +86,10 @@ type Options struct {
 	// SharedProcess is set where many agents run in one process, as in test/scale. Memory is then not
 	// theirs to release.
 	SharedProcess bool
+	// ProbeListen opens the socket from which beacons are probed, ProbeDial a connection to an
+	// endpoint that is tried; nil means those of the process's network.
+	ProbeListen func(network string) (net.PacketConn, error)
+	ProbeDial   func(ctx context.Context, network, address string) (net.Conn, error)
 	// WrapBroker wraps the connection to the broker, to count what is sent. It may be nil.
 	WrapBroker transport.WrapperFunc
 }
@@ -216,7 +224,7 @@ func newAgent(o Options) *agent {
 		pool: vip.NewPool(uint64(time.Now().UnixNano())), owners: vip.NewOwners(),
 		exportPush: &trigger.Push{}, importPush: &trigger.Push{}, aggregatePush: &trigger.Push{}, identityPush: &trigger.Push{},
 		resync: make(chan struct{}, 1), statusChanged: make(chan struct{}, 1), kindLost: make(chan struct{}, 1),
-		content: limits.NewContent(), prober: &reach.Prober{},
+		content: limits.NewContent(), prober: &reach.Prober{Listen: o.ProbeListen, Dial: o.ProbeDial},
 		failedOver: trigger.Portions{Workers: workers}, namespaces: namespacesOf(o),
 	}
 	a.restartWatches, a.restarted = a.brokerTransport.RestartWatches, a.brokerTransport.Restarted
@@ -392,7 +400,7 @@ func (a *agent) addRunnables(context.Context) error {
 // addProbes adds what the process needs to be run by Kubernetes.
 func (a *agent) addProbes(context.Context) error {
 	if !a.SharedProcess {
-		if err := a.manager.Add(manager.RunnableFunc(a.releaseMemory)); err != nil {
+		if err := a.manager.Add(manager.RunnableFunc(a.manageMemory)); err != nil {
 			return err
 		}
 	}

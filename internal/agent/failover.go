@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -13,6 +14,11 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
+
+// proxiesFirst is how long slices wait after a verdict where seamark-proxy takes over on the nodes.
+// The writes of a thousand services, and kube-proxy that follows them, would take the cores and the
+// lock of the kernel's rules just when the proxies need both.
+const proxiesFirst = 2 * time.Second
 
 // addFailover sets up what publishes unreachable clusters and decides their services anew.
 func (a *agent) addFailover() {
@@ -24,7 +30,12 @@ func (a *agent) addFailover() {
 		a.countFailovers()
 		services := a.sources.importedFrom(clusters)
 		p.Log.Info("deciding anew which endpoints of clusters are used", "members", clusters, "services", len(services))
-		a.failedOver.Push(services...)
+		follow := func() { a.failedOver.Push(services...) }
+		if a.FailoverProxy {
+			time.AfterFunc(proxiesFirst, follow)
+		} else {
+			follow()
+		}
 	}
 	a.failover = p
 }

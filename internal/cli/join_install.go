@@ -126,7 +126,15 @@ func (f *installFlags) install(
 	} else if _, chosen := values["besideSubmariner"]; beside && !chosen {
 		values["besideSubmariner"] = true
 	}
-	if _, err := chart.EnsurePodSecurity(ctx, local.Client, objects.DataPlaneOf(member.DataPlane).RunsProxy); err != nil {
+	planned, err := chart.PlannedValues(local.Config, values)
+	if err != nil {
+		return chart.Release{}, nil, err
+	}
+	proxy, err := chart.RunsProxy(planned)
+	if err != nil {
+		return chart.Release{}, nil, err
+	}
+	if _, err := chart.EnsurePodSecurity(ctx, local.Client, proxy); err != nil {
 		return chart.Release{}, nil, err
 	}
 	asValue, err := invitationValue(invitation)

@@ -50,6 +50,10 @@ type Options struct {
 	NodeName string
 	// Masquerade selects the clients whose source address is changed.
 	Masquerade kernel.Masquerade
+	// FailoverOnly leaves services to another data plane, such as kube-proxy, but for those of which
+	// a cluster is unreachable: see takeover. It implies CleanupOnExit: rules that stayed behind would
+	// hide those of the other data plane.
+	FailoverOnly bool
 	// CleanupOnExit removes the table when ctx ends. Otherwise the table stays and connections go
 	// on while this process does not run.
 	CleanupOnExit bool
@@ -92,6 +96,7 @@ type proxy struct {
 	requests     chan func() // run by the loop, which alone may use the syncer
 
 	// Used by the loop only.
+	takeover    takeover
 	location    model.Location
 	unreachable reachable.Unreachables
 	lastSync    time.Time
@@ -105,14 +110,15 @@ func Run(ctx context.Context, o Options) error {
 	memory.RespectLimit()
 	p := &proxy{
 		Options: o, syncer: NewSyncer(kernel.Open(0, o.Masquerade), kernel.OpenConntrack(0), o.Log), changed: map[types.NamespacedName]struct{}{},
-		wake: make(chan struct{}, 1), requests: make(chan func()),
+		wake: make(chan struct{}, 1), requests: make(chan func()), takeover: takeover{},
 	}
+	p.syncer.HandsOver = o.FailoverOnly
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
 	p.Log.Info("starting")
 	err := p.manager.Start(ctx)
-	if p.CleanupOnExit && ctx.Err() != nil {
+	if (p.CleanupOnExit || p.FailoverOnly) && ctx.Err() != nil {
 		return errors.Join(err, p.syncer.Remove())
 	}
 	return err
@@ -246,13 +252,18 @@ func (p *proxy) repair(damage string) {
 }
 
 // sync rebuilds the changed services and applies the differences to the kernel.
-// It returns after how long another sync is needed to delete stale connections, zero if none is.
+// It returns after how long another sync is needed, to delete stale connections or to hand services
+// over; zero if none is.
 func (p *proxy) sync(ctx context.Context) (wait time.Duration, err error) {
 	started := time.Now()
 	names, err := p.takeChanged(ctx)
 	if err != nil {
 		return 0, err
 	}
+	for _, name := range p.takeover.over(started) {
+		names[name] = struct{}{}
+	}
+	takenOver := len(p.takeover)
 	for name := range names {
 		if err := p.updateService(ctx, name); err != nil {
 			p.markChanged(slices.Collect(maps.Keys(names))...) // rebuilding a service twice does no harm
@@ -264,6 +275,10 @@ func (p *proxy) sync(ctx context.Context) (wait time.Duration, err error) {
 		return 0, err
 	}
 	observe(p.syncer, o, time.Since(started).Seconds())
+	if now := len(p.takeover); now != takenOver {
+		p.Log.Info("services of unreachable clusters are taken over from the cluster's own data plane until that has followed",
+			"taken over", now, "before", takenOver)
+	}
 	p.lastSync = time.Now()
 	metricLastSync.SetToCurrentTime()
 	p.markSynced()
@@ -280,7 +295,7 @@ func (p *proxy) sync(ctx context.Context) (wait time.Duration, err error) {
 		// The rules are right, so this process stays ready.
 		p.Log.Error(o.FlowsError, "cannot delete stale tracked connections", "retry in", o.FlowsWait.String())
 	}
-	return o.FlowsWait, nil
+	return earlier(o.FlowsWait, p.takeover.wait(time.Now())), nil
 }
 
 // takeChanged returns the services to rebuild: those that changed, those of clusters that became
@@ -309,7 +324,9 @@ func (p *proxy) takeChanged(ctx context.Context) (map[types.NamespacedName]struc
 	}
 	if err == nil {
 		var ranges []netip.Prefix
-		ranges, err = p.readRanges(ctx)
+		if !p.FailoverOnly { // the addresses of another data plane are not refused
+			ranges, err = p.readRanges(ctx)
+		}
 		p.syncer.SetRanges(ranges)
 	}
 	if err != nil {
@@ -347,7 +364,17 @@ func (p *proxy) updateService(ctx context.Context, name types.NamespacedName) er
 		created = si.CreationTimestamp.Time
 	}
 	usable := reachable.LeaveOut(endpoints, p.unreachable)
-	p.syncer.Set(name, created, model.Build(si, usable, p.location))
+	built := model.Build(si, usable, p.location)
+	if p.FailoverOnly {
+		leavesOut := !slices.Equal(usable, endpoints)
+		switch taken, first := p.takeover.update(name, leavesOut, time.Now()); {
+		case !taken:
+			built = model.Result{}
+		case first:
+			p.syncer.TakeOver(name, model.Build(si, endpoints, p.location).Service)
+		}
+	}
+	p.syncer.Set(name, created, built)
 	return nil
 }
 

@@ -18,6 +18,10 @@ import (
 
 // Syncer keeps the kernel's table up to date with the services. It is not safe for concurrent use.
 type Syncer struct {
+	// HandsOver is set if another data plane serves what is removed here, so that its connections
+	// stay.
+	HandsOver bool
+
 	table   *kernel.Table
 	cleaner flowCleaner
 	log     logr.Logger
@@ -34,9 +38,10 @@ type Syncer struct {
 // serviceState is a service as it should be programmed.
 type serviceState struct {
 	service       ruleset.Service
-	refusedInputs []string // inputs that cannot be used
-	refusedCount  int      // how many there are, with VIPs of other services
-	refusedText   string   // as it was logged last
+	before        *ruleset.Service // as another data plane had it; nil but for a service that is being taken over
+	refusedInputs []string         // inputs that cannot be used
+	refusedCount  int              // how many there are, with VIPs of other services
+	refusedText   string           // as it was logged last
 }
 
 // Outcome is the result of a sync.
@@ -91,6 +96,12 @@ func (s *Syncer) Set(name types.NamespacedName, created time.Time, r model.Resul
 	if len(r.Service.VIPs) == 0 && len(r.Refused) == 0 {
 		delete(s.services, name)
 	}
+}
+
+// TakeOver says how another data plane served a service that is set next for the first time.
+// Tracked connections to endpoints that it loses become stale, as if they had been here.
+func (s *Syncer) TakeOver(name types.NamespacedName, before ruleset.Service) {
+	s.services[name] = &serviceState{before: &before}
 }
 
 // updateRefusals counts what of a service cannot be used, and logs it when it changes.
@@ -204,9 +215,17 @@ func (s *Syncer) apply(c ruleset.Changes, o Outcome) (Outcome, error) {
 
 func (s *Syncer) program(name types.NamespacedName) {
 	h := s.services[name]
-	if h == nil {
+	switch {
+	case h == nil && s.HandsOver:
+		s.rules.HandOver(name.String())
+		return
+	case h == nil:
 		s.rules.Set(name.String(), nil)
 		return
+	case h.before != nil:
+		before := s.vipClaims.ownedPart(name, *h.before)
+		s.rules.Set(name.String(), &before)
+		h.before = nil
 	}
 	service := s.vipClaims.ownedPart(name, h.service)
 	s.rules.Set(name.String(), &service)

@@ -232,6 +232,14 @@ func TestChecks(t *testing.T) {
 			nftables(f, 3, 1)
 			f.Clusters[0].ProxyDamage = []string{"n1: chain pick4-3 has other rules"}
 		}, "data-plane", "east", Fail, "another program changed table inet seamark on n1: chain pick4-3 has other rules"},
+		"proxy for failovers broken": {func(f *Facts) {
+			nftables(f, 2, 0)
+			f.Clusters[0].DataPlane = v1alpha1.DataPlaneService
+		}, "data-plane", "east", Warn, "2 of 3 nodes"},
+		"proxy for failovers well": {func(f *Facts) {
+			nftables(f, 3, 0)
+			f.Clusters[0].DataPlane = v1alpha1.DataPlaneService
+		}, "data-plane", "east", Pass, "is ready on all 3 nodes"},
 		"proxy well":                {func(f *Facts) { nftables(f, 3, 0) }, "data-plane", "east", Pass, "3 of 3 nodes"},
 		"data plane unknown":        {func(f *Facts) { f.Clusters[0].DataPlane = "" }, "data-plane", "east", Skip, "not known"},
 		"workloads not read":        {func(f *Facts) { f.Clusters[0].WorkloadsProblem = "not allowed" }, "agent", "east", Skip, "not allowed"},

@@ -258,15 +258,12 @@ func (c *Cluster) readWorkloads(ctx context.Context, out *doctor.Cluster, object
 		return
 	}
 	out.Agent, out.DNS, out.Beacon = c.deployment(ctx, agentDeployment), c.deployment(ctx, DNSServer), c.deployment(ctx, objects.BeaconService)
-	runsProxy := objects.DataPlaneOf(out.DataPlane).RunsProxy
-	if runsProxy {
-		out.Proxy = c.daemonSet(ctx, proxyDaemonSet)
-	}
+	out.Proxy = c.daemonSet(ctx, proxyDaemonSet)
 	if objectsOnly {
 		return
 	}
 	out.Reachability = c.askReachability(ctx)
-	if runsProxy {
+	if objects.DataPlaneOf(out.DataPlane).RunsProxy {
 		state := c.readProxies(ctx)
 		out.ProxyErrors, out.ProxyDamage, out.ProxyCutOff = state.failed, state.damaged, state.cutOff
 		out.Proxies = state.describe(c.clock.now(time.Now()))

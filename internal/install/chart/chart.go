@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/deploy"
 	"github.com/seamark-dev/seamark/internal/daemon/version"
 	"github.com/seamark-dev/seamark/internal/install/crds"
@@ -193,8 +192,11 @@ func RenderAll(values map[string]any, o RenderOptions) (string, error) {
 		}
 	}
 	if !o.SkipNamespace {
-		plane, _ := loader.MergeMaps(c.Values, values)["dataPlane"].(string)
-		text, err := manifestOf(namespaceFor(v1alpha1.DataPlane(plane)))
+		proxy, err := RunsProxy(values)
+		if err != nil {
+			return "", err
+		}
+		text, err := manifestOf(namespaceFor(proxy))
 		if err != nil {
 			return "", fmt.Errorf("write namespace %s: %w", Namespace, err)
 		}

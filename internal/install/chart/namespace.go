@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,12 +31,27 @@ func standardFor(proxy bool) string {
 	return restricted
 }
 
+// RunsProxy reports whether a release with these values runs seamark-proxy on the nodes: as the
+// data plane, or beside that of the cluster for failovers.
+func RunsProxy(values map[string]any) (bool, error) {
+	c, err := Load()
+	if err != nil {
+		return false, err
+	}
+	all := loader.MergeMaps(c.Values, values)
+	plane, _ := all["dataPlane"].(string)
+	proxy, _ := all["proxy"].(map[string]any)
+	failover, _ := proxy["failover"].(bool)
+	of := objects.DataPlaneOf(v1alpha1.DataPlane(plane))
+	return of.RunsProxy || of.DerivesService && failover, nil
+}
+
 // namespaceFor returns the namespace of the release, as users apply it.
-func namespaceFor(dataPlane v1alpha1.DataPlane) *corev1.Namespace {
+func namespaceFor(proxy bool) *corev1.Namespace {
 	return &corev1.Namespace{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 		ObjectMeta: metav1.ObjectMeta{Name: Namespace, Labels: map[string]string{
-			objects.LabelPartOf: objects.PartOfSeamark, labelEnforce: standardFor(objects.DataPlaneOf(dataPlane).RunsProxy),
+			objects.LabelPartOf: objects.PartOfSeamark, labelEnforce: standardFor(proxy),
 		}},
 	}
 }
@@ -53,7 +69,7 @@ func EnsurePodSecurity(ctx context.Context, c client.Client, proxy bool) (bool, 
 	have := namespace.Labels[labelEnforce]
 	if namespace.Labels[objects.LabelManagedBy] != objects.ManagedBySeamark {
 		if proxy && have != "" && have != privileged {
-			return false, fmt.Errorf("namespace %s enforces the pod security standard %s, and the data plane nftables needs pods that may "+
+			return false, fmt.Errorf("namespace %s enforces the pod security standard %s, and seamark-proxy needs pods that may "+
 				"program the nodes' network: kubectl label namespace %s --overwrite %s=%s", Namespace, have, Namespace, labelEnforce, privileged)
 		}
 		return false, nil

@@ -112,6 +112,20 @@ func Install(ctx context.Context, config *rest.Config, values, invitation map[st
 	return result, nil
 }
 
+// PlannedValues returns the values that Install would use, without the chart's own: those of an
+// earlier installation stay unless values overrides them.
+func PlannedValues(config *rest.Config, values map[string]any) (map[string]any, error) {
+	cfg, err := newConfiguration(config)
+	if err != nil {
+		return nil, err
+	}
+	last, err := lastRelease(cfg)
+	if err != nil || last == nil {
+		return values, err
+	}
+	return loader.MergeMaps(last.Config, values), nil
+}
+
 // zoneOf returns the zone, or "" for values that the schema rejects anyway.
 func zoneOf(values map[string]any) string {
 	zone, _ := values["zone"].(string)

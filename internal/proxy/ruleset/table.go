@@ -175,6 +175,20 @@ func (t *Table) Set(name string, service *Service) {
 	t.release(name, old, next.frontends)
 }
 
+// HandOver removes a service that another data plane serves from now on: tracked connections stay.
+func (t *Table) HandOver(name string) {
+	old := t.services[name]
+	t.Set(name, nil)
+	if old == nil {
+		return
+	}
+	for _, f := range old.frontends {
+		if t.frontends[f] == nil {
+			delete(t.lostEndpoints, f)
+		}
+	}
+}
+
 // setFrontend replaces a frontend and records whether flows to endpoints that it no longer has may
 // be tracked.
 func (t *Table) setFrontend(f Frontend, next frontendState) {

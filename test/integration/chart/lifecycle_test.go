@@ -224,6 +224,17 @@ func checkDataPlane(t *testing.T, b *fixture) {
 	if enforced() != "restricted" {
 		t.Errorf("the namespace enforces %q", enforced())
 	}
+	for _, flags := range []string{"--set proxy.failover=true", ""} { // a value stays until it is changed
+		b.join("east", "east", flags)
+		args := get(b, "east", chart.Namespace, "seamark-proxy", &appsv1.DaemonSet{}).Spec.Template.Spec.Containers[0].Args
+		if enforced() != "privileged" || !slices.Contains(args, "--failover-only") {
+			t.Errorf("with the proxy for failovers (%q) the namespace enforces %q, and the proxy runs with %v", flags, enforced(), args)
+		}
+	}
+	b.join("east", "east", "--set proxy.failover=false")
+	if enforced() != "restricted" {
+		t.Errorf("without the proxy for failovers the namespace enforces %q", enforced())
+	}
 	b.join("east", "east", "--dataplane nftables")
 	if enforced() != "privileged" {
 		t.Errorf("with the proxy the namespace enforces %q", enforced())

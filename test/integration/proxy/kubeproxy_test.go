@@ -55,7 +55,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	c.checkRefused("unknown port", netip.AddrPortFrom(vip4, servicePort+1))
 }
 
-func (c *testCluster) startKubeProxy() {
+func (c *testCluster) startKubeProxy() *exec.Cmd {
 	c.t.Helper()
 	kube, err := kubeparts.Kube(c.t.Context(), os.Stderr)
 	if err != nil {
@@ -80,4 +80,5 @@ func (c *testCluster) startKubeProxy() {
 			c.t.Logf("log of kube-proxy:\n%s", text)
 		}
 	})
+	return cmd
 }

@@ -79,7 +79,6 @@ func (c *testCluster) awaitServers(what string, ipv6 bool, want ...string) {
 // another cluster serves the port in that family. Established connections to other clusters go on.
 func TestUnreachableClusterIsLeftOut(t *testing.T) {
 	c := newCluster(t)
-	const echoing = "echo"
 	withEcho := func(si *mcsv1beta1.ServiceImport) {
 		si.Spec.Ports = append(si.Spec.Ports, mcsv1beta1.ServicePort{Name: echoing, Protocol: corev1.ProtocolTCP, Port: echoPort})
 	}

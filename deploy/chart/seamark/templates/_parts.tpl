@@ -84,3 +84,8 @@ securityContext:
   capabilities:
     drop: [ALL]
 {{- end }}
+
+{{/* Whether seamark-proxy runs on the nodes: as the data plane, or beside that of the cluster for failovers. */}}
+{{- define "seamark.runsProxy" -}}
+{{- if or (eq .Values.dataPlane "nftables") (and (eq .Values.dataPlane "service") .Values.proxy.failover) -}}true{{- end -}}
+{{- end -}}

@@ -266,29 +266,30 @@ var (
 // AgentBinary builds seamark-agent once per test binary and returns its path.
 func AgentBinary(t testing.TB) string {
 	t.Helper()
-	agentOnce.Do(func() { agentPath, agentErr = BuildAgent(harness.Dir(t)) })
+	agentOnce.Do(func() { agentPath, agentErr = Build(harness.Dir(t), "seamark-agent") })
 	if agentErr != nil {
 		t.Fatal(agentErr)
 	}
 	return agentPath
 }
 
-// BuildAgent builds seamark-agent into dir, with the flags of a release, and returns its path.
-func BuildAgent(dir string) (string, error) {
+// Build builds a program of ours, such as seamark-agent, into dir with the flags of a release, and
+// returns its path.
+func Build(dir, program string) (string, error) {
 	// The file is not compiled into the test. Reading it makes `go test` run the test again when it
 	// changes.
 	root, err := kubeparts.Root()
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.ReadFile(filepath.Join(root, "cmd", "seamark-agent", "main.go")); err != nil {
-		return "", fmt.Errorf("find the source of seamark-agent: %w", err)
+	if _, err := os.ReadFile(filepath.Join(root, "cmd", program, "main.go")); err != nil {
+		return "", fmt.Errorf("find the source of %s: %w", program, err)
 	}
-	path := filepath.Join(dir, "seamark-agent")
-	build := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/seamark-dev/seamark/cmd/seamark-agent")
+	path := filepath.Join(dir, program)
+	build := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/seamark-dev/seamark/cmd/"+program)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build seamark-agent: %w\n%s", err, out)
+		return "", fmt.Errorf("build %s: %w\n%s", program, err, out)
 	}
 	return path, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/objects"
 	"github.com/seamark-dev/seamark/internal/sandbox/kubeparts"
 	"github.com/seamark-dev/seamark/test/controlplane"
@@ -32,6 +34,7 @@ type environment struct {
 	broker  *simulated.Broker
 	planes  []*controlplane.ControlPlane
 	binary  string // the agent's
+	cli     string // seamark, which measures propagation
 	invited int    // simulated members that were invited so far
 	// closers end everything that was started, in reverse order.
 	closers []func()
@@ -88,13 +91,19 @@ func (e *environment) start(ctx context.Context, dir string) error {
 		Admin: e.fleet.Admin, Config: e.planes[0].DirectConfig(), Traffic: simulated.NewTraffic(), Log: slog.NewTextHandler(log, nil),
 		RenewEvery: e.renewEvery, LeaseDuration: e.leaseDuration,
 	}
+	if len(e.real) > 0 {
+		e.broker.WithoutBeacons = teamSize // the real members import from the first team
+	}
 	return nil
 }
 
 // startReal starts the agents of the real members.
 func (e *environment) startReal(ctx context.Context, dir string) error {
 	var err error
-	if e.binary, err = fleet.BuildAgent(dir); err != nil {
+	if e.binary, err = fleet.Build(dir, "seamark-agent"); err != nil {
+		return err
+	}
+	if e.cli, err = fleet.Build(dir, "seamark"); err != nil {
 		return err
 	}
 	for _, m := range e.fleet.Members {
@@ -150,6 +159,11 @@ func (e *environment) importer() *fleet.Member { return e.fleet.Members[1] }
 // invite invites n more members, places them in teams and returns them. Their agents are not
 // started.
 func (e *environment) invite(ctx context.Context, n int) ([]*simulated.Member, error) {
+	if e.invited+n+len(e.real) > defaultBlocks {
+		if err := e.addRange(ctx); err != nil {
+			return nil, err
+		}
+	}
 	for range n {
 		member, err := e.broker.Join(ctx, e.invited)
 		if err != nil {
@@ -161,6 +175,20 @@ func (e *environment) invite(ctx context.Context, n int) ([]*simulated.Member, e
 		}
 	}
 	return e.members[len(e.members)-n:], nil
+}
+
+// defaultBlocks is how many members the default ranges of clusterset IPs are enough for.
+const defaultBlocks = 1024
+
+// addRange adds ranges of clusterset IPs for more members, as an admin does with `seamark broker
+// deploy`. If they are there already, nothing changes.
+func (e *environment) addRange(ctx context.Context) error {
+	var ranges []netip.Prefix
+	for _, text := range []string{"243.0.0.0/8", "242.0.0.0/8", "fd00:243::/48", "fd00:242::/48"} {
+		ranges = append(ranges, netip.MustParsePrefix(text))
+	}
+	_, err := brokeradmin.Deploy(ctx, e.fleet.Admin, brokeradmin.DeployOptions{Ranges: ranges})
+	return err
 }
 
 // wave is how many members start at the same time while a clusterset is built up. A mass join is a

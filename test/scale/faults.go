@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seamark-dev/seamark/test/harness"
@@ -39,7 +41,11 @@ func (e *environment) recover(ctx context.Context, r results, what string, after
 		wave = "with a second wave"
 	}
 	members := float64(len(e.members))
-	r.Add(what+": requests per member", float64(sum.Requests)/members, "", fmt.Sprintf("of that failed %.1f", float64(sum.Failed)/members))
+	failed := fmt.Sprintf("of that failed %.1f", float64(sum.Failed)/members)
+	for _, why := range mostFrequent(sum.Failures, 5) {
+		failed += fmt.Sprintf("; %d × %s", sum.Failures[why], why)
+	}
+	r.Add(what+": requests per member", float64(sum.Requests)/members, "", failed)
 	r.Add(what+": requests in the busiest second, per member", float64(peak)/members, "/s", wave)
 	var rates []float64
 	for _, s := range e.broker.Traffic.Between(begin, time.Now()) {
@@ -47,6 +53,12 @@ func (e *environment) recover(ctx context.Context, r results, what string, after
 	}
 	r.Series(what+": requests per second", rates)
 	return nil
+}
+
+// mostFrequent returns the keys with the highest counts, at most so many.
+func mostFrequent(counts map[string]int, most int) []string {
+	keys := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], strings.Compare(a, b)) })
+	return keys[:min(most, len(keys))]
 }
 
 func restart(ctx context.Context, e *environment, size sizes, r results) error {

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,13 @@ import (
 	"github.com/seamark-dev/seamark/test/scale/simulated"
 )
 
+// memoryLimit is how much memory this process may use. It holds all simulated members, and collects
+// garbage rarely, to leave the cores to what is measured.
+const memoryLimit = 12 << 30
+
 func main() {
+	debug.SetMemoryLimit(memoryLimit)
+	debug.SetGCPercent(400)
 	members := flag.String("members", "", "numbers of simulated members, such as 10,50,100 (the default; 10,25 with -quick)")
 	services := flag.Int("services", 0, "services of the clusterset, at each number of members (default 1000; 100 with -quick)")
 	list := flag.String("scenario", "", "run only these: "+describeScenarios())
@@ -176,6 +183,11 @@ func (m *measurement) runOn(ctx context.Context, e *environment, n int) error {
 	}
 	r.Add(fmt.Sprintf("export of %d services → all imported", m.services), time.Since(start).Seconds(), "s", "")
 	for _, s := range m.scenarios {
+		if m.size.quiet {
+			if err := m.report.AwaitQuiet(ctx); err != nil {
+				return err
+			}
+		}
 		r.Say("%s: %s", s.name, s.about)
 		if err := s.run(ctx, e, m.size, r); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)

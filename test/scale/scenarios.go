@@ -23,16 +23,17 @@ type sizes struct {
 	rounds      int           // services that propagate from one real member to the other
 	endpoints   int           // of the service that is rolled out
 	elsewhere   []int         // numbers of services of which the real members import few
+	quiet       bool          // wait until other machines leave this one its cores
 }
 
 var (
 	full = sizes{
-		idle: 30 * time.Second, churn: 30 * time.Second, after: 30 * time.Second, changes: 10, rounds: 30, endpoints: 1000,
-		elsewhere: []int{10_000, 100_000},
+		idle: 30 * time.Second, churn: 30 * time.Second, after: 30 * time.Second, changes: 10, rounds: 100, endpoints: 1000,
+		elsewhere: []int{10_000, 100_000}, quiet: true,
 	}
 	quick = sizes{
 		idle: 5 * time.Second, churn: 5 * time.Second, after: 10 * time.Second, changes: 5, rounds: 5, endpoints: 1000,
-		elsewhere: []int{2000},
+		elsewhere: []int{2000}, quiet: true,
 	}
 	// tiny is for tests.
 	tiny = sizes{
@@ -103,8 +104,7 @@ func idle(ctx context.Context, e *environment, size sizes, r results) error {
 	r.Add("memory of the broker's API server", float64(c.apiServer.Resident)/mib, "MiB", fmt.Sprintf("etcd %d MiB", c.etcd.Resident/mib))
 	r.Add("memory of a real agent", float64(usage.Of(e.importer().PID()).Anonymous)/mib, "MiB",
 		fmt.Sprintf("without the program itself; it imports %d services", len(e.teams[0].services)))
-	r.Add("memory of the simulation per member", float64(c.simulation.Anonymous)/mib/members, "MiB",
-		fmt.Sprintf("it uses %.2f cores", c.simulation.CPU.Seconds()/c.seconds()))
+	r.Add("cores that the simulation uses", c.simulation.CPU.Seconds()/c.seconds(), "", "")
 	return nil
 }
 
@@ -116,10 +116,13 @@ func churn(ctx context.Context, e *environment, size sizes, r results) error {
 	done := make(chan error, 1)
 	changed := 0
 	var measured bench.Result
+	var theft float64
 	c, err := e.during(ctx, func() (err error) {
 		go func() { done <- e.churn(changing, size.changes, &changed) }()
 		from := time.Now()
+		others := report.NewTheft()
 		measured, err = e.propagate(ctx, size.rounds)
+		theft = others.Share()
 		err = errors.Join(err, sleep(ctx, size.churn-time.Since(from)))
 		stop()
 		return errors.Join(err, <-done)
@@ -128,28 +131,14 @@ func churn(ctx context.Context, e *environment, size sizes, r results) error {
 		return err
 	}
 	addPropagation(measured, r.Add)
+	r.Say("meanwhile other machines took %.1f %% of the CPU time", 100*theft)
 	r.Add("broker's CPU at the same churn", c.brokerCPU().Seconds()/c.seconds(), "cores",
 		fmt.Sprintf("%.1f changes a second", float64(changed)/c.seconds()))
+	r.Add("requests per member at the same churn", float64(c.sent.Requests)/c.seconds()/float64(len(e.members)), "/s",
+		"less than idle would mean that the simulation had too little of the cores")
 	r.Add("watch events per change", c.events/float64(max(changed, 1)), "", "")
 	_, err = e.awaitSettled(ctx)
 	return err
-}
-
-// propagate exports, changes and unexports services, one after the other, between the real members.
-func (e *environment) propagate(ctx context.Context, rounds int) (bench.Result, error) {
-	return bench.Run(ctx, bench.Options{
-		From: e.planes[1].DirectConfig(), To: e.planes[2].DirectConfig(), Rounds: rounds, Timeout: time.Minute, Progress: func(string) {},
-	})
-}
-
-// addPropagation adds how long a user waited in propagate.
-func addPropagation(measured bench.Result, add func(name string, value float64, unit, detail string)) {
-	for _, m := range measured.Measured {
-		if !strings.HasPrefix(m.Name, "of that") {
-			add(m.Name+", p50", report.Milliseconds(m.P50), "ms", "")
-			add(m.Name+", p99", report.Milliseconds(m.P99), "ms", fmt.Sprintf("of %d", measured.Rounds))
-		}
-	}
 }
 
 // churn changes endpoints of random services until ctx ends.

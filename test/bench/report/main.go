@@ -33,7 +33,10 @@ func Main(name string, r *Report, measure func(ctx context.Context, quick bool, 
 	ctrllog.SetLogger(klog.Background())
 	r.Progress = os.Stderr
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := errors.Join(measure(ctx, *quick, r), write(os.Stdout))
+	theft := NewTheft()
+	err := measure(ctx, *quick, r)
+	r.Add(Row{Name: "CPU time that other machines took", Value: 100 * theft.Share(), Unit: "%"})
+	err = errors.Join(err, write(os.Stdout))
 	stop()
 	if *plot != "" {
 		err = errors.Join(err, r.writePlotFile(*plot))

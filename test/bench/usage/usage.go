@@ -42,6 +42,26 @@ func Of(pid int) Usage {
 	return u
 }
 
+// Stolen returns how much CPU time other virtual machines have taken from this one since it
+// started, on all cores together. It is zero where that cannot be read.
+func Stolen() time.Duration {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	line, _, _ := strings.Cut(string(stat), "\n")
+	const steal, tick = 8, time.Second / 100 // cpu user nice system idle iowait irq softirq steal (proc(5))
+	fields := strings.Fields(line)
+	if len(fields) <= steal {
+		return 0
+	}
+	n, err := strconv.ParseInt(fields[steal], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(n) * tick
+}
+
 // kibField reads a line such as "VmRSS:   1234 kB" and returns bytes.
 func kibField(status []byte, name string) int64 {
 	for line := range strings.Lines(string(status)) {

@@ -14,3 +14,10 @@ func TestOwnUsageIsRead(t *testing.T) {
 		t.Errorf("a process that does not exist uses %+v", got)
 	}
 }
+
+func TestStolenTimeDoesNotDecrease(t *testing.T) {
+	before := Stolen()
+	if after := Stolen(); before < 0 || after < before {
+		t.Errorf("first %s, then %s", before, after)
+	}
+}

@@ -1,8 +1,8 @@
 // Package simulated has members of a clusterset of which hundreds run in one process. Each is
 // seamark-agent as it is (agent.Run): with its own credential and its own connection to a real
 // broker, the same caches, watches, writers, heartbeat and retries. Only its own cluster is
-// simulated, by an API server in memory (package memapi). There are no pods, so there are no
-// beacons: members see each other's leases only.
+// simulated, by an API server in memory (package memapi). There are no pods. The beacons of a
+// cluster answer in memory, too.
 package simulated
 
 import (
@@ -26,6 +26,7 @@ import (
 
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/agent"
+	"github.com/seamark-dev/seamark/internal/beacon/wire"
 	"github.com/seamark-dev/seamark/internal/brokeradmin"
 	"github.com/seamark-dev/seamark/internal/daemon"
 	"github.com/seamark-dev/seamark/internal/objects"
@@ -47,6 +48,11 @@ type Broker struct {
 	RenewEvery, LeaseDuration time.Duration
 	// DataPlane of all members; empty means the default.
 	DataPlane v1alpha1.DataPlane
+	// WithoutBeacons is below which number members have no beacons. Agents of other processes that
+	// import from them must not probe addresses that exist in this process only.
+	WithoutBeacons int
+
+	network network
 }
 
 // Member is a simulated cluster with its agent.
@@ -59,7 +65,10 @@ type Member struct {
 
 	options agent.Options
 	pods    netip.Prefix
-	lost    atomic.Bool // its requests do not reach the broker
+	lost    atomic.Bool // its requests do not reach the broker, and its beacons do not answer
+
+	identity atomic.Pointer[wire.Identity] // of its beacons; nil before the first probe
+	heard    sync.Map                      // addresses of beacons that answered it
 
 	mu      sync.Mutex
 	stop    func()
@@ -98,13 +107,18 @@ func (b *Broker) Join(ctx context.Context, number int) (*Member, error) {
 	m.options = agent.Options{
 		Options:    daemon.Options{Local: m.Server.Config(), Log: logr.Discard(), MetricsAddress: "0", ProbeAddress: "0"},
 		RenewEvery: b.RenewEvery, LeaseDuration: b.LeaseDuration, SharedProcess: true,
-		PollEvery:  pollEvery,
+		PollEvery: pollEvery, ProbeListen: b.network.listenFor(m), ProbeDial: b.network.dial,
 		WrapBroker: func(next http.RoundTripper) http.RoundTripper { return &countingTripper{b.Traffic, &m.lost, next} },
 	}
 	if b.Log != nil {
 		m.options.Log = logr.FromSlogHandler(b.Log).WithValues("cluster", id)
 	}
-	return m, m.create(ctx, m.cluster(invited.Membership)...)
+	objects := m.cluster(invited.Membership)
+	if number >= b.WithoutBeacons {
+		b.network.add(m)
+		objects = append(objects, m.beaconSlice())
+	}
+	return m, m.create(ctx, objects...)
 }
 
 // ownCA returns the CA of the broker as bytes that no other member has. Clients with the same CA in

@@ -1,11 +1,15 @@
 package simulated
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -22,6 +26,8 @@ type Traffic struct {
 type Second struct {
 	// Requests were sent, watches among them, and Failed got no answer or one that asks to retry.
 	Requests, Watches, Failed int
+	// Failures counts the failed ones by what they asked for and why; nil if there are none.
+	Failures map[string]int
 }
 
 // NewTraffic returns a counter that begins now.
@@ -45,6 +51,12 @@ func Total(seconds []Second) (sum Second) {
 		sum.Requests += s.Requests
 		sum.Watches += s.Watches
 		sum.Failed += s.Failed
+		for why, n := range s.Failures {
+			if sum.Failures == nil {
+				sum.Failures = map[string]int{}
+			}
+			sum.Failures[why] += n
+		}
 	}
 	return sum
 }
@@ -85,12 +97,46 @@ func (c *countingTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	})
 	resp, err := c.next.RoundTrip(req)
 	if err != nil || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {
-		c.traffic.count(time.Now(), func(s *Second) { s.Failed++ })
+		why := failure(req, watch, resp, err)
+		c.traffic.count(time.Now(), func(s *Second) {
+			s.Failed++
+			if s.Failures == nil {
+				s.Failures = map[string]int{}
+			}
+			s.Failures[why]++
+		})
 	}
 	if err == nil {
 		resp.Body = &countingBody{resp.Body, &c.traffic.received}
 	}
 	return resp, err
+}
+
+// failure describes what a request asked for, without names, and why it failed.
+func failure(req *http.Request, watch bool, resp *http.Response, err error) string {
+	verb := req.Method
+	if watch {
+		verb = "watch"
+	}
+	what := path.Base(req.URL.Path)
+	if parent := path.Base(path.Dir(req.URL.Path)); resources[parent] {
+		what = parent
+	}
+	if err == nil {
+		return fmt.Sprintf("%s %s: %d", verb, what, resp.StatusCode)
+	}
+	for _, known := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, context.DeadlineExceeded, context.Canceled, io.EOF} {
+		if errors.Is(err, known) {
+			return fmt.Sprintf("%s %s: %v", verb, what, known)
+		}
+	}
+	return fmt.Sprintf("%s %s: no answer", verb, what)
+}
+
+// resources are those of which single objects are asked for.
+var resources = map[string]bool{
+	"leases": true, "clusters": true, "clustersets": true, "exportrecords": true, "endpointslices": true, "serviceimports": true,
+	"serviceaccounts": true,
 }
 
 type countingBody struct {

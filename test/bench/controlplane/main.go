@@ -68,7 +68,7 @@ func main() {
 	only := flag.String("only", "", "measure only this: usable (the same as one,bulk), or a list of one, bulk, pod, idle, restart, unexport,"+
 		" scale, services; in a sandbox one, client, bulk, unexport")
 	plane := flag.String("data-plane", "both", "nftables, service or both")
-	trace := flag.Bool("trace", false, "report for single exports when each object was written on each API server, and nothing else")
+	trace := flag.Bool("trace", false, "report for single services when each object was written on each API server, and nothing else")
 	inSandbox := flag.Bool("sandbox", false, "measure in a sandbox: clusters with nodes, kube-proxy and DNS, and a client in a pod (needs root)")
 	extra := flag.String("agent-args", "", "one more flag for both agents, such as --log-level=debug")
 	r := &report.Report{Title: "Control plane: Seamark compared with the bare chain", Peers: []string{"bare chain"}}
@@ -90,7 +90,7 @@ func main() {
 			return err
 		}
 		if *trace {
-			selected = []section{{"trace", traceExports}}
+			selected = []section{{"trace", traceSteps}}
 		}
 		planes, err := selectPlanes(*plane)
 		if err != nil {

@@ -39,7 +39,7 @@ func (e *environment) start(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if e.agent, err = fleet.BuildAgent(e.dir); err != nil {
+	if e.agent, err = fleet.Build(e.dir, "seamark-agent"); err != nil {
 		return err
 	}
 	ids := []string{"east", "west"}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,17 +22,18 @@ import (
 	"github.com/seamark-dev/seamark/test/bench/report"
 )
 
-// traceExports exports one service after the other and reports when a watch showed each change of
-// an object on each API server, counted from when the ServiceExport was sent. Agents see a change
-// at the same time, because they watch the same servers.
-func traceExports(ctx context.Context, e *environment, size sizes, r *report.Report) error {
+// traceSteps exports, changes and unexports one service after the other, and reports when a watch
+// showed each change of an object on each API server, counted from when the step was sent. Agents
+// see a change at the same time, because they watch the same servers. The steps of the bare chain
+// are traced in turns with them.
+func traceSteps(ctx context.Context, e *environment, size sizes, r *report.Report) error {
 	const prefix = "trace"
-	r.Say("trace of %d exports", size.samples)
+	r.Say("trace of %d exports, endpoint changes and unexports", size.samples)
 	if err := e.serve(ctx, prefix, size.samples, 1); err != nil {
 		return err
 	}
-	traced := &trace{starts: map[string]time.Time{}, generations: map[string]int64{}, seen: map[string]int{}, moments: map[string][]time.Duration{}}
-	err := withPropagators(ctx, e, func(ctx context.Context, agents agentPropagator, _ barePropagator) error {
+	traced := newTrace()
+	err := withPropagators(ctx, e, func(ctx context.Context, agents agentPropagator, bare barePropagator) error {
 		if err := e.watchTrace(ctx, traced); err != nil {
 			return err
 		}
@@ -40,24 +42,51 @@ func traceExports(ctx context.Context, e *environment, size sizes, r *report.Rep
 		}
 		for i := range size.samples {
 			name := serviceName(prefix, i)
-			traced.begin(name)
-			if _, err := agents.export(ctx, name); err != nil {
-				return err
-			}
-			at, err := agents.observer.await(ctx, factUsable(name))
+			err := e.withAgentsPaused(func() error {
+				return traced.follow(ctx, bare, "bare chain", "bare-"+name, e.newAddress(), func() error { return nil })
+			})
 			if err != nil {
 				return err
 			}
-			traced.add(name, "importer: usable", at)
 			// Writes that no client waits for belong to the trace, too.
-			if err := e.awaitNoRequests(ctx, afterOneService); err != nil {
+			rest := func() error { return e.awaitNoRequests(ctx, afterOneService) }
+			if err := errors.Join(rest(), traced.follow(ctx, agents, "Seamark", name, e.newAddress(), rest)); err != nil {
 				return err
 			}
 		}
-		return nil
+		return bare.chain.clear(ctx)
 	})
 	traced.report(r, size.samples)
 	return err
+}
+
+// follow traces the steps of one service. rest waits after each until nothing more is written.
+func (t *trace) follow(ctx context.Context, p propagator, by, service, address string, rest func() error) error {
+	for _, step := range []struct {
+		name, fact, end string
+		send            func() (time.Time, error)
+	}{
+		{"export", factUsable(service), "usable", func() (time.Time, error) { return p.export(ctx, service) }},
+		{"change", factAddress(address), "changed", func() (time.Time, error) { return p.change(ctx, service, address) }},
+		{"unexport", factGone(service), "gone", func() (time.Time, error) { return p.unexport(ctx, service) }},
+	} {
+		name := by + ", " + step.name
+		t.begin(service, name)
+		start, err := step.send()
+		if err != nil {
+			return err
+		}
+		t.sent(service, name, start)
+		at, err := p.importObserver().await(ctx, step.fact)
+		if err != nil {
+			return err
+		}
+		t.add(service, "importer: "+step.end, at)
+		if err := rest(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // watchTrace watches all kinds that Seamark reads and writes, on the three API servers.
@@ -67,44 +96,77 @@ func (e *environment) watchTrace(ctx context.Context, t *trace) error {
 	}
 	onBroker := []client.ObjectList{&v1alpha1.ExportRecordList{}, &mcsv1beta1.ServiceImportList{}, &discoveryv1.EndpointSliceList{}}
 	for _, s := range e.servers() {
-		lists, namespace := member, benchNamespace
+		lists, namespaces := member, []string{benchNamespace, bareNamespace}
 		if s == e.broker {
-			lists, namespace = onBroker, objects.DefaultNamespace
+			lists, namespaces = onBroker, []string{objects.DefaultNamespace}
 		}
-		for _, list := range lists {
-			watcher, err := s.client.Watch(ctx, list, client.InNamespace(namespace))
-			if err != nil {
-				return fmt.Errorf("watch %T on the %s: %w", list, s.name, err)
-			}
-			go func() {
-				<-ctx.Done()
-				watcher.Stop()
-			}()
-			go func() {
-				for event := range watcher.ResultChan() {
-					t.record(s.name, event, time.Now())
+		for _, namespace := range namespaces {
+			for _, list := range lists {
+				if err := t.watch(ctx, s, list, namespace); err != nil {
+					return err
 				}
-			}()
+			}
 		}
 	}
 	return nil
 }
 
-// trace collects the moments of exports.
-type trace struct {
-	mu sync.Mutex
-	// starts are when each ServiceExport was sent, by service. Others are not traced.
-	starts map[string]time.Time
-	// generations are those of the objects, and seen is how often each moment was seen, by service.
-	generations map[string]int64
-	seen        map[string]int
-	moments     map[string][]time.Duration
+func (t *trace) watch(ctx context.Context, s *server, list client.ObjectList, namespace string) error {
+	watcher, err := s.client.Watch(ctx, list, client.InNamespace(namespace))
+	if err != nil {
+		return fmt.Errorf("watch %T on the %s: %w", list, s.name, err)
+	}
+	go func() {
+		<-ctx.Done()
+		watcher.Stop()
+	}()
+	go func() {
+		for event := range watcher.ResultChan() {
+			t.record(s.name, event, time.Now())
+		}
+	}()
+	return nil
 }
 
-func (t *trace) begin(service string) {
+// trace collects the moments of steps.
+type trace struct {
+	mu sync.Mutex
+	// steps are what is traced at present, by service. Other services are not traced.
+	steps map[string]string
+	// starts are when each step of a service was sent.
+	starts map[tracedStep]time.Time
+	// generations are those of the objects, and seen is how often each moment was seen.
+	generations map[string]int64
+	seen        map[string]int
+	moments     map[string][]moment
+}
+
+type tracedStep struct{ service, name string }
+
+type moment struct {
+	step tracedStep
+	at   time.Time
+}
+
+func newTrace() *trace {
+	return &trace{
+		steps: map[string]string{}, starts: map[tracedStep]time.Time{},
+		generations: map[string]int64{}, seen: map[string]int{}, moments: map[string][]moment{},
+	}
+}
+
+// begin says that what happens to a service from now on belongs to a step.
+func (t *trace) begin(service, step string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.starts[service] = time.Now()
+	t.steps[service] = step
+}
+
+// sent says when a step was sent.
+func (t *trace) sent(service, step string, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.starts[tracedStep{service, step}] = at
 }
 
 func (t *trace) record(server string, event watch.Event, at time.Time) {
@@ -152,29 +214,37 @@ func (t *trace) change(server string, event watch.EventType, obj client.Object) 
 func (t *trace) add(service, what string, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	start, traced := t.starts[service]
+	step, traced := t.steps[service]
 	if !traced {
 		return
 	}
+	what = step + ": " + what
 	key := service + " " + what
 	t.seen[key]++
 	if n := t.seen[key]; n > 1 {
 		what = fmt.Sprintf("%s (%d)", what, n)
 	}
-	t.moments[what] = append(t.moments[what], at.Sub(start))
+	t.moments[what] = append(t.moments[what], moment{tracedStep{service, step}, at})
 }
 
-// report adds a row for each moment, the earliest first.
+// report adds a row for each moment: step by step, the earliest first.
 func (t *trace) report(r *report.Report, samples int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first := len(r.Rows)
-	for what, times := range t.moments {
+	for what, moments := range t.moments {
+		var times []time.Duration
+		for _, m := range moments {
+			times = append(times, m.at.Sub(t.starts[m.step]))
+		}
 		row := report.Row{Name: what, Value: report.Milliseconds(report.Percentile(times, 0.5)), Unit: "ms"}
 		if len(times) < samples {
-			row.Name += fmt.Sprintf(", in %d of %d exports", len(times), samples)
+			row.Name += fmt.Sprintf(", in %d of %d", len(times), samples)
 		}
 		r.Add(row)
 	}
-	slices.SortFunc(r.Rows[first:], func(a, b report.Row) int { return cmp.Or(cmp.Compare(a.Value, b.Value), cmp.Compare(a.Name, b.Name)) })
+	stepOf := func(r report.Row) string { step, _, _ := strings.Cut(r.Name, ":"); return step }
+	slices.SortFunc(r.Rows[first:], func(a, b report.Row) int {
+		return cmp.Or(cmp.Compare(stepOf(a), stepOf(b)), cmp.Compare(a.Value, b.Value), cmp.Compare(a.Name, b.Name))
+	})
 }

@@ -12,9 +12,10 @@ import (
 )
 
 func TestTraceNamesEachChange(t *testing.T) {
-	traced := &trace{starts: map[string]time.Time{}, generations: map[string]int64{}, seen: map[string]int{}, moments: map[string][]time.Duration{}}
-	traced.begin("web")
-	start := traced.starts["web"]
+	traced := newTrace()
+	start := time.Now()
+	traced.begin("web", "export")
+	traced.sent("web", "export", start)
 	si := func(service string, generation int64, ips ...string) *mcsv1beta1.ServiceImport {
 		return &mcsv1beta1.ServiceImport{
 			ObjectMeta: metav1.ObjectMeta{Name: service, Generation: generation}, Spec: mcsv1beta1.ServiceImportSpec{IPs: ips},
@@ -29,19 +30,27 @@ func TestTraceNamesEachChange(t *testing.T) {
 	} {
 		traced.record("importer", event, start.Add(time.Duration(i)*time.Millisecond))
 	}
+	traced.begin("web", "change") // its rows follow
+	traced.record("importer", watch.Event{Type: watch.Modified, Object: si("web", 3)}, start.Add(15*time.Millisecond))
+	traced.sent("web", "change", start.Add(10*time.Millisecond))
 	r := &report.Report{}
 	traced.report(r, 2)
 	want := []string{
-		"importer: ServiceImport created, in 1 of 2 exports",
-		"importer: ServiceImport with its clusterset IP changed, in 1 of 2 exports",
-		"importer: ServiceImport with its clusterset IP status written, in 1 of 2 exports",
-		"importer: ServiceImport with its clusterset IP status written (2), in 1 of 2 exports",
+		"change: importer: ServiceImport changed, in 1 of 2",
+		"export: importer: ServiceImport created, in 1 of 2",
+		"export: importer: ServiceImport with its clusterset IP changed, in 1 of 2",
+		"export: importer: ServiceImport with its clusterset IP status written, in 1 of 2",
+		"export: importer: ServiceImport with its clusterset IP status written (2), in 1 of 2",
 	}
 	if len(r.Rows) != len(want) {
 		t.Fatalf("%+v", r.Rows)
 	}
 	for i, row := range r.Rows {
-		if row.Name != want[i] || row.Value != float64(i+1) {
+		after := float64(i)
+		if i == 0 {
+			after = 5
+		}
+		if row.Name != want[i] || row.Value != after {
 			t.Errorf("row %d: %q after %g ms, want %q", i, row.Name, row.Value, want[i])
 		}
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/seamark-dev/seamark/test/harness"
 )
 
-var floor = flag.Bool("failover.floor", false, "measure also how soon many services leave a lost cluster without Seamark")
+var floor = flag.Bool("failover.floor", false,
+	"measure also how soon many services leave a lost cluster without Seamark; leave out the step ProxyForFailovers then")
 
 // floorOfMany measures the least that a failover of many services takes where traffic follows their
 // EndpointSlices. No agent runs, and nothing has to be found out: the slices of the cluster are

@@ -13,6 +13,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/sandbox"
 	"github.com/seamark-dev/seamark/test/e2e/testenv"
+	"github.com/seamark-dev/seamark/test/harness"
 )
 
 // sandboxName is not the default, so that a developer's own sandbox is not touched.
@@ -27,6 +28,68 @@ type suite struct {
 	*testenv.Env
 	first, second, importer string
 	dataPlane               v1alpha1.DataPlane
+}
+
+// planes are the data planes with which a step runs.
+type planes int
+
+const (
+	onService  planes = 1
+	onNFTables planes = 2
+	everywhere planes = onService | onNFTables
+)
+
+// steps run in this order; most of them need earlier ones.
+var steps = []step{
+	{"QuickStart", quickStart, everywhere, everywhere},
+	{"ImportedServiceIsReached", imported, everywhere, everywhere},
+	{"LocalServiceOfTheSameNameIsNotAffected", localNotAffected, everywhere, onService},
+	{"BothClustersAnswer", both, everywhere, everywhere},
+	{"PodsOfStatefulSetsHaveNames", statefulSet, everywhere, onNFTables},
+	{"EveryRecordThroughThePodsResolver", allRecords, everywhere, onNFTables},
+	{"UDP", udp, everywhere, everywhere},
+	{"SessionAffinity", affinity, everywhere, everywhere},
+	{"EveryPanelOfTheDashboardHasData", everyPanelHasData, everywhere, onNFTables},
+	{"RollingRestart", rollingRestart, everywhere, onService},
+	{"Upgrade", upgrade, everywhere, onNFTables},
+	{"DowngradeAndUpgrade", downgradeAndUpgrade, onNFTables, onNFTables},
+	{"IdleCost", idleCost, onNFTables, onNFTables},
+	{"Failover", failover, everywhere, everywhere},
+	{"LogsNameTheClusterAndRepeatNothing", logs, everywhere, onNFTables},
+	{"ProxyForFailovers", proxyForFailovers, onService, onService},
+	{"FailoverBesideKubeProxy", failover, onService, onService},
+	{"FailoverOfManyServices", failoverOfMany, everywhere, onNFTables},
+	{"FlowsToOtherClustersStay", flowsStay, everywhere, onService},
+	{"AgentRestartsDuringACut", agentRestartsDuringACut, onService, onService},
+	{"BadLinks", badLinks, onNFTables, onNFTables},
+	{"AloneInTheNetwork", aloneInTheNetwork, onNFTables, onNFTables},
+	{"BeaconsBlocked", beaconsBlocked, onService, onService},
+	{"ControlPlaneOutage", controlPlaneOutage, onService, onService},
+	{"LeaveAndRejoin", leaveAndRejoin, everywhere, onService},
+	{"Uninstall", uninstall, everywhere, onNFTables},
+}
+
+type step struct {
+	name string
+	run  func(*suite)
+	// normally is where it runs, and inShort where it does in a short run, as in CI. With
+	// -failover.all it runs everywhere.
+	normally, inShort planes
+}
+
+// runs reports whether the step runs with a data plane.
+func (s step) runs(plane v1alpha1.DataPlane) bool {
+	where := s.normally
+	switch {
+	case *all:
+		where = everywhere
+	case harness.Short():
+		where = s.inShort
+	}
+	if plane == v1alpha1.DataPlaneService {
+		return where&onService != 0
+	}
+	return where&onNFTables != 0
 }
 
 // TestClusterset runs all steps on one sandbox after the other.
@@ -48,38 +111,8 @@ func TestClusterset(t *testing.T) {
 			}()
 			names := b.Clusters()
 			s := &suite{T: t, Env: b, first: names[0], second: names[1], importer: names[2], dataPlane: o.DataPlane}
-			service, nftables := v1alpha1.DataPlaneService, v1alpha1.DataPlaneNFTables
-			for _, step := range []struct {
-				name string
-				run  func(*suite)
-				only v1alpha1.DataPlane // in a short run: the data planes hardly differ in it
-			}{
-				{"QuickStart", quickStart, ""},
-				{"ImportedServiceIsReached", imported, ""},
-				{"LocalServiceOfTheSameNameIsNotAffected", localNotAffected, ""},
-				{"BothClustersAnswer", both, ""},
-				{"PodsOfStatefulSetsHaveNames", statefulSet, ""},
-				{"EveryRecordThroughThePodsResolver", allRecords, ""},
-				{"UDP", udp, ""},
-				{"SessionAffinity", affinity, ""},
-				{"EveryPanelOfTheDashboardHasData", everyPanelHasData, ""},
-				{"RollingRestart", rollingRestart, ""},
-				{"Upgrade", upgrade, ""},
-				{"DowngradeAndUpgrade", downgradeAndUpgrade, nftables},
-				{"IdleCost", idleCost, nftables},
-				{"Failover", failover, ""},
-				{"LogsNameTheClusterAndRepeatNothing", logs, ""},
-				{"FailoverOfManyServices", failoverOfMany, ""},
-				{"FlowsToOtherClustersStay", flowsStay, ""},
-				{"AgentRestartsDuringACut", agentRestartsDuringACut, service},
-				{"BadLinks", badLinks, nftables},
-				{"AloneInTheNetwork", aloneInTheNetwork, nftables},
-				{"BeaconsBlocked", beaconsBlocked, service},
-				{"ControlPlaneOutage", controlPlaneOutage, service},
-				{"LeaveAndRejoin", leaveAndRejoin, ""},
-				{"Uninstall", uninstall, ""},
-			} {
-				if step.only != "" && step.only != o.DataPlane && !*all {
+			for _, step := range steps {
+				if !step.runs(o.DataPlane) {
 					continue
 				}
 				ok := t.Run(step.name, func(t *testing.T) {

@@ -17,12 +17,14 @@ UNIT_PACKAGES = $(shell go list ./... | grep -v /test/)
 INTEGRATION_PACKAGES = $(addprefix ./test/integration/,faults operate migrate chart cli random) $(shell go list ./test/... | grep -v /test/e2e/)
 # The tests of failovers, in clusterset, have the machine for themselves.
 E2E_PACKAGES = $(shell go list ./test/e2e/...)
-TIMEOUT ?= 30m
+TIMEOUT ?= 45m
 # Number of test packages that run in parallel. They wait for API servers some of the time, so it is
 # more than the number of cores of a small machine.
 TEST_PARALLEL ?= 3
 # Factor for the timeouts of tests: several packages share the CPU here.
 export SEAMARK_TEST_PATIENCE ?= 3
+# With SHORT=1, as in CI, most steps of test/e2e/clusterset run with one data plane only.
+export SEAMARK_TEST_SHORT = $(SHORT)
 # No vet, which `make lint` runs; no debug information, which tests do not need; and less garbage
 # collection, for which there is enough memory.
 GOTEST = GOGC=300 go test -race -vet=off -ldflags=-w -timeout $(TIMEOUT)
@@ -68,7 +70,7 @@ test-alerts: ## Check the alert rules with promtool
 	@test/monitoring/promtool.sh
 
 .PHONY: test-e2e
-test-e2e: setup kube node-parts lighthouse ## Run the tests with real pods in real clusters (needs root)
+test-e2e: setup kube node-parts lighthouse ## Run the tests with real pods in real clusters (needs root; SHORT=1 for most steps with one data plane)
 	go test -p 2 -timeout 50m $(filter-out %/clusterset,$(E2E_PACKAGES))
 	go test -timeout 50m $(filter %/clusterset,$(E2E_PACKAGES))
 

@@ -243,7 +243,7 @@ func (d *demo) cut() error {
 
 // awaitReached waits until the beacons of the serving clusters have answered the importer.
 func (d *demo) awaitReached() error {
-	fmt.Printf("waiting until %s has heard the beacons of %s and %s: they get their keys from kubelet, within 90 s\n", d.importer, d.first, d.second)
+	fmt.Printf("waiting until %s has heard the beacons of %s and %s\n", d.importer, d.first, d.second)
 	return testenv.Poll(d.ctx, "the beacons answer", 3*time.Minute, func() error {
 		out, err := d.Seamark(d.ctx, "--context", d.importer, "status", "-o", "json")
 		if err != nil {

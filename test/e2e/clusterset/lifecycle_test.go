@@ -120,6 +120,13 @@ func leaveAndRejoin(s *suite) {
 	s.seamark("--context", s.second, "join", "--broker-context", s.first, "--broker-server", s.brokerServer(),
 		"--clusterid", s.second, "--image", s.Image())
 	s.answeredBy("http://"+testenv.WebName, s.first, s.second)
+	// join lets the kubelet read the new key at once.
+	keys := s.kubectl(s.second, "-n", "seamark-system", "get", "pods", "-l", "app.kubernetes.io/component=beacon",
+		"-o", `jsonpath={.items[*].metadata.annotations.seamark\.dev/beacon-key-version}`)
+	if len(strings.Fields(keys)) == 0 {
+		s.Error("join did not deliver the key of the beacons")
+	}
+	s.awaitReached(s.second)
 }
 
 // uninstall has all members leave and removes the broker: only what users created is left.

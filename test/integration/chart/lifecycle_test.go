@@ -67,6 +67,7 @@ func TestJoinUpgradeLeave(t *testing.T) {
 		}
 		get(b, "east", chart.Namespace, "seamark-dns", &appsv1.Deployment{})
 	})
+	t.Run("beacons", func(t *testing.T) { checkBeaconKey(t, b) })
 	t.Run("helm", func(t *testing.T) { checkHelm(t, b) })
 	t.Run("data plane", func(t *testing.T) { checkDataPlane(t, b) })
 	t.Run("kept options", func(t *testing.T) {

@@ -44,12 +44,20 @@ func addRatio(r *report.Report, name string, took, bare, in time.Duration, unit 
 // request of a burst, such as a list after a watch ended, is not counted against the budget: one
 // decimal decides.
 func addRequests(r *report.Report, what string, n, budget int, c counts) {
-	each := math.Round(10*float64(c.total())/float64(n)) / 10
+	perService := func(requests int64) float64 { return math.Round(10*float64(requests)/float64(n)) / 10 }
+	ofServers := c.ofServers()
+	each := perService(c.total() - ofServers)
 	row := report.Row{Name: fmt.Sprintf("API requests per %s, %d at once", what, n), Value: each, Detail: c.describe(n)}
 	if budget > 0 {
 		row.Budget, row.Over = fmt.Sprintf("≤ %d", budget), each > float64(budget)
 	}
 	r.Add(row)
+	if ofServers > 0 {
+		r.Add(report.Row{
+			Name:  fmt.Sprintf("besides: writes of IPAddresses by API servers per %s, %d at once", what, n),
+			Value: perService(ofServers),
+		})
+	}
 }
 
 func addPodChange(r *report.Report, n int, c counts) {

@@ -85,3 +85,21 @@ func TestReportMarksRowsOverBudget(t *testing.T) {
 		}
 	}
 }
+
+// The budget is for what agents send. What API servers send to themselves for it has a row of its
+// own.
+func TestRequestsOfAPIServersAreApart(t *testing.T) {
+	r := &report.Report{}
+	addRequests(r, "export", 10, 3, counts{
+		"exporter": {{"POST", "services"}: 10, {"POST", "ipaddresses"}: 10, {"POST", "serviceexports"}: 10, {"own", ""}: -10},
+		"importer": {{"POST", "services"}: 10, {"POST", "ipaddresses"}: 10, {"PUT", "serviceimports/status"}: 11},
+	})
+	if len(r.Rows) != 2 || r.Rows[0].Value != 3.1 || !r.Rows[0].Over || r.Rows[1].Value != 2 {
+		t.Errorf("%+v", r.Rows)
+	}
+	r = &report.Report{}
+	addRequests(r, "export", 10, 3, counts{"exporter": {{"POST", "endpointslices"}: 30}})
+	if len(r.Rows) != 1 || r.Rows[0].Value != 3 || r.Rows[0].Over {
+		t.Errorf("%+v", r.Rows)
+	}
+}

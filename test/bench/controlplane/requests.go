@@ -152,6 +152,19 @@ func (c counts) since(before counts) counts {
 	return out
 }
 
+// ofServers returns how many of the requests API servers sent to themselves: they write an IPAddress
+// for each ClusterIP of a Service.
+func (c counts) ofServers() (sum int64) {
+	for server := range c {
+		for kind, n := range c[server] {
+			if kind.resource == "ipaddresses" {
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
 // total returns the number of all requests without the benchmark's own.
 func (c counts) total() int64 {
 	var sum int64

@@ -152,8 +152,8 @@ func (c counts) since(before counts) counts {
 	return out
 }
 
-// ofServers returns how many of the requests API servers sent to themselves: they write an IPAddress
-// for each ClusterIP of a Service.
+// ofServers returns how many of the requests API servers sent to themselves: they write an
+// IPAddress for each ClusterIP of a Service.
 func (c counts) ofServers() (sum int64) {
 	for server := range c {
 		for kind, n := range c[server] {

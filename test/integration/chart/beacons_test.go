@@ -60,7 +60,8 @@ func checkBeaconKey(t *testing.T, b *fixture) {
 		t.Errorf("another pod was changed: %q", annotation)
 	}
 
-	if err := c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: chart.Namespace, Name: objects.BeaconSecret}}); err != nil {
+	secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: chart.Namespace, Name: objects.BeaconSecret}}
+	if err := c.Delete(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
 	if err := chart.DeliverBeaconKey(t.Context(), c); err != nil {

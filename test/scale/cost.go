@@ -13,7 +13,7 @@ import (
 
 // cost is what the broker and the simulation used, and what the broker did.
 type cost struct {
-	apiServer, etcd, simulation usage.Usage
+	apiServer, etcd, simulation, realMembers usage.Usage
 	// events and bytes were sent to watches of the kinds that members watch.
 	events, bytes float64
 	// sent is what the simulated members sent, received the content that they got, in bytes.
@@ -33,6 +33,14 @@ func (e *environment) now(ctx context.Context) (cost, error) {
 	c := cost{
 		apiServer: usage.Of(pids["kube-apiserver"]), etcd: usage.Of(pids["etcd"]), simulation: usage.Of(os.Getpid()),
 		received: e.broker.Traffic.Received(), at: time.Now(),
+	}
+	for _, plane := range e.planes[1:] {
+		for _, pid := range plane.PIDs() {
+			c.realMembers.CPU += usage.Of(pid).CPU
+		}
+	}
+	for _, m := range e.fleet.Members {
+		c.realMembers.CPU += usage.Of(m.PID()).CPU
 	}
 	c.sent = simulated.Total(e.broker.Traffic.Between(time.Time{}, c.at))
 	text, err := harness.ReadMetrics(ctx, e.planes[0])
@@ -69,6 +77,7 @@ func (e *environment) during(ctx context.Context, f func() error) (cost, error) 
 	after.apiServer.CPU -= before.apiServer.CPU
 	after.etcd.CPU -= before.etcd.CPU
 	after.simulation.CPU -= before.simulation.CPU
+	after.realMembers.CPU -= before.realMembers.CPU
 	after.events -= before.events
 	after.bytes -= before.bytes
 	after.sent.Requests -= before.sent.Requests

@@ -36,6 +36,8 @@ type environment struct {
 	binary  string // the agent's
 	cli     string // seamark, which measures propagation
 	invited int    // simulated members that were invited so far
+	// profiles is the folder to which idle and churn write CPU profiles; none if it is empty.
+	profiles string
 	// closers end everything that was started, in reverse order.
 	closers []func()
 }

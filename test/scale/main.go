@@ -7,6 +7,7 @@
 //	go run ./test/scale -quick                            # 10 and 25 members, shorter
 //	go run ./test/scale -members 10,100,500 -services 1000 -scenario idle,churn -time 30m
 //	go run ./test/scale -plots docs/plots                 # also writes plots (SVG) to a folder
+//	go run ./test/scale -scenario idle -profiles /tmp     # also writes CPU profiles to a folder
 //
 // It begins with a new clusterset for each number of members, and ends by itself: what does not fit
 // into -time is left out. Ratios are to the smallest number of members. See package report for what
@@ -40,9 +41,10 @@ func main() {
 	list := flag.String("scenario", "", "run only these: "+describeScenarios())
 	limit := flag.Duration("time", 30*time.Minute, "end after this time, with what was measured until then")
 	plots := flag.String("plots", "", "write plots of all values by the number of members and services to this folder (SVG)")
+	profiles := flag.String("profiles", "", "write CPU profiles of the broker and of the simulation to this folder, in idle and churn")
 	r := &report.Report{Title: "Many members on one broker"}
 	report.Main("scale", r, func(ctx context.Context, small bool, r *report.Report) error {
-		m := &measurement{size: full, services: 1000, members: []int{10, 50, 100}, report: r}
+		m := &measurement{size: full, services: 1000, members: []int{10, 50, 100}, profiles: *profiles, report: r}
 		if small {
 			m.size, m.services, m.members = quick, 100, []int{10, 25}
 		}
@@ -95,6 +97,7 @@ type measurement struct {
 	services  int
 	members   []int
 	scenarios []scenario
+	profiles  string
 	report    *report.Report
 
 	byMembers, byServices values
@@ -159,6 +162,7 @@ func (m *measurement) runWith(ctx context.Context, n int) error {
 		return err
 	}
 	defer e.close()
+	e.profiles = m.profiles
 	return m.runOn(ctx, e, n)
 }
 

@@ -94,6 +94,11 @@ func idle(ctx context.Context, e *environment, size sizes, r results) error {
 	if err != nil {
 		return err
 	}
+	if e.profiles != "" { // not while it is measured
+		if err := e.profile(ctx, e.profiles, "idle"); err != nil {
+			return err
+		}
+	}
 	members := float64(len(e.members))
 	perMember := func(total float64) float64 { return total / c.seconds() / members }
 	r.Add("broker's CPU per member", perMember(float64(c.brokerCPU().Microseconds())), "µs/s",
@@ -137,8 +142,31 @@ func churn(ctx context.Context, e *environment, size sizes, r results) error {
 	r.Add("requests per member at the same churn", float64(c.sent.Requests)/c.seconds()/float64(len(e.members)), "/s",
 		"less than idle would mean that the simulation had too little of the cores")
 	r.Add("watch events per change", c.events/float64(max(changed, 1)), "", "")
+	r.Add("cores that the simulation uses at the same churn", c.simulation.CPU.Seconds()/c.seconds(), "", "")
+	r.Add("cores that the real members use at the same churn", c.realMembers.CPU.Seconds()/c.seconds(), "", "agents, API servers and etcd")
+	if e.profiles != "" {
+		if err := e.profileChurn(ctx, size); err != nil {
+			return err
+		}
+	}
 	_, err = e.awaitSettled(ctx)
 	return err
+}
+
+// profileChurn profiles the same again.
+func (e *environment) profileChurn(ctx context.Context, size sizes) error {
+	changing, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	changed := 0
+	go func() { done <- e.churn(changing, size.changes, &changed) }()
+	propagated := make(chan error, 1)
+	go func() {
+		_, err := e.propagate(ctx, size.rounds)
+		propagated <- err
+	}()
+	err := errors.Join(e.profile(ctx, e.profiles, "churn"), <-propagated)
+	stop()
+	return errors.Join(err, <-done)
 }
 
 // churn changes endpoints of random services until ctx ends.

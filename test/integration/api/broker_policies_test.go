@@ -313,8 +313,9 @@ func (b *broker) attacksOnGrants(t *testing.T) []attack {
 func TestGrantsFollowTheCluster(t *testing.T) {
 	b := newBroker(t)
 	ctx := t.Context()
-	stored := b.record("web", "shop", "east")
+	stored, slice := b.record("web", "shop", "east"), b.slice("web", "shop", "east")
 	b.must(t, b.as["east"].Create(ctx, stored))
+	b.must(t, b.as["east"].Create(ctx, slice))
 	var cluster v1alpha1.Cluster
 	b.must(t, b.admin.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "east"}, &cluster))
 	cluster.Spec.AllowedNamespaces = []string{"bank"}
@@ -329,6 +330,12 @@ func TestGrantsFollowTheCluster(t *testing.T) {
 		})
 	}
 	eventuallyDenied("a namespace that is no longer granted is denied", "allows bank")
+	check(t, b.as["east"].Update(ctx, with(stored, func(o *v1alpha1.ExportRecord) { o.Spec.Ports[0].Port = 81 })), "allows bank")
+	check(t, b.as["east"].Create(ctx, b.slice("api", "shop", "east"), client.DryRunAll), "allows bank")
+	// Importers ignore the slice. Its namespace stays what it was.
+	slice.Endpoints[0].Addresses = []string{"10.1.2.4"}
+	check(t, b.as["east"].Update(ctx, slice), "")
+	check(t, b.as["east"].Update(ctx, relabelled(slice.DeepCopy(), v1alpha1.LabelServiceNamespace, "bank")), "must be named web.bank.east")
 	check(t, b.as["east"].Delete(ctx, stored), "")
 	b.must(t, b.admin.Delete(ctx, &cluster))
 	eventuallyDenied("a member without a Cluster is denied", "no params found")

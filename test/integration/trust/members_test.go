@@ -93,6 +93,15 @@ func (c clusterset) publish(t *testing.T, service types.NamespacedName, addresse
 	}
 }
 
+// changeEndpoints replaces the endpoint of a service that evil publishes.
+func (c clusterset) changeEndpoints(t *testing.T, service types.NamespacedName, address string) {
+	t.Helper()
+	s := slice("evil", service)
+	must(t, c.evil.Get(t.Context(), client.ObjectKeyFromObject(s), s))
+	s.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{address}}}
+	must(t, c.evil.Update(t.Context(), s))
+}
+
 // grant changes what the broker's admin grants evil, until the end of the test.
 func (c clusterset) grant(t *testing.T, change func(*v1alpha1.ClusterSpec)) {
 	t.Helper()
@@ -166,7 +175,12 @@ func TestNarrowedGrantsEndWhatIsPublished(t *testing.T) {
 		}
 		return nil
 	})
+	c.changeEndpoints(t, service, "10.6.6.7") // the broker admits it
+	harness.Consistently(t, "west uses east alone", 2*time.Second, func() error {
+		return c.west.CheckAddresses(ns, "web", map[string][]string{"east": {"10.1.0.1"}})
+	})
 	c.grant(t, func(spec *v1alpha1.ClusterSpec) { spec.AllowedNamespaces = []string{ns} })
+	both["evil"] = []string{"10.6.6.7"}
 	c.west.AwaitImport(t, ns, "web", both)
 
 	cluster := &v1alpha1.Cluster{}

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"context"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,7 +24,7 @@ func checkBeaconKey(t *testing.T, b *fixture) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := c.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+			if err := c.Delete(context.Background(), pod, client.GracePeriodSeconds(0)); err != nil {
 				t.Error(err)
 			}
 		})

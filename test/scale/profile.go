@@ -14,22 +14,24 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// profileFor is how long the CPU is profiled.
-const profileFor = 15 * time.Second
-
-// profile writes CPU profiles of the broker's API server and of the simulation to a folder. name
-// says what happens meanwhile.
-func (e *environment) profile(ctx context.Context, dir, name string) error {
+// profile writes CPU profiles of the broker's API server and of the simulation, if they are wanted.
+// name says what happens meanwhile.
+func (e *environment) profile(ctx context.Context, name string, duration time.Duration) error {
+	if e.profiles == "" {
+		return nil
+	}
 	name = fmt.Sprintf("%s-%d", name, len(e.members))
 	var simulation, server error
 	var both sync.WaitGroup
-	both.Go(func() { simulation = profileSelf(ctx, filepath.Join(dir, "simulation-"+name+".pprof")) })
-	both.Go(func() { server = e.profileBroker(ctx, filepath.Join(dir, "broker-"+name+".pprof")) })
+	both.Go(func() {
+		simulation = profileSelf(ctx, filepath.Join(e.profiles, "simulation-"+name+".pprof"), duration)
+	})
+	both.Go(func() { server = e.profileBroker(ctx, filepath.Join(e.profiles, "broker-"+name+".pprof"), duration) })
 	both.Wait()
 	return errors.Join(simulation, server)
 }
 
-func profileSelf(ctx context.Context, path string) (err error) {
+func profileSelf(ctx context.Context, path string, duration time.Duration) (err error) {
 	out, err := os.Create(path)
 	if err != nil {
 		return err
@@ -39,16 +41,16 @@ func profileSelf(ctx context.Context, path string) (err error) {
 		return err
 	}
 	defer pprof.StopCPUProfile()
-	return sleep(ctx, profileFor)
+	return sleep(ctx, duration)
 }
 
-func (e *environment) profileBroker(ctx context.Context, path string) error {
+func (e *environment) profileBroker(ctx context.Context, path string, duration time.Duration) error {
 	api, err := discovery.NewDiscoveryClientForConfig(e.planes[0].DirectConfig())
 	if err != nil {
 		return err
 	}
-	seconds := strconv.Itoa(int(profileFor.Seconds()))
-	content, err := api.RESTClient().Get().AbsPath("/debug/pprof/profile").Param("seconds", seconds).Timeout(2 * profileFor).DoRaw(ctx)
+	seconds := strconv.Itoa(int(duration.Seconds()))
+	content, err := api.RESTClient().Get().AbsPath("/debug/pprof/profile").Param("seconds", seconds).Timeout(2*duration + time.Minute).DoRaw(ctx)
 	if err != nil {
 		return fmt.Errorf("profile the broker's API server: %w", err)
 	}

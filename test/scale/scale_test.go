@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +19,24 @@ import (
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
+
+// checkProfiles checks that the profiles of two scenarios were written, and none without these.
+func checkProfiles(t *testing.T, dir string, want bool) {
+	t.Helper()
+	for _, pattern := range []string{"broker-idle-*", "broker-churn-*", "simulation-idle-*", "simulation-churn-*"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern+".pprof"))
+		if err != nil || want != (len(found) == 1) {
+			t.Errorf("%s: %v, %v", pattern, found, err)
+			continue
+		}
+		for _, path := range found {
+			content, err := os.ReadFile(path)
+			if err != nil || !bytes.HasPrefix(content, []byte{0x1f, 0x8b}) { // profiles are compressed
+				t.Errorf("%s is no profile: %d bytes, %v", path, len(content), err)
+			}
+		}
+	}
+}
 
 // After each scenario all clusters have imported exactly what they should: each scenario waits for
 // that. No time is asserted.
@@ -41,6 +61,7 @@ func TestScenarios(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(e.close)
+			e.profiles = t.TempDir()
 			m := &measurement{
 				size: tiny, services: test.services, scenarios: selected, report: &report.Report{Progress: t.Output()},
 			}
@@ -55,6 +76,7 @@ func TestScenarios(t *testing.T) {
 			if len(m.byMembers.names) < len(selected) {
 				t.Errorf("%d scenarios have %d values", len(selected), len(m.byMembers.names))
 			}
+			checkProfiles(t, e.profiles, strings.Contains(test.list, "idle,churn"))
 			bySize := len(m.byServices.charts("services"))
 			if want := strings.Contains(test.list, "elsewhere"); want != (bySize > 0) {
 				t.Errorf("%d values by the number of services", bySize)

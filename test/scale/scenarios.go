@@ -18,6 +18,7 @@ import (
 // sizes say how much one scenario measures.
 type sizes struct {
 	idle, churn time.Duration
+	profile     time.Duration // of the CPU, if profiles are wanted
 	after       time.Duration // how long requests are counted after a recovery
 	changes     int           // endpoint changes per second while there is churn
 	rounds      int           // services that propagate from one real member to the other
@@ -29,15 +30,16 @@ type sizes struct {
 var (
 	full = sizes{
 		idle: 30 * time.Second, churn: 30 * time.Second, after: 30 * time.Second, changes: 10, rounds: 100, endpoints: 1000,
-		elsewhere: []int{10_000, 100_000}, quiet: true,
+		elsewhere: []int{10_000, 100_000}, profile: 15 * time.Second, quiet: true,
 	}
 	quick = sizes{
 		idle: 5 * time.Second, churn: 5 * time.Second, after: 10 * time.Second, changes: 5, rounds: 5, endpoints: 1000,
-		elsewhere: []int{2000}, quiet: true,
+		elsewhere: []int{2000}, profile: 5 * time.Second, quiet: true,
 	}
 	// tiny is for tests.
 	tiny = sizes{
 		idle: time.Second, churn: 2 * time.Second, after: time.Second, changes: 5, rounds: 2, endpoints: 300, elsewhere: []int{200},
+		profile: time.Second,
 	}
 )
 
@@ -94,10 +96,8 @@ func idle(ctx context.Context, e *environment, size sizes, r results) error {
 	if err != nil {
 		return err
 	}
-	if e.profiles != "" { // not while it is measured
-		if err := e.profile(ctx, e.profiles, "idle"); err != nil {
-			return err
-		}
+	if err := e.profile(ctx, "idle", size.profile); err != nil { // not while it is measured
+		return err
 	}
 	members := float64(len(e.members))
 	perMember := func(total float64) float64 { return total / c.seconds() / members }
@@ -164,7 +164,7 @@ func (e *environment) profileChurn(ctx context.Context, size sizes) error {
 		_, err := e.propagate(ctx, size.rounds)
 		propagated <- err
 	}()
-	err := errors.Join(e.profile(ctx, e.profiles, "churn"), <-propagated)
+	err := errors.Join(e.profile(ctx, "churn", size.profile), <-propagated)
 	stop()
 	return errors.Join(err, <-done)
 }

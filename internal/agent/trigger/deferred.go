@@ -3,7 +3,6 @@ package trigger
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,47 +17,70 @@ import (
 )
 
 const (
-	// minQuietPeriod and maxQuietPeriod bound the time without urgent writes after which a burst is
-	// over.
+	// minQuietPeriod is how long a write is deferred at least: until a single service has arrived in
+	// other clusters.
 	minQuietPeriod = 100 * time.Millisecond
-	maxQuietPeriod = 3 * time.Second
-	// maxBurst is the time after which urgent writes count as the usual load of the cluster: then
-	// nothing is deferred any more. A thousand services with derived Services take about 25 s on two
-	// cores; writes that no client waits for would slow down their second half.
-	maxBurst = 30 * time.Second
+	// maxQuietPeriod bounds for how long after a burst writes are deferred.
+	maxQuietPeriod = 30 * time.Second
+	// burstGap is the longest pause between two urgent writes of a burst. Some thirty such writes a
+	// second and less are a load that all clusters keep up with, for as long as it lasts.
+	burstGap = 50 * time.Millisecond
+	// maxDeferral bounds for how long a write is deferred. Five thousand services take about this long
+	// on two cores; writes that no client waits for would slow down the last of them.
+	maxDeferral = 2 * time.Minute
 )
 
 // Burst is a period with many urgent writes: services and endpoints that clients in other clusters
-// wait for. Less urgent writes, such as conditions, are deferred until it is over, so that they do
-// not slow down API servers that are already busy.
+// wait for. Less urgent writes, such as conditions, are deferred until the importing clusters have
+// followed, so that they do not slow down API servers that are already busy. How long importers need is
+// not known here. They do about as much work as this cluster did, so a burst is over when it was
+// quiet for as long as the burst lasted.
 type Burst struct {
-	mu               sync.Mutex
-	start, lastWrite time.Time
+	mu        sync.Mutex
+	lastWrite time.Time
+	end       time.Time // when importers have probably followed
 }
 
-// Extend records an urgent write. It starts a burst or prolongs the current one.
+// Extend records an urgent write.
 func (b *Burst) Extend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if now.Sub(b.lastWrite) > b.quietPeriod() {
-		b.start = now
+	if gap := now.Sub(b.lastWrite); gap < burstGap {
+		// The burst lasts for gap longer, and so does the quiet period after it.
+		b.end = earlier(later(b.end, b.lastWrite).Add(2*gap), now.Add(maxQuietPeriod))
 	}
 	b.lastWrite = now
 }
 
-// Active reports whether there is a burst now.
+// Active reports whether importing clusters probably still have work from urgent writes.
 func (b *Burst) Active() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now()
-	return now.Sub(b.lastWrite) <= b.quietPeriod() && now.Sub(b.start) < maxBurst
+	return time.Now().Before(later(b.end, b.lastWrite.Add(minQuietPeriod)))
 }
 
-// quietPeriod is as long as the burst was: the clusters that import what was published here need
-// about as long again.
-func (b *Burst) quietPeriod() time.Duration {
-	return min(max(b.lastWrite.Sub(b.start), minQuietPeriod), maxQuietPeriod)
+// over reports whether a write that was deferred at the given time is to be made now. Urgent writes
+// that follow each other slowly do not defer it again and again.
+func (b *Burst) over(deferred time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	return !now.Before(earlier(later(b.end, deferred.Add(minQuietPeriod)), deferred.Add(maxDeferral)))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // Deferred enqueues keys again after the burst.
@@ -66,27 +88,40 @@ type Deferred struct {
 	burst *Burst
 
 	mu    sync.Mutex
-	keys  map[types.NamespacedName]struct{}
+	keys  map[types.NamespacedName]*deferral
 	added chan struct{}
+}
+
+// deferral is since when writes for a key are deferred, and whether the key was enqueued again.
+type deferral struct {
+	since    time.Time
+	enqueued bool
 }
 
 // NewDeferred returns a Deferred that waits for the end of burst. It serves one controller, by its
 // Source.
 func NewDeferred(burst *Burst) *Deferred {
-	return &Deferred{burst: burst, keys: map[types.NamespacedName]struct{}{}, added: make(chan struct{}, 1)}
+	return &Deferred{burst: burst, keys: map[types.NamespacedName]*deferral{}, added: make(chan struct{}, 1)}
 }
 
 // MarkUrgent records a write that clients wait for.
 func (d *Deferred) MarkUrgent() { d.burst.Extend() }
 
-// Defer reports whether there is a burst. If so, key is enqueued again when it is over.
+// Defer reports whether a write is to be made later. If so, key is enqueued again then.
 func (d *Deferred) Defer(key types.NamespacedName) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if known := d.keys[key]; known != nil {
+		if !known.enqueued && !d.burst.over(known.since) {
+			return true
+		}
+		d.forget(key)
+		return false
+	}
 	if !d.burst.Active() {
 		return false
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.keys[key] = struct{}{}
+	d.keys[key] = &deferral{since: time.Now()}
 	select {
 	case d.added <- struct{}{}:
 	default: // already signaled
@@ -109,18 +144,46 @@ func (d *Deferred) run(ctx context.Context, queue Queue) {
 			return
 		case <-d.added:
 		}
-		for d.burst.Active() {
+		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(minQuietPeriod / 4):
 			}
+			var due []types.NamespacedName
+			due, waiting = d.due()
+			addWithLowPriority(queue, due)
 		}
-		d.mu.Lock()
-		keys := slices.SortedFunc(maps.Keys(d.keys), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
-		d.keys = map[types.NamespacedName]struct{}{} // clear would keep the memory of the largest burst
-		d.mu.Unlock()
-		addWithLowPriority(queue, keys)
+	}
+}
+
+// due returns the keys whose writes are to be made now, in their order, and reports whether others
+// wait. It forgets keys for which nothing had to be written after they were enqueued.
+func (d *Deferred) due() (due []types.NamespacedName, waiting bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, deferral := range d.keys {
+		switch {
+		case deferral.enqueued:
+			if time.Since(deferral.since) > 2*maxDeferral {
+				d.forget(key)
+			}
+		case d.burst.over(deferral.since):
+			deferral.enqueued = true
+			due = append(due, key)
+		default:
+			waiting = true
+		}
+	}
+	slices.SortFunc(due, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
+	return due, waiting
+}
+
+// forget removes a key. The lock is held.
+func (d *Deferred) forget(key types.NamespacedName) {
+	delete(d.keys, key)
+	if len(d.keys) == 0 {
+		d.keys = map[types.NamespacedName]*deferral{} // the earlier one keeps the memory of the largest burst
 	}
 }
 

@@ -18,7 +18,7 @@ func TestBurstEndsAfterItsQuietPeriod(t *testing.T) {
 		"a single service":        {0, minQuietPeriod},
 		"a few":                   {minQuietPeriod / 2, minQuietPeriod},
 		"many":                    {2 * time.Second, 2 * time.Second},
-		"longer than the maximum": {5 * time.Second, maxQuietPeriod},
+		"longer than the maximum": {2 * maxQuietPeriod, maxQuietPeriod},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -26,7 +26,7 @@ func TestBurstEndsAfterItsQuietPeriod(t *testing.T) {
 				if b.Active() {
 					t.Error("a burst before anything was written")
 				}
-				b.extendFor(test.length)
+				b.extendFor(test.length, burstGap/2)
 				time.Sleep(test.quiet - time.Millisecond)
 				if !b.Active() {
 					t.Error("the burst is over too early")
@@ -35,7 +35,7 @@ func TestBurstEndsAfterItsQuietPeriod(t *testing.T) {
 				if b.Active() {
 					t.Error("the burst lasts too long")
 				}
-				b.extendFor(0)
+				b.Extend()
 				time.Sleep(minQuietPeriod + time.Millisecond)
 				if b.Active() {
 					t.Error("the next burst is as long as the one before")
@@ -45,25 +45,54 @@ func TestBurstEndsAfterItsQuietPeriod(t *testing.T) {
 	}
 }
 
-func TestLastingLoadIsNoBurst(t *testing.T) {
+// TestDeferralHasABound defers a write under loads that do not end.
+func TestDeferralHasABound(t *testing.T) {
+	for name, test := range map[string]struct{ every, bound time.Duration }{
+		"a usual load, which leaves no calm":        {minQuietPeriod / 2, minQuietPeriod},
+		"a load of which importers never keep pace": {5 * time.Millisecond, maxDeferral},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var b Burst
+				b.extendFor(3*maxDeferral, test.every)
+				deferred := time.Now()
+				b.extendFor(test.bound-test.every, test.every)
+				if !b.Active() || b.over(deferred) {
+					t.Error("the write is not deferred")
+				}
+				b.extendFor(2*test.every, test.every)
+				if !b.over(deferred) {
+					t.Errorf("the write is deferred for longer than %s", test.bound)
+				}
+			})
+		})
+	}
+}
+
+// TestBurstEndsBesideTheUsualLoad has a burst beside a load that leaves no calm. Writes are deferred
+// for as long as without that load.
+func TestBurstEndsBesideTheUsualLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b Burst
-		b.extendFor(maxBurst - minQuietPeriod)
-		if !b.Active() {
-			t.Error("the burst is over too early")
+		b.extendFor(3*maxDeferral, minQuietPeriod/2)
+		b.extendFor(10*time.Second, time.Millisecond)
+		deferred := time.Now()
+		b.extendFor(9*time.Second, minQuietPeriod/2)
+		if b.over(deferred) {
+			t.Error("importing clusters had no time to follow")
 		}
-		b.extendFor(2 * maxBurst)
-		if b.Active() {
-			t.Error("the burst lasts longer than its maximum")
+		b.extendFor(2*time.Second, minQuietPeriod/2)
+		if !b.over(deferred) {
+			t.Error("the burst does not end beside the usual load")
 		}
 	})
 }
 
 // extendFor records urgent writes for a while.
-func (b *Burst) extendFor(d time.Duration) {
+func (b *Burst) extendFor(d, every time.Duration) {
 	b.Extend()
 	for start := time.Now(); time.Since(start) < d; {
-		time.Sleep(min(minQuietPeriod/4, d))
+		time.Sleep(min(every, d))
 		b.Extend()
 	}
 }
@@ -98,6 +127,42 @@ func TestDeferredKeyIsEnqueuedOnce(t *testing.T) {
 		}
 		if got, _ := queue.Get(); got.NamespacedName != web || deferred.Defer(web) {
 			t.Errorf("%s was enqueued, or is deferred again", got)
+		}
+	})
+}
+
+func TestKeyIsForgottenWhenItsWritesAreMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var burst Burst
+		deferred := NewDeferred(&burst)
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer queue.ShutDown()
+		if err := deferred.Source().Start(t.Context(), queue); err != nil {
+			t.Fatal(err)
+		}
+		web := types.NamespacedName{Namespace: "shop", Name: "web"}
+		deferred.MarkUrgent()
+		deferred.Defer(web)
+		time.Sleep(2 * minQuietPeriod)
+		deferred.MarkUrgent() // the burst is active when the key is reconciled
+		if deferred.Defer(web) {
+			t.Error("the writes are deferred again although the key was enqueued for them")
+		}
+		if !deferred.Defer(web) {
+			t.Error("writes of the next change are not deferred")
+		}
+		time.Sleep(2 * minQuietPeriod)
+		synctest.Wait()
+		if queue.Len() != 1 { // a queue holds a key once
+			t.Errorf("%d keys in the queue, want 1", queue.Len())
+		}
+		other := types.NamespacedName{Namespace: "shop", Name: "api"}
+		time.Sleep(2 * maxDeferral) // nothing had to be written for web
+		deferred.MarkUrgent()
+		deferred.Defer(other)
+		time.Sleep(2 * minQuietPeriod)
+		if deferred.Defer(other) || len(deferred.keys) != 0 {
+			t.Errorf("%d keys are remembered, want none", len(deferred.keys))
 		}
 	})
 }

@@ -54,7 +54,7 @@ func bulk(ctx context.Context, e *environment, n int, last bool, r *report.Repor
 				return err
 			}
 			detail = cpuSpent(cpu, cpuTimes())
-			return e.awaitNoRequests(ctx, afterBurst)
+			return e.awaitNoRequests(ctx, after(took.usable))
 		})
 		if err != nil {
 			return err
@@ -74,8 +74,8 @@ func bulk(ctx context.Context, e *environment, n int, last bool, r *report.Repor
 			addUsage(r, n, 80, usedBefore, usedAfter)
 			return nil
 		}
-		_, err = unexportAll(ctx, agents, prefix, n)
-		return errors.Join(err, e.awaitNoRequests(ctx, afterBurst))
+		gone, err := unexportAll(ctx, agents, prefix, n)
+		return errors.Join(err, e.awaitNoRequests(ctx, after(gone)))
 	})
 }
 
@@ -101,7 +101,7 @@ func unexportsAtOnce(ctx context.Context, e *environment, size sizes, r *report.
 			}
 			e.exported = 0
 			detail = cpuSpent(cpu, cpuTimes())
-			return e.awaitNoRequests(ctx, afterBurst)
+			return e.awaitNoRequests(ctx, after(took))
 		})
 		if err != nil {
 			return err
@@ -126,11 +126,12 @@ func (e *environment) ensureExported(ctx context.Context, size sizes) error {
 		return err
 	}
 	return withPropagators(ctx, e, func(ctx context.Context, agents agentPropagator, _ barePropagator) error {
-		if _, err := exportAll(ctx, agents, bulkPrefix(n), n); err != nil {
+		took, err := exportAll(ctx, agents, bulkPrefix(n), n)
+		if err != nil {
 			return err
 		}
 		e.exported = n
-		return e.awaitNoRequests(ctx, afterBurst)
+		return e.awaitNoRequests(ctx, after(took.usable))
 	})
 }
 

@@ -96,7 +96,7 @@ func clientConnects(ctx context.Context, e *environment, size sizes, r *report.R
 	addTimes(r, "export → a pod has connected by name and got an answer", connected, nil, 0)
 	r.Rows[len(r.Rows)-2].Detail = fmt.Sprintf("the first query of %d of %d clients came too early; cluster DNS keeps that answer for a second",
 		denied, size.samples)
-	return e.awaitNoRequests(ctx, afterBurst)
+	return e.awaitNoRequests(ctx, afterSome)
 }
 
 // clientRetry is the pause of the client after a failure.

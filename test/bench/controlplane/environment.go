@@ -142,11 +142,18 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 const (
-	// How long the API servers must have served no request before the agents count as idle. After a
-	// burst that is longer, because agents defer their less urgent writes for up to three seconds.
+	// afterOneService is how long the API servers must have served no request before the agents count as
+	// idle.
 	afterOneService = 800 * time.Millisecond
-	afterBurst      = 4 * time.Second
+	// afterSome is the same after a few dozen services, one at a time.
+	afterSome = 6 * time.Second
+	// maxDeferral is for how long agents defer their less urgent writes after a burst.
+	maxDeferral = 30 * time.Second
 )
+
+// after returns how long the API servers must have served no request before the agents count as
+// idle after a burst of some length: agents defer their less urgent writes for as long as that.
+func after(burst time.Duration) time.Duration { return time.Second + min(burst, maxDeferral) }
 
 // awaitNoRequests waits until the API servers have served no request of the agents for a period.
 func (e *environment) awaitNoRequests(ctx context.Context, period time.Duration) error {

@@ -56,7 +56,7 @@ func restarts(ctx context.Context, e *environment, size sizes, r *report.Report)
 			if took, err = e.untilIdle(ctx, m, start); err != nil {
 				return err
 			}
-			return e.awaitNoRequests(ctx, afterBurst)
+			return e.awaitNoRequests(ctx, afterSome)
 		})
 		if err != nil {
 			return err

@@ -43,7 +43,7 @@ func oneAtATime(ctx context.Context, e *environment, size sizes, r *report.Repor
 	addTimes(r, "of that: export → clusterset IP", agents.ip, bare.usable, 0)
 	addTimes(r, "endpoint change → slice", agents.change, bare.change, budgetChange)
 	addTimes(r, "unexport → gone", agents.gone, bare.gone, budgetGone)
-	return e.awaitNoRequests(ctx, afterBurst)
+	return e.awaitNoRequests(ctx, afterSome)
 }
 
 // measure exports, changes and unexports the services from … to-1 and records the duration of each

@@ -67,7 +67,7 @@ func (e *environment) start(ctx context.Context) error {
 		}
 		e.closers = append(e.closers, s.member.Kill)
 	}
-	return e.awaitNoRequests(ctx, afterBurst)
+	return e.awaitNoRequests(ctx, afterSome)
 }
 
 func (e *environment) startPlanes(ctx context.Context) error {

@@ -44,7 +44,7 @@ func podChange(ctx context.Context, e *environment, size sizes, r *report.Report
 	if _, err := observer.await(ctx, factUsable(svc.Name)); err != nil {
 		return err
 	}
-	if err := e.awaitNoRequests(ctx, afterBurst); err != nil {
+	if err := e.awaitNoRequests(ctx, afterSome); err != nil {
 		return err
 	}
 	requests, err := e.requestsDuring(ctx, func() error {
@@ -63,7 +63,7 @@ func podChange(ctx context.Context, e *environment, size sizes, r *report.Report
 				return err
 			}
 		}
-		return e.awaitNoRequests(ctx, afterBurst)
+		return e.awaitNoRequests(ctx, afterSome)
 	})
 	if err != nil {
 		return err

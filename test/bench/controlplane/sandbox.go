@@ -81,7 +81,7 @@ func (e *environment) startSandbox(ctx context.Context, dir string) error {
 	if e.client, err = e.startClient(ctx, env.WorkloadImage()); err != nil {
 		return err
 	}
-	return e.awaitNoRequests(ctx, afterBurst)
+	return e.awaitNoRequests(ctx, afterSome)
 }
 
 // chooseEndpoints takes the addresses of endpoints from the range of the exporter's pods: importers

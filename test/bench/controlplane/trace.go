@@ -37,7 +37,7 @@ func traceSteps(ctx context.Context, e *environment, size sizes, r *report.Repor
 		if err := e.watchTrace(ctx, traced); err != nil {
 			return err
 		}
-		if err := e.awaitNoRequests(ctx, afterBurst); err != nil {
+		if err := e.awaitNoRequests(ctx, afterSome); err != nil {
 			return err
 		}
 		for i := range size.samples {

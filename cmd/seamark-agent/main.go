@@ -38,7 +38,7 @@ func command() *cobra.Command {
 	flags.BoolVar(&options.CreateNamespaces, "create-namespaces", false,
 		"create missing namespaces for imported services instead of leaving those services out")
 	flags.BoolVar(&options.FailoverProxy, "failover-proxy", false,
-		"seamark-proxy runs on the nodes with --failover-only: let it act first when a cluster becomes unreachable")
+		"seamark-proxy runs on the nodes with --failover-only: let it act first when a cluster with many services becomes unreachable")
 	flags.BoolVar(&options.BesideSubmariner, "beside-submariner", false,
 		"restore the version of the MCS API that Submariner's operator removes from its CRDs at each start")
 	flags.BoolVar(&options.ConfigureClusterDNS, "configure-cluster-dns", false,

@@ -64,7 +64,7 @@ type Options struct {
 	// CreateNamespaces creates missing namespaces instead of leaving their services out.
 	CreateNamespaces bool
 	// FailoverProxy is set if seamark-proxy runs on the nodes and takes over the services of an
-	// unreachable cluster.
+	// unreachable cluster. The slices of many services then wait for it.
 	FailoverProxy bool
 	// BesideSubmariner restores what Submariner's operator removes from the CRDs of the MCS API.
 	BesideSubmariner bool

@@ -15,10 +15,25 @@ import (
 	"github.com/seamark-dev/seamark/internal/objects/reachable"
 )
 
-// proxiesFirst is how long slices wait after a verdict where seamark-proxy takes over on the nodes.
-// The writes of a thousand services, and kube-proxy that follows them, would take the cores and the
-// lock of the kernel's rules just when the proxies need both.
-const proxiesFirst = 2 * time.Second
+const (
+	// proxiesFirst is how long the slices of many services wait after a verdict where seamark-proxy
+	// takes over on the nodes. The writes of a thousand services, and kube-proxy that follows them,
+	// would take the cores and the lock of the kernel's rules just when the proxies need both.
+	proxiesFirst = 2 * time.Second
+	// manyServices is how many services are written without waiting. A hundred slices cost the API
+	// server and kube-proxy a fraction of a second, and nodes on which the proxy has no effect depend
+	// on them.
+	manyServices = 100
+)
+
+// slicesWait returns how long after a verdict the slices of this number of services are written.
+// proxies reports whether seamark-proxy takes them over on the nodes.
+func slicesWait(proxies bool, services int) time.Duration {
+	if proxies && services > manyServices {
+		return proxiesFirst
+	}
+	return 0
+}
 
 // addFailover sets up what publishes unreachable clusters and decides their services anew.
 func (a *agent) addFailover() {
@@ -31,8 +46,8 @@ func (a *agent) addFailover() {
 		services := a.sources.importedFrom(clusters)
 		p.Log.Info("deciding anew which endpoints of clusters are used", "members", clusters, "services", len(services))
 		follow := func() { a.failedOver.Push(services...) }
-		if a.FailoverProxy {
-			time.AfterFunc(proxiesFirst, follow)
+		if wait := slicesWait(a.FailoverProxy, len(services)); wait > 0 {
+			time.AfterFunc(wait, follow)
 		} else {
 			follow()
 		}

@@ -236,6 +236,9 @@ func TestChecks(t *testing.T) {
 			nftables(f, 2, 0)
 			f.Clusters[0].DataPlane = v1alpha1.DataPlaneService
 		}, "data-plane", "east", Warn, "2 of 3 nodes"},
+		"without proxy for failovers": {func(f *Facts) {
+			f.Clusters[0].DataPlane = v1alpha1.DataPlaneService
+		}, "data-plane", "east", Pass, "or its replacement)"},
 		"proxy for failovers well": {func(f *Facts) {
 			nftables(f, 3, 0)
 			f.Clusters[0].DataPlane = v1alpha1.DataPlaneService

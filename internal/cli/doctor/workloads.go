@@ -171,8 +171,9 @@ func checkDataPlane(f *Facts) []Result {
 		case c.DataPlane == "":
 			return skip("not known which it is: neither the membership nor the broker can be read")
 		case plane.DerivesService && c.Proxy != nil && c.Proxy.Ready < c.Proxy.Want:
-			return warn(c.describe("proxy"), "the cluster's own Services; seamark-proxy, which takes over while a cluster is unreachable, "+
-				"is ready on %d of %d nodes", c.Proxy.Ready, c.Proxy.Want)
+			return warn(c.describe("proxy")+"; where it cannot run: seamark join --set proxy.failover=false",
+				"the cluster's own Services; seamark-proxy, which takes over while a cluster is unreachable, "+
+					"is ready on %d of %d nodes", c.Proxy.Ready, c.Proxy.Want)
 		case plane.DerivesService && c.Proxy != nil:
 			return pass("the cluster's own Services (kube-proxy or its replacement); seamark-proxy, which takes over while a cluster is "+
 				"unreachable, is ready on all %d nodes", c.Proxy.Want)

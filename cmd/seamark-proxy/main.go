@@ -26,7 +26,7 @@ func command() *cobra.Command {
 		Long: "seamark-proxy runs on each node of a cluster whose data plane is nftables. It reads the imported services of its\n" +
 			"own cluster and keeps one nftables table, inet seamark. When it ends, the table stays and connections go on.\n" +
 			"With --failover-only it runs beside kube-proxy, where the data plane is service: it takes over the services of\n" +
-			"which a cluster is unreachable, until kube-proxy has followed.\n" +
+			"which a cluster is unreachable, until kube-proxy has followed. When it ends, it removes the table.\n" +
 			"It needs CAP_NET_ADMIN in the node's network namespace, and no nft program.",
 		Args:    cobra.NoArgs,
 		Version: version.String(),

@@ -113,6 +113,36 @@ func splitImage(image string) (repository, tag string, err error) {
 	return image[:colon], image[colon+1:], nil
 }
 
+// adapt sets the values that depend on the cluster and that the user did not choose, and the pod
+// security standard of the namespace. A note on standard error says what was turned off.
+func adapt(ctx context.Context, s *session, local survey.Connection, values map[string]any) (map[string]any, error) {
+	if beside, err := crds.HasSubmariner(ctx, local.Client); err != nil {
+		return nil, err
+	} else if _, chosen := values["besideSubmariner"]; beside && !chosen {
+		values["besideSubmariner"] = true
+	}
+	planned, err := chart.PlannedValues(local.Config, values)
+	if err != nil {
+		return nil, err
+	}
+	values, note, err := chart.AdaptFailover(ctx, local.Client, values, planned)
+	if err != nil {
+		return nil, err
+	}
+	if note != "" {
+		fmt.Fprintf(s.ErrOut, "note: %s\n", note)
+		if planned, err = chart.PlannedValues(local.Config, values); err != nil {
+			return nil, err
+		}
+	}
+	proxy, err := chart.RunsProxy(planned)
+	if err != nil {
+		return nil, err
+	}
+	_, err = chart.EnsurePodSecurity(ctx, local.Client, proxy)
+	return values, err
+}
+
 // install installs the workloads in a cluster that has joined, and makes its DNS use them.
 func (f *installFlags) install(
 	ctx context.Context, cmd *cobra.Command, s *session, local survey.Connection, invitation objects.Membership, member brokeradmin.JoinResult,
@@ -121,20 +151,7 @@ func (f *installFlags) install(
 	if err != nil {
 		return chart.Release{}, nil, err
 	}
-	if beside, err := crds.HasSubmariner(ctx, local.Client); err != nil {
-		return chart.Release{}, nil, err
-	} else if _, chosen := values["besideSubmariner"]; beside && !chosen {
-		values["besideSubmariner"] = true
-	}
-	planned, err := chart.PlannedValues(local.Config, values)
-	if err != nil {
-		return chart.Release{}, nil, err
-	}
-	proxy, err := chart.RunsProxy(planned)
-	if err != nil {
-		return chart.Release{}, nil, err
-	}
-	if _, err := chart.EnsurePodSecurity(ctx, local.Client, proxy); err != nil {
+	if values, err = adapt(ctx, s, local, values); err != nil {
 		return chart.Release{}, nil, err
 	}
 	asValue, err := invitationValue(invitation)

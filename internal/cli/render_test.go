@@ -72,8 +72,10 @@ func TestRender(t *testing.T) {
 		with, lack []string
 	}{
 		{[]string{"chart", "render"},
-			[]string{crd, namespace, "Secret seamark-broker", "Deployment seamark-agent"},
-			[]string{"Secret seamark-invitation", "DaemonSet seamark-proxy"}},
+			[]string{crd, namespace, "Secret seamark-broker", "DaemonSet seamark-proxy", "Deployment seamark-agent"},
+			[]string{"Secret seamark-invitation"}},
+		{[]string{"chart", "render", "--set", "proxy.failover=false"}, []string{crd, namespace, "Deployment seamark-agent"},
+			[]string{"DaemonSet seamark-proxy"}},
 		{[]string{"chart", "render", "--invitation", invitation, "-f", values, "--set", "dns.replicas=4"},
 			[]string{crd, namespace, "Secret seamark-invitation", "DaemonSet seamark-proxy"}, nil},
 		{[]string{"chart", "render", "--skip-crds"}, []string{namespace, "Deployment seamark-dns"}, []string{crd}},
@@ -102,9 +104,14 @@ func TestRender(t *testing.T) {
 			}
 		})
 	}
-	if got := printed(t, "chart", "render", "-f", values, "--set", "dns.replicas=4"); !strings.Contains(got, "replicas: 4\n") ||
-		!strings.Contains(got, "pod-security.kubernetes.io/enforce: privileged") {
-		t.Error("--set does not win over the file, or the namespace does not admit the proxy")
+	if got := printed(t, "chart", "render", "-f", values, "--set", "dns.replicas=4"); !strings.Contains(got, "replicas: 4\n") {
+		t.Error("--set does not win over the file")
+	}
+	for flags, standard := range map[string]string{"": "privileged", "-f " + values: "privileged", "--set proxy.failover=false": "restricted"} {
+		got := printed(t, append([]string{"chart", "render"}, strings.Fields(flags)...)...)
+		if !strings.Contains(got, "pod-security.kubernetes.io/enforce: "+standard+"\n") {
+			t.Errorf("%s: the namespace does not enforce %s", flags, standard)
+		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/seamark-dev/seamark/api/v1alpha1"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -39,10 +38,9 @@ func RunsProxy(values map[string]any) (bool, error) {
 		return false, err
 	}
 	all := loader.MergeMaps(c.Values, values)
-	plane, _ := all["dataPlane"].(string)
 	proxy, _ := all["proxy"].(map[string]any)
 	failover, _ := proxy["failover"].(bool)
-	of := objects.DataPlaneOf(v1alpha1.DataPlane(plane))
+	of := objects.DataPlaneOf(planeOf(all))
 	return of.RunsProxy || of.DerivesService && failover, nil
 }
 

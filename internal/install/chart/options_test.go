@@ -140,15 +140,16 @@ func TestOptions(t *testing.T) {
 			same("Deployment seamark-agent", agentContainer+"/imagePullPolicy", "Never")},
 		{"image.pullSecrets={registry}", same("Deployment seamark-agent", agentPod+"/imagePullSecrets", nil),
 			same("Deployment seamark-agent", agentPod+"/imagePullSecrets/[0]/name", "registry")},
-		{"dataPlane=nftables", exists("no DaemonSet seamark-proxy", "no ClusterRole seamark-proxy", "no ServiceAccount seamark-proxy"),
-			exists("DaemonSet seamark-proxy", "ClusterRole seamark-proxy", "ClusterRoleBinding seamark-proxy", "ServiceAccount seamark-proxy")},
-		{"proxy.failover=true", exists("no DaemonSet seamark-proxy"),
-			exists("DaemonSet seamark-proxy", "ClusterRole seamark-proxy", "ClusterRoleBinding seamark-proxy", "ServiceAccount seamark-proxy")},
-		{"proxy.failover=true", exists(), holds("DaemonSet seamark-proxy", agentContainer+"/args", "--failover-only")},
-		{"proxy.failover=true", lacks("Deployment seamark-agent", agentContainer+"/args", "failover-proxy"),
-			holds("Deployment seamark-agent", agentContainer+"/args", "--failover-proxy")},
-		{"dataPlane=nftables,proxy.failover=true", exists(), lacks("DaemonSet seamark-proxy", agentContainer+"/args", "failover-only")},
-		{"dataPlane=none,proxy.failover=true", exists(), exists("no DaemonSet seamark-proxy")},
+		{"dataPlane=nftables", holds("DaemonSet seamark-proxy", agentContainer+"/args", "--failover-only"),
+			lacks("DaemonSet seamark-proxy", agentContainer+"/args", "failover-only")},
+		{"dataPlane=nftables", holds("Deployment seamark-agent", agentContainer+"/args", "--failover-proxy"),
+			lacks("Deployment seamark-agent", agentContainer+"/args", "failover-proxy")},
+		{"proxy.failover=false", exists(proxyObjects...), exists(without(proxyObjects)...)},
+		{"proxy.failover=false", holds("Deployment seamark-agent", agentContainer+"/args", "--failover-proxy"),
+			lacks("Deployment seamark-agent", agentContainer+"/args", "failover-proxy")},
+		{"proxy.failover=null", exists(proxyObjects...), exists(without(proxyObjects)...)}, // helm upgrade --reuse-values
+		{"dataPlane=nftables,proxy.failover=false", exists(), exists(proxyObjects...)},
+		{"dataPlane=none", exists(proxyObjects...), exists(without(proxyObjects)...)},
 		{"dataPlane=none", agentMayCreate("services", true), agentMayCreate("services", false)},
 		{"besideSubmariner=true", exists(), holds("Deployment seamark-agent", agentContainer+"/args", "--beside-submariner")},
 		{"createNamespaces=true", agentMayCreate("namespaces", false), agentMayCreate("namespaces", true)},
@@ -223,7 +224,7 @@ func TestOptions(t *testing.T) {
 		{"dns.resources.requests.cpu=2", same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", "50m"),
 			same("Deployment seamark-dns", agentContainer+"/resources/requests/cpu", int64(2))},
 		{"dataPlane=nftables,metrics.readers[0].namespace=monitoring,metrics.readers[0].name=prometheus",
-			exists("no ClusterRole seamark-metrics", "no ServiceAccount seamark-metrics"),
+			exists("ClusterRole seamark-metrics", "ServiceAccount seamark-metrics"),
 			func(t *testing.T, o map[string]*unstructured.Unstructured) {
 				subjects, _, _ := unstructured.NestedSlice(o["ClusterRoleBinding seamark-metrics"].Object, "subjects")
 				want := map[string]any{"kind": "ServiceAccount", "namespace": "monitoring", "name": "prometheus"}
@@ -275,6 +276,12 @@ func TestOptions(t *testing.T) {
 var beaconObjects = []string{
 	"Deployment seamark-beacon", "Service seamark-beacon", "Secret seamark-beacon", "ServiceAccount seamark-beacon",
 	"PodDisruptionBudget seamark-beacon",
+}
+
+// proxyObjects are what the chart has for the proxy.
+var proxyObjects = []string{
+	"DaemonSet seamark-proxy", "ServiceAccount seamark-proxy", "ClusterRole seamark-proxy", "ClusterRoleBinding seamark-proxy",
+	"ClusterRole seamark-metrics", "ServiceAccount seamark-metrics",
 }
 
 // uiObjects are what the chart has for the page.

@@ -56,8 +56,14 @@ type Release struct {
 // values overrides them. If nothing would change and every object exists, nothing is written. An
 // earlier installation that has the invitation among its values gets the given one: otherwise it
 // would put the old one back. Install does not install CRDs; package internal/install/crds does. It
-// does not wait for pods; Wait does.
+// does not wait for pods; Wait does. If admission refuses a proxy that can be left out, the error
+// says how.
 func Install(ctx context.Context, config *rest.Config, values, invitation map[string]any) (Release, error) {
+	result, err := apply(ctx, config, values, invitation)
+	return result, adviseOnRefusal(err, values)
+}
+
+func apply(ctx context.Context, config *rest.Config, values, invitation map[string]any) (Release, error) {
 	result := Release{Name: ReleaseName, Namespace: Namespace}
 	c, err := Load()
 	if err != nil {

@@ -51,12 +51,16 @@ func StopAgent(ctx context.Context, c client.Client, timeout time.Duration) erro
 }
 
 // RetireProxy restarts every node's proxy with cleanupFlag, so that uninstalling leaves no rules in
-// the nodes' kernels. Without a proxy it does nothing.
+// the nodes' kernels. Without a proxy it does nothing, and neither if all pods run with failoverFlag:
+// such a proxy always removes its rules when it ends.
 func RetireProxy(ctx context.Context, c client.Client, timeout time.Duration) error {
 	proxy := &appsv1.DaemonSet{}
 	key := types.NamespacedName{Namespace: Namespace, Name: proxyDaemonSet}
 	if err := c.Get(ctx, key, proxy); err != nil {
 		return client.IgnoreNotFound(err)
+	}
+	if runsForFailover(proxy) && isRolledOut(proxy) {
+		return nil
 	}
 	before := proxy.DeepCopy()
 	if !addCleanupFlag(proxy) {
@@ -69,10 +73,21 @@ func RetireProxy(ctx context.Context, c client.Client, timeout time.Duration) er
 		if err := c.Get(ctx, key, proxy); err != nil {
 			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 		}
-		s := proxy.Status
-		return s.ObservedGeneration >= proxy.Generation && s.UpdatedNumberScheduled == s.DesiredNumberScheduled &&
-			s.NumberReady == s.DesiredNumberScheduled, nil
+		return isRolledOut(proxy) && proxy.Status.NumberReady == proxy.Status.DesiredNumberScheduled, nil
 	})
+}
+
+// runsForFailover reports whether the proxy runs beside the data plane of the cluster, which works
+// without it.
+func runsForFailover(proxy *appsv1.DaemonSet) bool {
+	return slices.ContainsFunc(proxy.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+		return slices.Contains(c.Args, failoverFlag)
+	})
+}
+
+// isRolledOut reports whether all pods of a DaemonSet are of its current generation, ready or not.
+func isRolledOut(d *appsv1.DaemonSet) bool {
+	return d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedNumberScheduled == d.Status.DesiredNumberScheduled
 }
 
 // addCleanupFlag adds the flag and lets the DaemonSet update all nodes at once. It reports false if

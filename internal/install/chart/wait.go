@@ -16,9 +16,10 @@ import (
 
 const waitPoll = 500 * time.Millisecond
 
-// Wait waits until every workload of the release is ready in its current generation. It calls
-// progress with each new line about a workload that is not. After the timeout it fails, and the
-// error says which workloads are not ready and why.
+// Wait waits until every workload of the release is ready in its current generation, except a proxy
+// for failovers: the cluster serves without it, and a node that is down, or runs no pods with its
+// network, must not make join fail. It calls progress with each new line about a workload that is
+// not ready. After the timeout it fails, and the error says which workloads are not ready and why.
 func Wait(ctx context.Context, c client.Client, timeout time.Duration, progress func(string)) error {
 	var reported, missing []string
 	err := wait.PollUntilContextTimeout(ctx, waitPoll, timeout, true, func(ctx context.Context) (bool, error) {
@@ -65,7 +66,8 @@ func readWorkloads(ctx context.Context, c client.Client) (workloads, error) {
 	return workloads{deployments.Items, daemonSets.Items, pods.Items}, nil
 }
 
-// missing returns a line for each workload that is not ready: how many pods are, and why not all.
+// missing returns a line for each workload that is not ready and has to be: how many pods are, and
+// why not all.
 func (w workloads) missing() []string {
 	var out []string
 	add := func(kind, name string, ready, want int32, done bool) {
@@ -82,9 +84,12 @@ func (w workloads) missing() []string {
 	}
 	for i := range w.daemonSets {
 		d := &w.daemonSets[i]
+		if runsForFailover(d) {
+			continue
+		}
 		want := d.Status.DesiredNumberScheduled
 		add("DaemonSet", d.Name, d.Status.NumberReady, want,
-			d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedNumberScheduled == want && d.Status.NumberAvailable == want)
+			isRolledOut(d) && d.Status.NumberAvailable == want)
 	}
 	return out
 }

@@ -30,6 +30,34 @@ func waiting(reason, message string) corev1.Pod {
 	}})
 }
 
+// proxyWith returns a DaemonSet of which no pod is ready.
+func proxyWith(args ...string) appsv1.DaemonSet {
+	proxy := appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, UpdatedNumberScheduled: 3}}
+	proxy.Name = "seamark-proxy"
+	proxy.Spec.Template.Spec.Containers = []corev1.Container{{Name: "proxy", Args: args}}
+	return proxy
+}
+
+// A proxy that removes its rules by itself needs no restart before it is uninstalled; one that was
+// the data plane until now does, as long as a pod of it may run.
+func TestRunsForFailover(t *testing.T) {
+	behind := proxyWith("--node-name=a", "--failover-only")
+	behind.Status.UpdatedNumberScheduled = 2
+	for name, test := range map[string]struct {
+		proxy              appsv1.DaemonSet
+		failover, complete bool
+	}{
+		"data plane":             {proxyWith("--node-name=a"), false, true},
+		"for failovers":          {proxyWith("--node-name=a", "--failover-only"), true, true},
+		"data plane until now":   {behind, true, false},
+		"has no container (yet)": {appsv1.DaemonSet{}, false, true},
+	} {
+		if failover, complete := runsForFailover(&test.proxy), isRolledOut(&test.proxy); failover != test.failover || complete != test.complete {
+			t.Errorf("%s: for failovers %t, rolled out %t", name, failover, complete)
+		}
+	}
+}
+
 // The line about a workload that is not ready contains the reason from its pods.
 func TestMissing(t *testing.T) {
 	half := appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 1, AvailableReplicas: 1}
@@ -66,6 +94,7 @@ func TestMissing(t *testing.T) {
 				DesiredNumberScheduled: 3, UpdatedNumberScheduled: 3, NumberReady: 2, NumberAvailable: 2,
 			},
 		}}}, "DaemonSet seamark-proxy: 2 of 3 ready"},
+		"proxy for failovers": {workloads{daemonSets: []appsv1.DaemonSet{proxyWith("--failover-only")}}, ""},
 	} {
 		got := strings.Join(test.w.missing(), "\n")
 		if (test.want == "") != (got == "") || !strings.Contains(got, test.want) {

@@ -221,20 +221,19 @@ func checkDataPlane(t *testing.T, b *fixture) {
 	enforced := func() string {
 		return get(b, "east", "", chart.Namespace, &corev1.Namespace{}).Labels["pod-security.kubernetes.io/enforce"]
 	}
-	checkAdmitted(t, b, "seamark-agent", "seamark-dns", "seamark-beacon")
-	if enforced() != "restricted" {
-		t.Errorf("the namespace enforces %q", enforced())
-	}
-	for _, flags := range []string{"--set proxy.failover=true", ""} { // a value stays until it is changed
-		b.join("east", "east", flags)
+	forFailovers := func() bool {
 		args := get(b, "east", chart.Namespace, "seamark-proxy", &appsv1.DaemonSet{}).Spec.Template.Spec.Containers[0].Args
-		if enforced() != "privileged" || !slices.Contains(args, "--failover-only") {
-			t.Errorf("with the proxy for failovers (%q) the namespace enforces %q, and the proxy runs with %v", flags, enforced(), args)
-		}
+		return slices.Contains(args, "--failover-only")
 	}
-	b.join("east", "east", "--set proxy.failover=false")
-	if enforced() != "restricted" {
-		t.Errorf("without the proxy for failovers the namespace enforces %q", enforced())
+	if enforced() != "privileged" || !forFailovers() {
+		t.Errorf("by default the namespace enforces %q, and the proxy runs for failovers: %t", enforced(), forFailovers())
+	}
+	for _, flags := range []string{"--set proxy.failover=false", ""} { // a value stays until it is changed
+		b.join("east", "east", flags)
+		if enforced() != "restricted" {
+			t.Errorf("without the proxy for failovers (%q) the namespace enforces %q", flags, enforced())
+		}
+		checkAdmitted(t, b, "seamark-agent", "seamark-dns", "seamark-beacon")
 	}
 	b.join("east", "east", "--dataplane nftables")
 	if enforced() != "privileged" {
@@ -244,8 +243,9 @@ func checkDataPlane(t *testing.T, b *fixture) {
 	if err := b.client("east").Create(t.Context(), podOf("proxy", proxy.Spec.Template), client.DryRunAll); err != nil {
 		t.Errorf("a pod of the proxy is rejected: %v", err)
 	}
-	b.join("east", "east", "")
-	get(b, "east", chart.Namespace, "seamark-proxy", &appsv1.DaemonSet{})
+	if b.join("east", "east", ""); forFailovers() {
+		t.Error("with the data plane nftables the proxy runs for failovers only")
+	}
 	b.join("east", "east", "--dataplane service")
 	err := b.client("east").Get(t.Context(), client.ObjectKeyFromObject(proxy), proxy)
 	if client.IgnoreNotFound(err) != nil || err == nil {
@@ -254,7 +254,10 @@ func checkDataPlane(t *testing.T, b *fixture) {
 	if err := b.client("east").Create(t.Context(), podOf("proxy", proxy.Spec.Template), client.DryRunAll); err == nil {
 		t.Error("a pod with the nodes' network is admitted without the proxy")
 	}
-	b.join("east", "east", "--dataplane nftables") // leave must remove the proxy too
+	b.join("east", "east", "--set proxy.failover=true") // leave must remove the proxy too
+	if enforced() != "privileged" || !forFailovers() {
+		t.Errorf("with the proxy again the namespace enforces %q, and the proxy runs for failovers: %t", enforced(), forFailovers())
+	}
 }
 
 // checkAdmitted checks that admission accepts pods of the Deployments.

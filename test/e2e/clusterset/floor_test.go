@@ -17,7 +17,7 @@ import (
 )
 
 var floor = flag.Bool("failover.floor", false,
-	"measure also how soon many services leave a lost cluster without Seamark; leave out the step ProxyForFailovers then")
+	"measure also how soon many services leave a lost cluster without Seamark; use it with -failover.alone")
 
 // floorOfMany measures the least that a failover of many services takes where traffic follows their
 // EndpointSlices. No agent runs, and nothing has to be found out: the slices of the cluster are

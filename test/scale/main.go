@@ -31,11 +31,11 @@ import (
 
 // memoryLimit is how much memory this process may use. It holds all simulated members, and collects
 // garbage rarely, to leave the cores to what is measured.
-const memoryLimit = 12 << 30
+const memoryLimit = 14 << 30
 
 func main() {
 	debug.SetMemoryLimit(memoryLimit)
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(1500)
 	members := flag.String("members", "", "numbers of simulated members, such as 10,50,100 (the default; 10,25 with -quick)")
 	services := flag.Int("services", 0, "services of the clusterset, at each number of members (default 1000; 100 with -quick)")
 	list := flag.String("scenario", "", "run only these: "+describeScenarios())

@@ -167,7 +167,7 @@ func (f *installFlags) install(
 		if err := chart.Wait(ctx, local.Client, f.timeout, progress); err != nil {
 			return release, nil, err
 		}
-		if err := chart.DeliverBeaconKey(ctx, local.Client); err != nil {
+		if err := chart.DeliverBeaconKey(ctx, local.Client, progress); err != nil {
 			fmt.Fprintf(s.ErrOut, "note: beacons of this cluster answer up to 90 s later: %v\n", err)
 		}
 	}

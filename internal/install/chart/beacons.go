@@ -24,10 +24,11 @@ const keyTimeout = 15 * time.Second
 
 // DeliverBeaconKey makes kubelets read the key that the agent has written for the beacons. A
 // kubelet reads the Secrets of a pod again when the pod changes, otherwise only every minute or so.
-// Until then no other cluster can probe this one. If the agent writes no key in time, or there are
-// no beacons, nothing is changed: kubelets find the key later.
-func DeliverBeaconKey(ctx context.Context, c client.Client) error {
-	version, err := awaitBeaconKey(ctx, c)
+// Until then no other cluster can probe this one. progress is called if the key has to be waited
+// for. DeliverBeaconKey fails if the agent writes no key in time: kubelets find it later. Without
+// beacons it does nothing.
+func DeliverBeaconKey(ctx context.Context, c client.Client, progress func(string)) error {
+	version, err := awaitBeaconKey(ctx, c, progress)
 	if err != nil || version == "" {
 		return err
 	}
@@ -54,16 +55,21 @@ func DeliverBeaconKey(ctx context.Context, c client.Client) error {
 	return errors.Join(errs...)
 }
 
-// awaitBeaconKey returns the version of the Secret that holds the key; "" if there is no key.
-func awaitBeaconKey(ctx context.Context, c client.Client) (version string, err error) {
-	secret := &corev1.Secret{}
+// awaitBeaconKey returns the version of the Secret that holds the key; "" if there is no Secret.
+func awaitBeaconKey(ctx context.Context, c client.Client, progress func(string)) (version string, err error) {
+	secret, waited := &corev1.Secret{}, false
 	err = wait.PollUntilContextTimeout(ctx, waitPoll, keyTimeout, true, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: objects.BeaconSecret}, secret)
-		return len(secret.Data) > 0 || apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+		done := len(secret.Data) > 0 || apierrors.IsNotFound(err)
+		if err == nil && !done && !waited {
+			waited = true
+			progress(fmt.Sprintf("the agent has not written the key of the beacons yet (%s at most)", keyTimeout))
+		}
+		return done, client.IgnoreNotFound(err)
 	})
 	switch {
 	case wait.Interrupted(err) && ctx.Err() == nil:
-		return "", nil
+		return "", fmt.Errorf("the agent has written no key into Secret %s within %s", objects.BeaconSecret, keyTimeout)
 	case err != nil:
 		return "", fmt.Errorf("read Secret %s: %w", objects.BeaconSecret, err)
 	case len(secret.Data) == 0:

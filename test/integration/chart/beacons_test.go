@@ -2,6 +2,7 @@ package chart
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -39,14 +40,21 @@ func checkBeaconKey(t *testing.T, b *fixture) {
 	if len(secret.Data) > 0 {
 		t.Fatalf("the chart writes %d keys", len(secret.Data))
 	}
-	secret.Data = map[string][]byte{"key": []byte("as the agent does")}
-	if err := c.Update(t.Context(), secret); err != nil {
-		t.Fatal(err)
+	var told []string
+	writeKey := func(line string) { // as the agent does, while join waits for it
+		told = append(told, line)
+		secret.Data = map[string][]byte{"key": []byte("as the agent does")}
+		if err := c.Update(t.Context(), secret); err != nil {
+			t.Error(err)
+		}
 	}
 	var delivered string
 	for range 2 {
-		if err := chart.DeliverBeaconKey(t.Context(), c); err != nil {
+		if err := chart.DeliverBeaconKey(t.Context(), c, writeKey); err != nil {
 			t.Fatal(err)
+		}
+		if want := "the agent has not written the key of the beacons yet (15s at most)"; !slices.Equal(told, []string{want}) {
+			t.Errorf("while the key is waited for, join says %q", told)
 		}
 		version, annotation := annotated(objects.BeaconService)
 		if annotation != secret.ResourceVersion {
@@ -65,7 +73,7 @@ func checkBeaconKey(t *testing.T, b *fixture) {
 	if err := c.Delete(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	if err := chart.DeliverBeaconKey(t.Context(), c); err != nil {
+	if err := chart.DeliverBeaconKey(t.Context(), c, writeKey); err != nil {
 		t.Errorf("without beacons: %v", err)
 	}
 	b.join("east", "east", "--set beacon.replicas=3") // helm restores the Secret

@@ -22,9 +22,12 @@ const (
 	minQuietPeriod = 100 * time.Millisecond
 	// maxQuietPeriod bounds for how long after a burst writes are deferred.
 	maxQuietPeriod = 30 * time.Second
-	// burstGap is the longest pause between two urgent writes of a burst. Some thirty such writes a
-	// second and less are a load that all clusters keep up with, for as long as it lasts.
-	burstGap = 50 * time.Millisecond
+	// usualRate is how many urgent writes a second are a load that all clusters keep up with, for as
+	// long as it lasts. From burstSize writes beyond that on there is a burst. It counts at most
+	// maxExcess of them, so a burst is over when there was no write for a second.
+	usualRate = 30
+	burstSize = 8
+	maxExcess = 32
 	// maxDeferral bounds for how long a write is deferred. Five thousand services take about this long
 	// on two cores; writes that no client waits for would slow down the last of them.
 	maxDeferral = 2 * time.Minute
@@ -38,6 +41,7 @@ const (
 type Burst struct {
 	mu        sync.Mutex
 	lastWrite time.Time
+	excess    float64   // writes beyond the usual rate
 	end       time.Time // when importers have probably followed
 }
 
@@ -46,10 +50,13 @@ func (b *Burst) Extend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if gap := now.Sub(b.lastWrite); gap < burstGap {
+	gap := now.Sub(b.lastWrite)
+	b.excess = max(0, b.excess-usualRate*gap.Seconds())
+	if b.excess > burstSize {
 		// The burst lasts for gap longer, and so does the quiet period after it.
 		b.end = earlier(later(b.end, b.lastWrite).Add(2*gap), now.Add(maxQuietPeriod))
 	}
+	b.excess = min(b.excess+1, maxExcess)
 	b.lastWrite = now
 }
 

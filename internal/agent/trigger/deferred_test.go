@@ -1,6 +1,7 @@
 package trigger
 
 import (
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,15 +27,16 @@ func TestBurstEndsAfterItsQuietPeriod(t *testing.T) {
 				if b.Active() {
 					t.Error("a burst before anything was written")
 				}
-				b.extendFor(test.length, burstGap/2)
-				time.Sleep(test.quiet - time.Millisecond)
+				b.extendFor(test.length, time.Millisecond)
+				time.Sleep(test.quiet - 2*burstSize*time.Millisecond)
 				if !b.Active() {
 					t.Error("the burst is over too early")
 				}
-				time.Sleep(2 * time.Millisecond)
+				time.Sleep(2*burstSize*time.Millisecond + time.Millisecond)
 				if b.Active() {
 					t.Error("the burst lasts too long")
 				}
+				time.Sleep(time.Second)
 				b.Extend()
 				time.Sleep(minQuietPeriod + time.Millisecond)
 				if b.Active() {
@@ -81,9 +83,47 @@ func TestBurstEndsBesideTheUsualLoad(t *testing.T) {
 		if b.over(deferred) {
 			t.Error("importing clusters had no time to follow")
 		}
-		b.extendFor(2*time.Second, minQuietPeriod/2)
+		b.extendFor(6*time.Second, minQuietPeriod/2)
 		if !b.over(deferred) {
 			t.Error("the burst does not end beside the usual load")
+		}
+	})
+}
+
+// TestBurstInClumps has the writes of sixteen workers that wait for a busy API server.
+func TestBurstInClumps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const length = 10 * time.Second
+		var b Burst
+		for start := time.Now(); time.Since(start) < length; time.Sleep(300 * time.Millisecond) {
+			for range 16 {
+				b.Extend()
+			}
+		}
+		time.Sleep(length - time.Second)
+		if !b.Active() {
+			t.Error("the burst is over too early")
+		}
+		time.Sleep(time.Second)
+		if b.Active() {
+			t.Error("the burst lasts too long")
+		}
+	})
+}
+
+// TestRandomLoadIsNoBurst has twenty writes a second at random times.
+func TestRandomLoadIsNoBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 1))
+		var b Burst
+		var longest time.Duration
+		for range 10_000 {
+			time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second/20)))
+			b.Extend()
+			longest = max(longest, time.Until(b.end))
+		}
+		if longest > 3*time.Second {
+			t.Errorf("writes are deferred for up to %s", longest)
 		}
 	})
 }

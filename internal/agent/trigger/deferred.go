@@ -35,9 +35,9 @@ const (
 
 // Burst is a period with many urgent writes: services and endpoints that clients in other clusters
 // wait for. Less urgent writes, such as conditions, are deferred until the importing clusters have
-// followed, so that they do not slow down API servers that are already busy. How long importers need is
-// not known here. They do about as much work as this cluster did, so a burst is over when it was
-// quiet for as long as the burst lasted.
+// followed, so that they do not slow down API servers that are already busy. How long importers
+// need is not known here. They do about as much work as this cluster did, so a burst is over when
+// it was quiet for as long as the burst lasted.
 type Burst struct {
 	mu        sync.Mutex
 	lastWrite time.Time

@@ -71,8 +71,8 @@ func TestDeferralHasABound(t *testing.T) {
 	}
 }
 
-// TestBurstEndsBesideTheUsualLoad has a burst beside a load that leaves no calm. Writes are deferred
-// for as long as without that load.
+// TestBurstEndsBesideTheUsualLoad has a burst beside a load that leaves no calm. Writes are
+// deferred for about as long as without that load.
 func TestBurstEndsBesideTheUsualLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b Burst

@@ -82,8 +82,8 @@ func AdaptFailover(ctx context.Context, c client.Client, values, planned map[str
 	return loader.MergeMaps(values, off), why.note(in.standard), nil
 }
 
-// readFailoverInput reads what decideFailover needs. Where that is decided already, it reads nothing
-// from the cluster.
+// readFailoverInput reads what decideFailover needs. Where that is decided already, it reads
+// nothing from the cluster.
 func readFailoverInput(ctx context.Context, c client.Client, planned map[string]any) (failoverInput, error) {
 	in := failoverInput{chosen: choosesFailover(planned), dataPlane: planeOf(planned)}
 	if in.chosen || !objects.DataPlaneOf(in.dataPlane).DerivesService {
@@ -132,8 +132,8 @@ func (why WithoutFailover) note(standard string) string {
 }
 
 // adviseOnRefusal adds to the error of an installation how to do without the proxy, if admission
-// refused its DaemonSet, the user did not choose it, and the data plane works without it. values are
-// those of the user.
+// refused its DaemonSet, the user did not choose it, and the data plane works without it. values
+// are those of the user.
 func adviseOnRefusal(err error, values map[string]any) error {
 	if choosesFailover(values) || !objects.DataPlaneOf(planeOf(values)).DerivesService || !refusesProxy(err) {
 		return err

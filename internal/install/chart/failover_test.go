@@ -51,7 +51,8 @@ func TestFailoverNotes(t *testing.T) {
 			"and failovers take as long as Cilium needs to follow the EndpointSlices; to run it all the same, join with --set proxy.failover=true",
 		NamespaceRefuses: "proxy.failover is set to false: namespace seamark-system enforces the pod security standard baseline, " +
 			"which does not admit seamark-proxy, and with kube-proxy alone failovers take some seconds longer; to run it: " +
-			"kubectl label namespace seamark-system --overwrite pod-security.kubernetes.io/enforce=privileged, then join with --set proxy.failover=true",
+			"kubectl label namespace seamark-system --overwrite pod-security.kubernetes.io/enforce=privileged, " +
+			"then join with --set proxy.failover=true",
 		"": "",
 	} {
 		if got := why.note("baseline"); got != want {

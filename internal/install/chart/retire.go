@@ -51,8 +51,8 @@ func StopAgent(ctx context.Context, c client.Client, timeout time.Duration) erro
 }
 
 // RetireProxy restarts every node's proxy with cleanupFlag, so that uninstalling leaves no rules in
-// the nodes' kernels. Without a proxy it does nothing, and neither if all pods run with failoverFlag:
-// such a proxy always removes its rules when it ends.
+// the nodes' kernels. Without a proxy it does nothing, and neither if all pods run with
+// failoverFlag: such a proxy always removes its rules when it ends.
 func RetireProxy(ctx context.Context, c client.Client, timeout time.Duration) error {
 	proxy := &appsv1.DaemonSet{}
 	key := types.NamespacedName{Namespace: Namespace, Name: proxyDaemonSet}

@@ -142,8 +142,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 const (
-	// afterOneService is how long the API servers must have served no request before the agents count as
-	// idle.
+	// afterOneService is how long the API servers must have served no request before the agents count
+	// as idle.
 	afterOneService = 800 * time.Millisecond
 	// afterSome is the same after a few dozen services, one at a time.
 	afterSome = 6 * time.Second

@@ -39,8 +39,8 @@ func TestJoinWithoutProxyForFailovers(t *testing.T) {
 
 	t.Run("namespace of the user", func(t *testing.T) {
 		o := b.must(joinEast)
-		if !strings.Contains(o.Stderr, "note: proxy.failover is set to false: namespace seamark-system enforces the pod security standard restricted") ||
-			b.runsProxy() {
+		const note = "note: proxy.failover is set to false: namespace seamark-system enforces the pod security standard restricted"
+		if !strings.Contains(o.Stderr, note) || b.runsProxy() {
 			t.Errorf("proxy: %t, standard error: %s", b.runsProxy(), o.Stderr)
 		}
 		if again := b.must(joinEast); strings.Contains(again.Stderr, "note:") || b.runsProxy() {
@@ -102,11 +102,13 @@ func refuseDaemonSets(t *testing.T, b *fixture) {
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"daemonsets"}},
 		},
 	}}}
-	b.create("east", &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: match, Validations: []admissionregistrationv1.Validation{{Expression: "false", Message: "no pods on all nodes"}},
-	}}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-		PolicyName: meta.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-	}})
+	}}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta}
+	binding.Spec.PolicyName = meta.Name
+	binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
+	b.create("east", policy, binding)
 	labels := map[string]string{"app": "trial"}
 	trial := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: chart.Namespace, Name: "trial"}, Spec: appsv1.DaemonSetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{

@@ -14,8 +14,8 @@ var alone = flag.Bool("failover.alone", false,
 	"with the data plane service, turn proxy.failover off in the importer, to measure kube-proxy alone")
 
 // proxyForFailovers checks that the default installation runs seamark-proxy on the nodes of every
-// cluster, ready, and that doctor says so. nftables needs nothing. With -failover.alone it turns the
-// proxy off where the steps after it measure.
+// cluster, ready, and that doctor says so. nftables needs nothing. With -failover.alone it turns
+// the proxy off where the steps after it measure.
 func proxyForFailovers(s *suite) {
 	if s.dataPlane != v1alpha1.DataPlaneService {
 		return

@@ -17,9 +17,12 @@ import (
 )
 
 const (
-	// minQuietPeriod is how long a write is deferred at least: until a single service has arrived in
-	// other clusters.
+	// minQuietPeriod is how long after an urgent write others are deferred at least: until a single
+	// service has arrived in other clusters.
 	minQuietPeriod = 100 * time.Millisecond
+	// maxCalmWait bounds for how long a write waits for such a calm under the usual load, which may
+	// leave none.
+	maxCalmWait = 2 * time.Second
 	// maxQuietPeriod bounds for how long after a burst writes are deferred.
 	maxQuietPeriod = 30 * time.Second
 	// usualRate is how many urgent writes a second are a load that all clusters keep up with, for as
@@ -72,8 +75,8 @@ func (b *Burst) Active() bool {
 func (b *Burst) over(deferred time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now()
-	return !now.Before(earlier(later(b.end, deferred.Add(minQuietPeriod)), deferred.Add(maxDeferral)))
+	calm := earlier(b.lastWrite.Add(minQuietPeriod), deferred.Add(maxCalmWait))
+	return !time.Now().Before(earlier(later(b.end, calm), deferred.Add(maxDeferral)))
 }
 
 func earlier(a, b time.Time) time.Time {

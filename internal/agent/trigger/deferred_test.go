@@ -50,7 +50,7 @@ func TestBurstEndsAfterItsQuietPeriod(t *testing.T) {
 // TestDeferralHasABound defers a write under loads that do not end.
 func TestDeferralHasABound(t *testing.T) {
 	for name, test := range map[string]struct{ every, bound time.Duration }{
-		"a usual load, which leaves no calm":        {minQuietPeriod / 2, minQuietPeriod},
+		"a usual load, which leaves no calm":        {minQuietPeriod / 2, maxCalmWait},
 		"a load of which importers never keep pace": {5 * time.Millisecond, maxDeferral},
 	} {
 		t.Run(name, func(t *testing.T) {

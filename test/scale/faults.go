@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,7 +17,9 @@ import (
 // recover waits after a fault until a new change has arrived in all clusters, and reports how long
 // that took and how many requests the members sent. It counts them for a while after it, too: a
 // second wave may come then. begin is when the fault began, back when the broker was back.
-func (e *environment) recover(ctx context.Context, r results, what string, after time.Duration, begin, back time.Time) error {
+func (e *environment) recover(ctx context.Context, r results, what string, size sizes, begin, back time.Time) error {
+	profiled := make(chan error, 1)
+	go func() { profiled <- e.profile(ctx, strings.ReplaceAll(what, " ", "-"), size.profile) }()
 	if err := e.changeEach(ctx); err != nil {
 		return err
 	}
@@ -26,7 +29,7 @@ func (e *environment) recover(ctx context.Context, r results, what string, after
 	end := time.Now()
 	r.Add(what+" → everything is back", end.Sub(back).Seconds(), "s",
 		fmt.Sprintf("after the broker was ready again, which took %.1f s", back.Sub(begin).Seconds()))
-	if err := sleep(ctx, after); err != nil {
+	if err := errors.Join(sleep(ctx, size.after), <-profiled); err != nil {
 		return err
 	}
 	seconds := e.broker.Traffic.Between(back, time.Now())
@@ -66,7 +69,7 @@ func restart(ctx context.Context, e *environment, size sizes, r results) error {
 	if err := e.planes[0].Restart(ctx); err != nil {
 		return err
 	}
-	return e.recover(ctx, r, "restart", size.after, begin, time.Now())
+	return e.recover(ctx, r, "restart", size, begin, time.Now())
 }
 
 // setBack restores the broker from a backup that lacks the latest changes of a tenth of the
@@ -94,7 +97,7 @@ func setBack(ctx context.Context, e *environment, size sizes, r results) error {
 	if err := restore(ctx); err != nil {
 		return err
 	}
-	return e.recover(ctx, r, "set back", size.after, begin, time.Now())
+	return e.recover(ctx, r, "set back", size, begin, time.Now())
 }
 
 // loss stops the agents of a tenth of the members at once: in each second team, the second

@@ -43,7 +43,7 @@ func main() {
 	list := flag.String("scenario", "", "run only these: "+describeScenarios())
 	limit := flag.Duration("time", 30*time.Minute, "end after this time, with what was measured until then")
 	plots := flag.String("plots", "", "write plots of all values by the number of members and services to this folder (SVG)")
-	profiles := flag.String("profiles", "", "write CPU profiles of the broker and of the simulation to this folder, in idle and churn")
+	profiles := flag.String("profiles", "", "write CPU profiles of the broker and the simulation to this folder, in idle, churn, restart, setback")
 	r := &report.Report{Title: "Many members on one broker"}
 	report.Main("scale", r, func(ctx context.Context, small bool, r *report.Report) error {
 		m := &measurement{size: full, services: 1000, members: []int{10, 50, 100}, profiles: *profiles, report: r}

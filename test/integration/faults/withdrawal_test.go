@@ -187,7 +187,7 @@ func (w *withdrawals) deletedByUser(t *testing.T) {
 }
 
 // Withdrawals are not held for ever. The hold is observed with its usual length, and ends with the
-// next agent: one of seconds could end, on a busy machine, before all imports say that they are held.
+// next agent: on a busy machine one of seconds could end before all imports say that they are held.
 func (w *withdrawals) holdEnds(t *testing.T) {
 	w.export(t)
 	w.east.Stop()
@@ -201,7 +201,7 @@ func (w *withdrawals) holdEnds(t *testing.T) {
 	awaitOnBroker(t, w.Fleet, w.ns, 0)
 }
 
-// deleteExports deletes all exports of east, and waits until the cache of its API server shows none:
+// deleteExports deletes all exports of east and waits until the cache of its API server shows none:
 // an agent that starts lists from there, and would see the watch delete what the list still had.
 func (w *withdrawals) deleteExports(t *testing.T) {
 	t.Helper()

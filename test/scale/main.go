@@ -189,7 +189,7 @@ func (m *measurement) runOn(ctx context.Context, e *environment, n int) error {
 		}
 	}
 	r.Add(fmt.Sprintf("export of %d services → all imported", m.services), time.Since(start).Seconds(), "s", "")
-	runtime.GC() // of the garbage of the start, and of the last number of members
+	runtime.GC() // of the start, so that no scenario pays for it
 	for _, s := range m.scenarios {
 		if m.size.quiet {
 			if err := m.report.AwaitQuiet(ctx); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 )
 
 // asker sends requests.
@@ -39,8 +39,8 @@ func (c caller) asker(address string) (asker, error) {
 	a := asker{target: func(i int) *url.URL { return targets[i] }, connections: func() int { return 0 }}
 	switch scheme := targets[0].Scheme; {
 	case scheme == "http" && c.oneConnection:
-		client, opened := countingClient()
-		a.ask, a.connections = client.ask, func() int { return int(opened.Load()) }
+		conn := &webConnection{}
+		a.ask, a.connections = conn.ask, func() int { return conn.opened }
 	case scheme == "http":
 		a.ask = webClient{&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}.ask
 	case scheme == "udp" && c.oneConnection:
@@ -60,16 +60,6 @@ func (c caller) asker(address string) (asker, error) {
 // endpoint per connection.
 type webClient struct{ client *http.Client }
 
-// countingClient returns a client that keeps its connection, and how many it has opened.
-func countingClient() (webClient, *atomic.Int32) {
-	var opened atomic.Int32
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		opened.Add(1)
-		return (&net.Dialer{}).DialContext(ctx, network, address)
-	}
-	return webClient{&http.Client{Transport: &http.Transport{MaxConnsPerHost: 1, DialContext: dial}}}, &opened
-}
-
 func (c webClient) ask(ctx context.Context, target *url.URL) (answer, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
@@ -79,13 +69,65 @@ func (c webClient) ask(ctx context.Context, target *url.URL) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	return readAnswer(response)
+}
+
+// readAnswer reads an answer to its end: only then can the connection be used again.
+func readAnswer(response *http.Response) (answer, error) {
 	defer response.Body.Close() //nolint:errcheck // the body was read to its end, or an error is returned
 	if response.StatusCode != http.StatusOK {
 		return answer{}, fmt.Errorf("status %s", response.Status)
 	}
 	got, err := decode(response.Body)
-	_, _ = io.Copy(io.Discard, response.Body) // only then is the connection used again
+	if err != nil {
+		return answer{}, err
+	}
+	_, err = io.Copy(io.Discard, response.Body)
 	return got, err
+}
+
+// webConnection sends all requests over one connection, and opens another one only after a failure:
+// a client that sends a request again by itself hides that its connection was lost.
+type webConnection struct {
+	conn    net.Conn
+	answers *bufio.Reader
+	opened  int
+}
+
+func (c *webConnection) ask(ctx context.Context, target *url.URL) (answer, error) {
+	got, err := c.try(ctx, target)
+	if err != nil && c.conn != nil {
+		_ = c.conn.Close() // the failure is what counts
+		c.conn = nil
+	}
+	return got, err
+}
+
+func (c *webConnection) try(ctx context.Context, target *url.URL) (answer, error) {
+	if c.conn == nil {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", target.Host)
+		if err != nil {
+			return answer{}, err
+		}
+		c.conn, c.answers, c.opened = conn, bufio.NewReader(conn), c.opened+1
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := c.conn.SetDeadline(deadline); err != nil {
+			return answer{}, err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := request.Write(c.conn); err != nil {
+		return answer{}, err
+	}
+	response, err := http.ReadResponse(c.answers, request)
+	if err != nil {
+		return answer{}, err
+	}
+	return readAnswer(response)
 }
 
 // askStream reads one line over a new connection.

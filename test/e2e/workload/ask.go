@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,7 +106,7 @@ func (c *webConnection) ask(ctx context.Context, target *url.URL) (answer, error
 
 func (c *webConnection) try(ctx context.Context, target *url.URL) (answer, error) {
 	if c.conn == nil {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", target.Host)
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(target.Hostname(), cmp.Or(target.Port(), "http")))
 		if err != nil {
 			return answer{}, err
 		}

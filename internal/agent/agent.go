@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -22,16 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/transport"
-	"k8s.io/utils/ptr"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
-	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -49,7 +43,6 @@ import (
 	"github.com/seamark-dev/seamark/internal/agent/vip"
 	"github.com/seamark-dev/seamark/internal/agent/withdrawal"
 	"github.com/seamark-dev/seamark/internal/daemon"
-	"github.com/seamark-dev/seamark/internal/daemon/kinds"
 	"github.com/seamark-dev/seamark/internal/objects"
 )
 
@@ -247,75 +240,6 @@ func (a *agent) run(ctx context.Context, steps ...func(context.Context) error) e
 // assemble adds everything between the two API servers to the manager.
 func (a *agent) assemble(ctx context.Context) error {
 	return a.run(ctx, a.watchClusterSet, a.watchAddresses, a.guardWithdrawals, a.addReconcilers, a.addRunnables)
-}
-
-// connect creates the manager of this cluster and the connection to the broker.
-func (a *agent) connect(context.Context) error {
-	scheme, err := newScheme()
-	if err != nil {
-		return err
-	}
-	local := localCache()
-	local.DefaultWatchErrorHandler = a.watchFailed
-	a.manager, err = ctrl.NewManager(a.Local, ctrl.Options{
-		Scheme:         scheme,
-		MapperProvider: staticMapper,
-		Cache:          local,
-		Logger:         a.Log,
-		Metrics: metricsserver.Options{
-			BindAddress: a.MetricsAddress,
-			ExtraHandlers: map[string]http.Handler{
-				objects.WaitingPath: &a.metrics.Waiting, objects.ReachabilityPath: a.prober,
-			},
-		},
-		HealthProbeBindAddress:        a.ProbeAddress,
-		PprofBindAddress:              a.PprofAddress,
-		LeaderElection:                a.LeaderElection,
-		LeaderElectionID:              "seamark-agent",
-		LeaderElectionNamespace:       objects.AgentNamespace,
-		LeaderElectionReleaseOnCancel: true,
-		Controller: config.Controller{
-			MaxConcurrentReconciles: workers,
-			SkipNameValidation:      ptr.To(true), // several agents run in one process in tests
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("set up the manager: %w", err)
-	}
-	a.credential = member.NewCredential(a.membership.Token)
-	cfg := a.credential.Config(a.membership)
-	cfg.Wrap(a.WrapBroker)
-	cfg.Wrap(kinds.New(func() {}).Wrap) // the agent of the broker's cluster restores them
-	cfg.Wrap(a.brokerTransport.Wrap)
-	a.broker, err = cluster.New(cfg, func(o *cluster.Options) {
-		o.Scheme, o.MapperProvider, o.Logger = scheme, staticMapper, a.Log
-		o.Cache = brokerCache(a.membership.Namespace, a.namespaces, &foreignContent{a.membership.ClusterID, a.content, a.limitsOf})
-	})
-	if err != nil {
-		return fmt.Errorf("set up the connection to the broker: %w", err)
-	}
-	// What it lists must not count as a list by a watch: see Transport.
-	direct := a.credential.Config(a.membership)
-	direct.Wrap(a.WrapBroker)
-	direct.Wrap(member.NewTransport().Wrap)
-	if a.brokerDirect, err = client.New(direct, client.Options{Scheme: scheme, Mapper: newMapper()}); err != nil {
-		return fmt.Errorf("set up the connection to the broker: %w", err)
-	}
-	renewal := &member.Renewal{
-		Credential: a.credential, Membership: a.stored, Local: a.localDirect, Broker: a.brokerDirect, Log: a.Log.WithName("credential"),
-	}
-	invitations, err := cache.New(a.Local, invitationCache(scheme))
-	if err != nil {
-		return fmt.Errorf("set up the watch of invitations: %w", err)
-	}
-	return errors.Join(
-		a.manager.Add(renewal),
-		a.manager.Add(everyReplica(invitations.Start)),
-		a.manager.Add(everyReplica(func(ctx context.Context) error {
-			return renewal.WatchMembership(ctx, a.manager.GetCache(), a.memberships())
-		})),
-		a.manager.Add(everyReplica(func(ctx context.Context) error { return a.memberships().WatchInvitation(ctx, invitations) })),
-	)
 }
 
 // watchClusterSet sets up what the reconcilers read: indexes, nodes, the clusterset's settings and

@@ -59,7 +59,7 @@ func oneSecret(name string) cache.ByObject {
 // published are only compared with their desired state, so a digest of them is enough. Of other
 // members' objects it holds what is read, and no more than foreign allows. Objects of services are
 // read only if they are in namespaces that concern this cluster.
-func brokerCache(namespace string, namespaces *subscription.Namespaces, foreign *foreignContent) cache.Options {
+func brokerCache(broker client.Reader, namespace string, namespaces *subscription.Namespaces, foreign *foreignContent) cache.Options {
 	published := cache.ByObject{Transform: func(obj any) (any, error) {
 		if s, ok := obj.(*discoveryv1.EndpointSlice); ok && s.Labels[mcsv1beta1.LabelSourceCluster] == foreign.own {
 			apply.ReplaceByDigest(s)
@@ -70,7 +70,7 @@ func brokerCache(namespace string, namespaces *subscription.Namespaces, foreign 
 		return stripMeta(obj)
 	}}
 	return cache.Options{
-		NewInformer:       selectedBy(namespace, namespaces),
+		NewInformer:       selectedBy(broker, namespace, namespaces),
 		DefaultTransform:  stripMeta,
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 		ByObject: map[client.Object]cache.ByObject{
@@ -86,30 +86,20 @@ func brokerCache(namespace string, namespaces *subscription.Namespaces, foreign 
 type newInformer = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
 // selectedBy returns what creates the informers of the broker's kinds.
-func selectedBy(brokerNamespace string, namespaces *subscription.Namespaces) newInformer {
+func selectedBy(broker client.Reader, brokerNamespace string, namespaces *subscription.Namespaces) newInformer {
 	return func(lw toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		create := func(lw toolscache.ListerWatcher) toolscache.SharedIndexInformer {
+			return toolscache.NewSharedIndexInformer(lw, kind, resync, indexers)
+		}
 		switch kind.(type) {
 		case *v1alpha1.Cluster:
-			lw = listed{lw, toolscache.ToListerWatcherWithContext(lw)}
+			return newClusterInformer(lw, broker, brokerNamespace, create)
 		case *v1alpha1.ExportRecord, *discoveryv1.EndpointSlice, *mcsv1beta1.ServiceImport:
-			return subscription.NewInformer(lw, brokerNamespace, namespaces, func(limited toolscache.ListerWatcher) toolscache.SharedIndexInformer {
-				return toolscache.NewSharedIndexInformer(limited, kind, resync, indexers)
-			})
+			return subscription.NewInformer(lw, brokerNamespace, namespaces, create)
 		}
-		return toolscache.NewSharedIndexInformer(lw, kind, resync, indexers)
+		return create(lw)
 	}
 }
-
-// listed makes an informer read all objects by a list. By default it reads each as an event of a
-// watch, which costs the API server about three times as much. All members read all Clusters after
-// a restart of the broker.
-type listed struct {
-	toolscache.ListerWatcher
-	toolscache.ListerWatcherWithContext
-}
-
-// IsWatchListSemanticsUnSupported is how a reflector asks for it.
-func (listed) IsWatchListSemanticsUnSupported() bool { return true }
 
 func stripMeta(obj any) (any, error) {
 	if o, ok := obj.(metav1.Object); ok {

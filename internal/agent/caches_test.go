@@ -40,7 +40,7 @@ func sliceTransform(t *testing.T, options cache.Options) func(any) (any, error) 
 // Slices that are only compared are cached as a digest. Caches apply a transform twice when they
 // list by a watch, so the second time must not change the result.
 func TestCachedSlices(t *testing.T) {
-	local, broker := sliceTransform(t, localCache()), sliceTransform(t, brokerCache("seamark-broker", subscription.Every(), foreignOf("north")))
+	local, broker := sliceTransform(t, localCache()), sliceTransform(t, brokerCache(nil, "seamark-broker", subscription.Every(), foreignOf("north")))
 	for name, test := range map[string]struct {
 		transform func(any) (any, error)
 		labels    map[string]string

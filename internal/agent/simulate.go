@@ -54,7 +54,7 @@ func Simulate(ctx context.Context, o Options, w World) error {
 // dropped need no transformation: it would only make equal strings share memory.
 func SimulatedCaches(m objects.Membership) (local, broker cache.Options) {
 	foreign := &foreignContent{m.ClusterID, limits.NewContent(), func(string) objects.Limits { return objects.DefaultLimits }}
-	local, broker = localCache(), brokerCache(m.Namespace, subscription.Every(), foreign)
+	local, broker = localCache(), brokerCache(nil, m.Namespace, subscription.Every(), foreign)
 	local.DefaultTransform, broker.DefaultTransform = nil, nil
 	return local, broker
 }

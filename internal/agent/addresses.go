@@ -23,7 +23,7 @@ func (a *agent) watchAddresses(ctx context.Context) error {
 	a.foreignClaims = &foreignClaims{
 		namespace: a.membership.Namespace, broker: a.brokerDirect, log: a.Log.WithName("addresses"), pool: a.pool,
 		blocks: a.state.Blocks, known: func() bool { return a.state.Cluster() != nil },
-		namespaces: a.namespaces, members: a.clusters.Len, blocksRead: a.requestResync,
+		namespaces: a.namespaces, members: a.clusters.Len, pollEvery: a.PollEvery, blocksRead: a.requestResync,
 		held: map[foreignClaim]bool{},
 	}
 	recorded, err := member.Watch(ctx, a.broker.GetCache(), &v1alpha1.ExportRecord{}, func(r *v1alpha1.ExportRecord, deleted bool) {

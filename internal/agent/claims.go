@@ -44,6 +44,8 @@ type foreignClaims struct {
 	known      func() bool
 	namespaces *subscription.Namespaces
 	members    func() int
+	// pollEvery is how often it is looked whether the blocks changed.
+	pollEvery time.Duration
 	// blocksRead is called when other blocks have been read.
 	blocksRead func()
 
@@ -91,7 +93,7 @@ func (f *foreignClaims) Start(ctx context.Context) error {
 		return nil
 	}
 	failed, next := 0, time.Now()
-	for sleep(ctx, pollInterval) {
+	for sleep(ctx, f.pollEvery) {
 		blocks := f.blocks()
 		isRead := slices.Equal(blocks, f.Blocks())
 		if !f.known() || time.Now().Before(next) && (failed > 0 || isRead && f.Listed()) {

@@ -13,12 +13,13 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// objectsPerRequest is how many Clusters of a list cost the broker at most as much as one request.
-const objectsPerRequest = 64
+// perChanged is for how many Clusters one that changed is read by name. If more changed, one list of
+// all replaces so many requests.
+const perChanged = 64
 
 // clusterLister lists the Clusters of the broker. All members list them again when the broker was
-// away, and nearly all have what they had before, so only their versions are listed then, and what
-// changed is read by name: the broker writes a version in a twentieth of the time of a Cluster.
+// away, and have nearly all of them, so only versions are listed then, and what changed is read by
+// name. The broker sends versions as protobuf; a custom resource it copies and encodes as JSON.
 type clusterLister struct {
 	toolscache.ListerWatcher
 	toolscache.ListerWatcherWithContext
@@ -66,7 +67,7 @@ func (l *clusterLister) ListWithContext(ctx context.Context, opts metav1.ListOpt
 	if err != nil {
 		return nil, err
 	}
-	if len(changed) > 1+len(versions.Items)/objectsPerRequest {
+	if len(changed) > 1+len(versions.Items)/perChanged {
 		return l.ListerWatcherWithContext.ListWithContext(ctx, opts)
 	}
 	for _, name := range changed {

@@ -13,8 +13,8 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// perChanged is for how many Clusters one that changed is read by name. If more changed, one list of
-// all replaces so many requests.
+// perChanged is for how many Clusters one that changed is read by name. If more changed, one list
+// of all replaces so many requests.
 const perChanged = 64
 
 // clusterLister lists the Clusters of the broker. All members list them again when the broker was

@@ -220,7 +220,7 @@ func (f *fleetOfBoth) killOne(c *cluster, step string) {
 	}
 	running := []process{operator, apiServers}
 	if c.operator.AgentRuns() {
-		running = append(running, lighthouseAgent)
+		running = slices.Insert(running, 0, lighthouseAgent) // first, as it may not run the next time
 	}
 	if c.member != nil {
 		running = append(running, seamarkAgent, seamarkDNS)

@@ -207,6 +207,10 @@ const (
 	apiServers process = "the API servers"
 )
 
+// agentStarts is the step after which Submariner's operator starts Lighthouse's agent. Whether that
+// can be killed then must not be left to chance.
+const agentStarts = "back: The Submariner resource asks for service discovery again."
+
 // killOne kills a process of a cluster after a step of a command, and starts it again: the one that
 // was killed least often after this step. Over the rounds a step is made about six times before
 // clusters join, when three processes run, and about twenty times later, when five run. Every
@@ -218,9 +222,17 @@ func (f *fleetOfBoth) killOne(c *cluster, step string) {
 	if c.member == nil && n%2 > 0 || c.member != nil && n%4 > 0 {
 		return
 	}
+	if step == agentStarts {
+		harness.Eventually(f.t, "Lighthouse's agent of "+c.ID+" runs", func() error {
+			if !c.operator.AgentRuns() {
+				return errors.New("it does not run")
+			}
+			return nil
+		})
+	}
 	running := []process{operator, apiServers}
 	if c.operator.AgentRuns() {
-		running = slices.Insert(running, 0, lighthouseAgent) // first, as it may not run the next time
+		running = append(running, lighthouseAgent)
 	}
 	if c.member != nil {
 		running = append(running, seamarkAgent, seamarkDNS)

@@ -55,10 +55,11 @@ func oneSecret(name string) cache.ByObject {
 	}
 }
 
-// brokerCache returns the options of the cache of the broker's namespace. Slices that this cluster
-// published are only compared with their desired state, so a digest of them is enough. Of other
-// members' objects it holds what is read, and no more than foreign allows. Objects of services are
-// read only if they are in namespaces that concern this cluster.
+// brokerCache returns the options of the cache of the broker's namespace; broker reads with the
+// cache's own connection, but not from it. Slices that this cluster published are only compared
+// with their desired state, so a digest of them is enough. Of other members' objects it holds what
+// is read, and no more than foreign allows. Objects of services are read only if they are in
+// namespaces that concern this cluster.
 func brokerCache(broker client.Reader, namespace string, namespaces *subscription.Namespaces, foreign *foreignContent) cache.Options {
 	published := cache.ByObject{Transform: func(obj any) (any, error) {
 		if s, ok := obj.(*discoveryv1.EndpointSlice); ok && s.Labels[mcsv1beta1.LabelSourceCluster] == foreign.own {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -13,8 +12,7 @@ import (
 	"github.com/seamark-dev/seamark/api/v1alpha1"
 )
 
-// perChanged is for how many Clusters one that changed is read by name. If more changed, one list
-// of all replaces so many requests.
+// perChanged is for how many Clusters one that changed is read by name.
 const perChanged = 64
 
 // clusterLister lists the Clusters of the broker. All members list them again when the broker was
@@ -62,13 +60,13 @@ func (l *clusterLister) ListWithContext(ctx context.Context, opts metav1.ListOpt
 	if err := l.broker.List(ctx, versions, &client.ListOptions{Namespace: l.namespace, Raw: opts.DeepCopy()}); err != nil {
 		return nil, err
 	}
-	list := &v1alpha1.ClusterList{ListMeta: versions.ListMeta, Items: make([]v1alpha1.Cluster, 0, len(versions.Items))}
-	changed, err := l.addHeld(list, versions.Items)
-	if err != nil {
-		return nil, err
-	}
-	if len(changed) > 1+len(versions.Items)/perChanged {
+	same, changed := l.divide(versions.Items)
+	if tooMany(len(changed), len(versions.Items)) {
 		return l.ListerWatcherWithContext.ListWithContext(ctx, opts)
+	}
+	list := &v1alpha1.ClusterList{ListMeta: versions.ListMeta, Items: make([]v1alpha1.Cluster, len(same), len(versions.Items))}
+	for i, held := range same {
+		held.DeepCopyInto(&list.Items[i]) // the informer changes what it is given
 	}
 	for _, name := range changed {
 		if err := l.addChanged(ctx, list, name); err != nil {
@@ -78,24 +76,24 @@ func (l *clusterLister) ListWithContext(ctx context.Context, opts metav1.ListOpt
 	return list, nil
 }
 
-// addHeld adds those Clusters to a list that the informer has in their versions of now. It returns
-// the names of the others.
-func (l *clusterLister) addHeld(list *v1alpha1.ClusterList, versions []metav1.PartialObjectMetadata) (changed []string, err error) {
+// divide returns the Clusters that the informer has in these versions, and the names of the others.
+func (l *clusterLister) divide(versions []metav1.PartialObjectMetadata) (same []*v1alpha1.Cluster, changed []string) {
 	for i := range versions {
 		now := &versions[i]
-		obj, _, err := l.held(now.Namespace + "/" + now.Name)
-		if err != nil {
-			return nil, fmt.Errorf("read Cluster %s of the cache: %w", now.Name, err)
-		}
+		obj, _, _ := l.held(now.Namespace + "/" + now.Name) // what cannot be read here is read on the broker
 		held, ok := obj.(*v1alpha1.Cluster)
-		if !ok || held.UID != now.UID || held.ResourceVersion != now.ResourceVersion {
+		if ok && held.UID == now.UID && held.ResourceVersion == now.ResourceVersion {
+			same = append(same, held)
+		} else {
 			changed = append(changed, now.Name)
-			continue
 		}
-		list.Items = append(list.Items, *held.DeepCopy()) // the informer changes what it is given
 	}
-	return changed, nil
+	return same, changed
 }
+
+// tooMany reports whether so many Clusters changed that one list of all replaces a request for
+// each.
+func tooMany(changed, all int) bool { return changed > 1+all/perChanged }
 
 // addChanged adds a Cluster to a list as it was in the version of the list: the watch that begins
 // there shows what comes after it.

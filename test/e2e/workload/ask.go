@@ -106,7 +106,7 @@ func (c *webConnection) ask(ctx context.Context, target *url.URL) (answer, error
 
 func (c *webConnection) try(ctx context.Context, target *url.URL) (answer, error) {
 	if c.conn == nil {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(target.Hostname(), cmp.Or(target.Port(), "http")))
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(target.Hostname(), cmp.Or(target.Port(), "80")))
 		if err != nil {
 			return answer{}, err
 		}

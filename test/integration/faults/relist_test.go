@@ -141,7 +141,7 @@ func TestReturningMemberReadsChangedClusters(t *testing.T) {
 func publish(t *testing.T, f *fleet.Fleet, id string, service types.NamespacedName, address string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{
-		Namespace: objects.DefaultNamespace, Name: service.Name + "." + service.Namespace + "." + id, Labels: objects.Labels(service, id),
+		Namespace: objects.DefaultNamespace, Name: objects.RecordName(service, id), Labels: objects.Labels(service, id),
 	}
 	must(t, f.Admin.Create(t.Context(), &v1alpha1.ExportRecord{ObjectMeta: meta, Spec: v1alpha1.ExportRecordSpec{
 		ServiceName: service.Name, ServiceNamespace: service.Namespace, ClusterID: v1alpha1.ClusterID(id),
